@@ -3,7 +3,7 @@
 | because of the data | not because of the data |
 |---|---|
 | `PoisonMessageError`, which a script raises to say so | everything of the spool and of the configuration |
-| Spark's data exceptions: SQLSTATE 22, and `raise_error` (P0001) | lost executors, memory, a failed shuffle |
+| a row that Spark or a table refuses: SQLSTATE 22, 23, `raise_error` (P0001) | lost executors, memory |
 | what a Python or Scala function raised for a row | a Python function that lacks a module, a file, memory |
 | `ValueError`, `ArithmeticError` of the driver's script | any other exception of the script |
 """
@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.spool.splits import DataFailure
 
-# 22: data exception; 39: a user's function raised; P0001: raise_error and assert_true.
-_SQL_STATES = ("22", "39", "P0001")
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+
+# 22: data exception; 23: a table's constraint; 39: a user's function raised; P0001: raise_error, assert_true.
+_SQL_STATES = ("22", "23", "39", "P0001")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 # What a Python worker says when the trouble isn't the row.
 _SURROUNDINGS = frozenset(
@@ -50,8 +54,12 @@ def data_failure(error: BaseException, stored: tuple[str, ...] = ()) -> DataFail
         error: What ended the script.
         stored: Tables that it had committed rows to before.
     """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
+    if isinstance(error, Py4JJavaError):
+        said = _of_java(error)
+        return said and DataFailure(exception_class=said[0], exception_message=said[1], stored=stored)
     if isinstance(error, PySparkException):
         for cause in _causes(error):
             said = _of_python(cause) if type(cause).__name__ == "PythonException" else _of_spark(cause)
@@ -80,6 +88,27 @@ def _of_spark(error: BaseException) -> tuple[str, str] | None:
         return None
     condition = getattr(error, "getCondition", lambda: None)()
     return f"org.apache.spark.{condition or type(error).__name__}", _first_paragraph(str(error))
+
+
+def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
+    """Return class and text of the first cause with a SQLSTATE of the data: of Delta's, or of JDBC."""
+    found = error.java_exception
+    while found is not None:
+        state = _asked(found, "getSQLState") or _asked(found, "getSqlState")
+        if isinstance(state, str) and state.startswith(_SQL_STATES):
+            return found.getClass().getName(), " ".join(str(found.getMessage()).split())
+        found = found.getCause()
+    return None
+
+
+def _asked(java: Any, method: str) -> object:
+    """Call a method of a Java object; `None` if there is none."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
+
+    try:
+        return getattr(java, method)()
+    except Py4JError:
+        return None
 
 
 def _of_python(error: BaseException) -> tuple[str, str] | None:

@@ -42,9 +42,9 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
-from airflow_provider_jmsjca.spark.rejects import write_rejects
-from airflow_provider_jmsjca.spark.tables import TableAttempt, delta, jdbc
-from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
+from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS, write_rejects
+from airflow_provider_jmsjca.spark.tables import TableAttempt, Written, delta, jdbc
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
 from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
@@ -95,6 +95,7 @@ class Batch:
         self._stored: dict[str, int] = {}
         self._rejects: list[RejectsFile] = []
         self._kept: list[DataFrame] = []
+        self._refused: list[DataFrame] = []
         self._progress: ProgressLines | None = None
 
     @classmethod
@@ -180,6 +181,11 @@ class Batch:
         don't have is NULL in this batch. The table also has `jms_batch_id`, and in place of a column `_jms`
         `jms_segment` and `jms_position`.
 
+        If the table refuses a row, its message is rejected, with the constraint and the value as the reason.
+        None of the message's rows is stored, here and in tables written later. That needs the column `_jms`.
+        Without it, and for a table that isn't the batch's first, a refused row fails the write, and
+        `bisect=True` finds the message. So write to the table with constraints first.
+
         Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
         systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
         elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
@@ -200,12 +206,17 @@ class Batch:
         Raises:
             FencedError: A newer attempt has begun.
             SpoolError: The operating system refused.
+            PoisonMessageError: The database refuses a row, and the message can't be rejected (see above).
             ConfigurationError: Format, mode or path aren't those above. Or a column has a reserved name:
                 `jms_batch_id`, `jms_segment`, `jms_position`, `_jms...`. Or a column has another type than
                 the table's, or the table is partitioned otherwise. Or, with `delta`, the batch has written to
                 this table before. Then nothing was written.
         """
-        attempt = TableAttempt(batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence)
+        # A row of a refused message must not stay in another table.
+        rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
+        attempt = TableAttempt(
+            batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence, rejects_rows=rejects_rows
+        )
         modes = _MODES.get(format)
         if modes is None:
             raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_MODES)}")
@@ -213,20 +224,30 @@ class Batch:
             raise ConfigurationError(f"write: mode {mode!r}: format {format} has {', '.join(modes)}")
         if options and format != "jdbc":
             raise ConfigurationError(f"write: options: only format jdbc has any, not {format}")
+        for refused in self._refused if ORIGIN in df.columns else ():
+            df = without(df, refused)
         if format == "jdbc":
-            count = jdbc.replace_in_one_transaction(df, table, attempt, options or {}, partition_by)
+            written = jdbc.replace_in_one_transaction(df, table, attempt, options or {}, partition_by)
         elif format == "delta":
             if table in self._stored:
                 raise ConfigurationError(
                     f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
                 )
-            count = delta.write_once(df, table, attempt, mode=mode, partition_by=partition_by)
+            written = delta.write_once(df, table, attempt, mode=mode, partition_by=partition_by)
         elif (path := local_path(df, table)) is None:
-            count = replace_by_overwrite(df, table, attempt, partition_by)
+            written = Written(rows=replace_by_overwrite(df, table, attempt, partition_by))
         else:
-            count = replace_by_rename(df, path, attempt, partition_by)
-        self._stored[table] = count
-        return count
+            written = Written(rows=replace_by_rename(df, path, attempt, partition_by))
+        self._stored[table] = written.rows
+        self._turn_away(written.refused)
+        return written.rows
+
+    def _turn_away(self, refused: DataFrame | None) -> None:
+        """Reject messages that a table refused, if there are any."""
+        if refused is not None:
+            self._refused.append(refused)
+            self._kept.append(refused)
+            self.reject(refused.selectExpr("*", f"'{EXCEPTION_CLASS}' AS exception_class"))
 
     def reject(self, df: DataFrame) -> int:
         """Turn messages away: once the batch is done they go to the dead-letter destination.

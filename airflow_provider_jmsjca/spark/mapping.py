@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
-from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, reserved, type_name
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, reserved, shown, type_name
 from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY, UNDECODABLE
 
 if TYPE_CHECKING:
@@ -80,9 +80,6 @@ _HALVES: Final = (
 # Numbers that may be beyond DOUBLE, and how a VARIANT's JSON shows what one has become.
 _VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
 _INFINITE: Final = '"-?Infinity"'
-_CONTROL: Final = r"\p{Cntrl}"
-# Of a value that doesn't fit a reason shows so many characters.
-_SHOWN: Final = 40
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 
 
@@ -547,7 +544,7 @@ def _found(value: str) -> str:
         f"AND {text} NOT LIKE '%.%' THEN ' with a decimal point' ELSE '' END"
     )
     return f"""CASE {_kind(value)}
-        WHEN 'STRING' THEN concat(', found the string "', {_shown(text, _SHOWN)}, '"')
+        WHEN 'STRING' THEN concat(', found the string "', {shown(text)}, '"')
         WHEN 'BOOLEAN' THEN concat(', found ', {text})
         WHEN 'VOID' THEN ', found null'
         WHEN 'DOUBLE' THEN CASE WHEN {text} LIKE '%Infinity' THEN ', found a number beyond DOUBLE'
@@ -556,14 +553,8 @@ def _found(value: str) -> str:
             WHEN {value} IS NULL THEN ''
             WHEN {_kind(value)} LIKE 'OBJECT<%' THEN ', found an object'
             WHEN {_kind(value)} LIKE 'ARRAY<%' THEN ', found an array'
-            ELSE concat(', found the number ', {_shown(text, _SHOWN)}, {pointed}) END
+            ELSE concat(', found the number ', {shown(text)}, {pointed}) END
         END"""
-
-
-def _shown(text: str, most: int) -> str:
-    """Show the beginning of a text, in one line."""
-    beginning = f"regexp_replace(left({text}, {most}), {_quoted(_CONTROL)}, ' ')"
-    return f"concat({beginning}, CASE WHEN length({text}) > {most} THEN '…' ELSE '' END)"
 
 
 def _why_unreadable() -> str:
@@ -591,7 +582,7 @@ def _why_unreadable() -> str:
         (f"{_is_object()} AND {_reads(text)}", _quoted(_MORE)),
         (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
     ]
-    begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {_shown(text, _SHOWN)}, '\"')"
+    begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {shown(text)}, '\"')"
     return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"
 
 

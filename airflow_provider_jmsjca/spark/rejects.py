@@ -52,7 +52,7 @@ _NO_REASON: Final = "no reason given"
 # What differs from message to message in the reasons of `mapping`: the value, its place in a list or map.
 _PARTICULAR: Final = (
     (re.compile(r'(, (?:found the string|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
-    (re.compile(r"(, found the number) .*\Z", re.DOTALL), r"\1 …"),
+    (re.compile(r"(, found the (?:number|values)) .*\Z", re.DOTALL), r"\1 …"),
     (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
 )
 _log = safe_logger(__name__)

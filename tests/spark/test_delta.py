@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as sql
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
+from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from tests.spark.conftest import MakeBatch
@@ -158,3 +161,61 @@ def test_the_last_commit_says_which_batch_it_is(
     writer.write("SELECT 1 AS n", "one")
     assert writer.read("n") == [(1,)]
     assert Done.read(tmp_path / "spool" / "one") is None
+
+
+REFUSED = [
+    ({"n": -5}, "the CHECK constraint 'positive' refuses the row, found the values {\"n\":-5}"),
+    ({"n": None}, "the CHECK constraint 'positive' refuses the row, found the values {\"n\":null}"),
+    ({"code": "abcd"}, "column 'code': the value is no VARCHAR(3), found the string \"abcd\""),
+    ({"code": None}, "column 'code' is NOT NULL in the table, found null"),
+    ({"inner": {}}, "column 'inner.x' is NOT NULL in the table, found null"),
+]
+
+
+def test_a_message_that_the_table_refuses_is_a_reject_and_all_others_are_stored(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    good = {"n": 1, "code": "abc", "inner": {"x": 1}}
+    bodies = [good | values for values, _ in REFUSED]
+    manifest = make_batch([JmsMessage.text(json.dumps(body)) for body in [good, *bodies, good]])
+    spark.sql(
+        "CREATE TABLE orders_checked (n INT, code VARCHAR(3) NOT NULL, inner STRUCT<x: INT NOT NULL>) "
+        "USING delta"
+    )
+    try:
+        spark.sql("ALTER TABLE orders_checked ADD CONSTRAINT positive CHECK (n > 0)")
+        with Batch(manifest, take_fence(manifest.folder)) as batch:
+            rows = batch.json(batch.messages(spark), "n INT, code STRING, inner STRUCT<x: INT>").rows
+            assert batch.write(rows, "orders_checked", format="delta") == 2
+        stored = spark.table("orders_checked").select("n", "jms_position").collect()
+        assert sorted(map(tuple, stored)) == [(1, 0), (1, len(REFUSED) + 1)]
+        assert [each.exception_message for each in rejected_messages(manifest)] == [
+            f"table orders_checked: {reason}" for _, reason in REFUSED
+        ]
+        # Rows that don't say which message they are from: the failure counts as one of the data.
+        other = make_batch([JmsMessage.text("x")], batch_id="other")
+        batch = Batch(other, take_fence(other.folder))
+        rows = spark.sql("SELECT -1 AS n, 'a' AS code, struct(1 AS x) AS inner")
+        with pytest.raises(Py4JJavaError) as raised:
+            batch.write(rows, "orders_checked", format="delta")
+        failure = data_failure(raised.value)
+        assert failure is not None
+        assert failure.exception_class.endswith("DeltaInvariantViolationException")
+        assert "CHECK constraint positive" in failure.exception_message
+    finally:
+        spark.sql("DROP TABLE orders_checked")
+
+
+def test_a_name_that_needs_column_mapping_is_refused_with_a_way_out(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    writer = Writer(spark, make_batch, str(tmp_path / "table"))
+    setting = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    with pytest.raises(ConfigurationError, match=f"{setting}=name"):
+        writer.write("SELECT 1 AS `first name`", "one")
+    spark.conf.set(setting, "name")
+    try:
+        writer.write("SELECT 1 AS `first name`", "one")
+    finally:
+        spark.conf.unset(setting)
+    assert writer.read("`first name`") == [(1,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ import psycopg
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
+from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, PoisonMessageError
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
+from airflow_provider_jmsjca.spark.rejects import reject_reasons, rejected_messages
 from airflow_provider_jmsjca.spark.tables import jdbc
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -89,9 +91,114 @@ def test_what_a_table_cannot_take_without_loss_is_refused(writer: Writer) -> Non
             writer.write(query, "two")
     writer.database.execute(f"ALTER TABLE {QUOTED} ALTER t TYPE varchar(2), ALTER i TYPE bigint")
     writer.write("SELECT 2 AS n, 5 AS i, 'ab' AS t", "two")
-    with pytest.raises(ConfigurationError, match=r"the database refuses: .*value too long"):
-        writer.write("SELECT 3 AS n, 5 AS i, 'abc' AS t", "two")
-    assert writer.read("n, i, t") == [(1, 2, "a"), (2, 5, "ab")]
+    # Rows that don't say which message they are from can't be rejected.
+    for text, fault in (
+        ("'abc'", r"the database refuses a row: .*value too long"),
+        ("char(0)", "no character"),
+    ):
+        with pytest.raises(PoisonMessageError, match=fault):
+            writer.write(f"SELECT 3 AS n, 5 AS i, {text} AS t", "two")
+    assert (writer.read("n, i, t"), writer.aside()) == ([(1, 2, "a"), (2, 5, "ab")], [])
+
+
+SCHEMA = "n INT, code STRING, amount DOUBLE, id STRING, more STRING, parts ARRAY<STRING>"
+TABLE_OF_THE_USER = f"""
+    CREATE TABLE {QUOTED} (
+        n integer PRIMARY KEY, code varchar(3), amount double precision NOT NULL, id uuid, more jsonb,
+        parts text[], CONSTRAINT positive CHECK (amount > 0)
+    )"""
+GOOD = {"amount": 1.5, "code": "abc", "id": "0f0e0d0c-0b0a-0908-0706-050403020100", "more": '{"a": [1]}'}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"code": "a\0b"}, "column 'code': PostgreSQL stores no character U+0000, found the string \"a b\""),
+    ({"parts": ["x", "\0"]}, "column 'parts': PostgreSQL stores no character U+0000, found the string \" \""),
+    ({"code": "abcd"}, "column 'code': the value is no character varying(3), found the string \"abcd\""),
+    ({"code": "ä" * 99}, f'the value is no character varying(3), found the string "{"ä" * 40}…"'),
+    ({"id": "x'\"y"}, "column 'id': the value is no uuid, found the string \"x'\"y\""),
+    ({"more": "{"}, "column 'more': the value is no jsonb, found the string \"{\""),
+    ({"n": 0}, 'duplicate key value violates unique constraint "Or"ders_pkey", found the values { "n" : 0 }'),
+    ({"amount": -1}, 'violates check constraint "positive", found the values { "amount" : -1 }'),
+    ({"amount": None}, 'violates not-null constraint, found the values { "amount" : null }'),
+]
+
+
+def test_a_message_that_the_table_refuses_is_a_reject_and_all_others_are_stored(
+    writer: Writer, make_batch: MakeBatch
+) -> None:
+    writer.database.execute(TABLE_OF_THE_USER)
+    bodies = [GOOD | {"n": 2 * number} for number in range(len(REFUSED) + 1)]
+    for number, (values, _) in enumerate(REFUSED):
+        bodies.insert(2 * number + 1, GOOD | {"n": 2 * number + 1} | values)
+    manifest = make_batch([JmsMessage.text(json.dumps(body)) for body in bodies])
+    for _ in range(2):  # the first attempt dies after the write
+        batch = Batch(manifest, take_fence(manifest.folder))
+        mapped = batch.json(batch.messages(writer.spark), SCHEMA)
+        assert batch.write(mapped.rows, TABLE, format="jdbc", options=writer.options) == len(REFUSED) + 1
+    assert (batch.finish().rejected, writer.aside()) == (len(REFUSED), [])
+    stored = writer.read("n, jms_position")
+    assert stored == [(2 * number, 2 * number) for number in range(len(REFUSED) + 1)]
+    found = {each.number: each.exception_message for each in rejected_messages(manifest)}
+    for number, (_, reason) in enumerate(REFUSED):
+        assert reason in found[number]
+        assert found[number].startswith(f"table {TABLE}: ")
+    assert sum(reject_reasons(manifest).values()) == len(REFUSED)
+    assert {each.partition(", found")[2] for each in reject_reasons(manifest)} == {
+        ' the string "…"',
+        " the values …",
+    }
+
+
+def test_a_message_with_several_rows_is_refused_as_a_whole_by_this_table_and_the_next(
+    writer: Writer, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    writer.database.execute(f"CREATE TABLE {QUOTED} (n integer UNIQUE DEFERRABLE)")
+    manifest = make_batch([JmsMessage.text("1,2"), JmsMessage.text("3,2"), JmsMessage.text("4")])
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        messages = batch.messages(writer.spark)
+        rows = messages.selectExpr("explode(split(CAST(body AS STRING), ',')) AS n", "_jms")
+        rows = rows.selectExpr("CAST(n AS INT) AS n", "_jms")
+        assert batch.write(rows, TABLE, format="jdbc", options=writer.options) == 3
+        assert batch.write(rows, str(tmp_path / "copy")) == 3
+    assert writer.read("n, jms_position") == [(1, 0), (2, 0), (4, 2)]
+    (found,) = rejected_messages(manifest)
+    assert found.message.body == "3,2"
+    # A message that is in another table already can't leave the batch.
+    again = make_batch([JmsMessage.text("1")], batch_id="again")
+    batch = Batch(again, take_fence(again.folder))
+    rows = batch.messages(writer.spark).selectExpr("1 AS n", "_jms")
+    batch.write(rows, str(tmp_path / "copy"))
+    with pytest.raises(PoisonMessageError, match=r"duplicate key .* Detail: Key \(n\)=\(1\) already exists"):
+        batch.write(rows, TABLE, format="jdbc", options=writer.options)
+    assert writer.aside() == []
+
+
+def test_a_table_whose_column_the_rows_do_not_have_turns_nothing_away(
+    writer: Writer, make_batch: MakeBatch
+) -> None:
+    writer.database.execute(f"CREATE TABLE {QUOTED} (n integer, more integer NOT NULL)")
+    manifest = make_batch([JmsMessage.text("x"), JmsMessage.text("y")])
+    for text in ("CAST(body AS STRING)", "if(position = 0, char(0), 'y')"):
+        batch = Batch(manifest, take_fence(manifest.folder))
+        rows = batch.messages(writer.spark).selectExpr("1 AS n", f"{text} AS t", "_jms")
+        with pytest.raises(ConfigurationError, match="The rows have no column 'more': add it"):
+            batch.write(rows, TABLE, format="jdbc", options=writer.options)
+    count = writer.database.execute(f"SELECT count(*) FROM {QUOTED}").fetchone()  # noqa: S608
+    assert (count, writer.aside()) == ((0,), [])
+
+
+def test_types_that_the_database_does_not_have_are_refused_with_a_way_out(writer: Writer) -> None:
+    with pytest.raises(ConfigurationError) as found:
+        writer.write("SELECT struct(1 AS x) AS s, array(map('a', 1)) AS m, 1 AS n", "one")
+    for fault in (
+        "column 's': PostgreSQL has no type for STRUCT<x: INT NOT NULL>",
+        "column 'm': PostgreSQL has no type for ARRAY<MAP<STRING, INT>>",
+        "by to_json in a job of your own",
+    ):
+        assert fault in str(found.value)
+
+
+def test_a_password_that_the_database_refuses_is_said(writer: Writer) -> None:
+    with pytest.raises(ConfigurationError, match=r"the database refuses: .*password authentication failed"):
+        writer.write("SELECT 1 AS n", "one", options=writer.options | {"password": "wrong"})
 
 
 def test_an_attempt_that_was_overtaken_changes_nothing(
@@ -100,9 +207,9 @@ def test_an_attempt_that_was_overtaken_changes_nothing(
     writer.write("SELECT 1 AS n", "one")
     fit = jdbc._fit
 
-    def overtaken(*arguments: Any) -> None:
-        fit(*arguments)
+    def overtaken(*arguments: Any) -> dict[str, str]:
         writer.open("one")
+        return fit(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(jdbc, "_fit", overtaken)
@@ -118,7 +225,7 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
 ) -> None:
     fit = jdbc._fit
 
-    def repeated(*arguments: Any) -> None:
+    def repeated(*arguments: Any) -> dict[str, str]:
         (aside,) = writer.aside()
         found = writer.database.execute(f"SELECT DISTINCT _jms_partition FROM sales.{aside}").fetchall()  # noqa: S608
         assert len(found) == 2
@@ -127,7 +234,7 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
             f"SELECT n + 100, jms_batch_id, _jms_partition FROM sales.{aside} "
             f"WHERE _jms_partition = (SELECT min(_jms_partition) FROM sales.{aside})"
         )
-        fit(*arguments)
+        return fit(*arguments)
 
     monkeypatch.setattr(jdbc, "_fit", repeated)
     # Two partitions, 0 to 4 and 5 to 9.

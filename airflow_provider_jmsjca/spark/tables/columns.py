@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ORIGIN: Final = "_jms"
 """The column of rows that says which message they are from: `batch_id`, `segment` and `position`."""
 _STORED: Final = {"jms_segment": "segment", "jms_position": "position"}
+_CONTROL: Final = r"\p{Cntrl}"
+# A reason shows at most this many characters of a value.
+SHOWN: Final = 40
 
 
 def reserved(names: Iterable[str]) -> list[str]:
@@ -47,7 +50,7 @@ def stored_rows(table: str, df: DataFrame) -> DataFrame:
         return df
     check_origin("write", df)
     return df.select(
-        *(_column(name) for name in df.columns if name != ORIGIN),
+        *(quoted_name(name) for name in df.columns if name != ORIGIN),
         *(df[ORIGIN][part].alias(name) for name, part in _STORED.items()),
     )
 
@@ -69,8 +72,43 @@ def check_origin(what: str, df: DataFrame) -> None:
         )
 
 
-def _column(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """Return the name of a column as Spark's SQL has it."""
     return f"`{name.replace('`', '``')}`"
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as a literal of Spark's SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def shown(text: str, most: int = SHOWN) -> str:
+    """Return an expression for the beginning of a text, in one line."""
+    beginning = f"regexp_replace(left({text}, {most}), {quoted_text(_CONTROL)}, ' ')"
+    return f"concat({beginning}, CASE WHEN length({text}) > {most} THEN '…' ELSE '' END)"
+
+
+def misfit(name: str, kind: str, value: str) -> str:
+    """Return an expression for the reason that a text is no value of a column's type."""
+    beginning = quoted_text(f"column '{name}': the value is no {kind}, found the string \"")
+    return f"concat({beginning}, {shown(value)}, '\"')"
+
+
+def without(df: DataFrame, refused: DataFrame) -> DataFrame:
+    """Return the rows without those of refused messages.
+
+    Args:
+        df: Rows that name their messages, with `ORIGIN` or as `stored_rows` returns them.
+        refused: As `Written.refused`.
+    """
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+    out = refused.select(*(sql.col(ORIGIN)[part].alias(f"{ORIGIN}_{part}") for part in _STORED.values()))
+    same = " AND ".join(
+        f"{f'{ORIGIN}.{part}' if ORIGIN in df.columns else name} = {ORIGIN}_{part}"
+        for name, part in _STORED.items()
+    )
+    return df.join(sql.broadcast(out), sql.expr(same), "left_anti")
 
 
 def widened(table: str, found: StructType | None, rows: StructType) -> StructType:

@@ -6,6 +6,9 @@ then does all the rest in one transaction: rows of the batch out, rows from asid
 A task of Spark's commits its partition as one transaction. A task that is run again, although its rows are
 there, writes them once more: its executor died, or lost the database, before it could report. So each row
 aside has the partition and the transaction it came by, and of each partition the newest transaction counts.
+
+All rows are inserted by one statement. Only if the database refuses one of them, a block of PL/pgSQL inserts
+them message by message, and notes in the table aside why a message was refused.
 """
 
 from __future__ import annotations
@@ -16,14 +19,24 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
-from airflow_provider_jmsjca.spark.tables.columns import stored_rows
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, Written
+from airflow_provider_jmsjca.spark.tables.columns import (
+    ORIGIN,
+    SHOWN,
+    quoted_name,
+    quoted_text,
+    shown,
+    stored_rows,
+    type_name,
+)
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing_as
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 MODES: Final = ("append",)
 _DRIVER: Final = "org.postgresql.Driver"
@@ -31,6 +44,13 @@ _SCHEME: Final = "jdbc:postgresql:"
 _PACKAGES: Final = "org.postgresql:postgresql:42.7.8"
 _PARTITION: Final = "_jms_partition"
 _TRANSACTION: Final = "_jms_transaction"
+_REASON: Final = "_jms_reason"
+# Types of the table that take a text, or refuse it.
+_FROM_TEXT: Final = ("uuid", "json", "jsonb")
+_SHOWN_VALUES: Final = 100
+_SHOWN_SAID: Final = 300
+# Data exceptions and violated constraints.
+_ROW_STATES: Final = ("22", "23")
 # What takes every value of the first and loses nothing.
 _WIDER: Final = frozenset(
     {
@@ -49,13 +69,18 @@ def replace_in_one_transaction(
     attempt: TableAttempt,
     options: Mapping[str, str],
     partition_by: Sequence[str] = (),
-) -> int:
+) -> Written:
     """Replace the rows of the batch by these.
+
+    Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, messages leave the
+    batch whose rows the database refuses because of their data (SQLSTATE classes 22 and 23). Within a batch
+    the first message with a key counts, in the order of the segments.
 
     Guarantee: the table has all of these rows once or is as before, whenever a process or the connection
     dies. A task of Spark's that is run again replaces what it wrote before. Of two attempts that commit at
     the same moment the older one commits nothing: they wait for each other with a lock of the database, and
-    the fence is checked right at the commit.
+    the fence is checked right at the commit. An attempt that fails removes its table aside, unless the
+    connection is lost.
 
     Args:
         df: The rows.
@@ -66,13 +91,15 @@ def replace_in_one_transaction(
         partition_by: Must be empty.
 
     Returns:
-        How many rows of the batch the table has.
+        How many rows of the batch the table has, and the refused messages.
 
     Raises:
         ConfigurationError: The URL is missing or not PostgreSQL's, the driver isn't there, the name is no
-            table's, tasks would write without transactions, or a column has a type that doesn't take the
-            rows' without loss. Nothing was changed.
+            table's, tasks would write without transactions, a column has a type that the database doesn't
+            have, or one that doesn't take the rows' without loss. Nothing was changed.
         FencedError: A newer attempt has begun. Nothing was changed.
+        PoisonMessageError: The database refuses a row, and `attempt.rejects_rows` is off. Nothing was
+            changed.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -83,31 +110,289 @@ def replace_in_one_transaction(
     target, aside = within + _quoted(name), f"{within}{_quoted(f'{prefix}{attempt.fence}')}"
     given = {"driver": _DRIVER, **options, "dbtable": aside}
     rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
-    rows = rows.withColumn(_PARTITION, sql.spark_partition_id())
+    _check_types(table, rows)
+    rows = _storable(rows).withColumn(_PARTITION, sql.spark_partition_id())
     with _Connection(df, given) as connection:
         _remove_aside(connection, schema, prefix)
         check_fence(attempt.folder, attempt.fence)
-        rows.limit(0).write.format("jdbc").options(**given).mode("errorifexists").save()
-        connection.execute(
-            f"ALTER TABLE {aside} ADD COLUMN {_TRANSACTION} bigint NOT NULL DEFAULT txid_current()"
-        )
-        connection.commit()
-        rows.write.format("jdbc").options(**given).mode("append").save()
-        connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", target)
-        columns = _columns(connection, aside)
-        del columns[_PARTITION], columns[_TRANSACTION]
-        _fit(connection, table, target, columns)
-        listed = ", ".join(map(_quoted, columns))
-        connection.execute(f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?", attempt.batch_id)  # noqa: S608 - quoted
-        count = connection.execute(
-            f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {aside} "  # noqa: S608 - quoted
-            f"WHERE ({_PARTITION}, {_TRANSACTION}) IN "
-            f"(SELECT {_PARTITION}, max({_TRANSACTION}) FROM {aside} GROUP BY {_PARTITION})"
-        )
-        connection.execute(f"DROP TABLE {aside}")
-        with committing_as(attempt.folder, attempt.fence):
+        try:
+            rows.limit(0).write.format("jdbc").options(**given).mode("errorifexists").save()
+            connection.execute(
+                f"ALTER TABLE {aside} ADD COLUMN {_TRANSACTION} bigint NOT NULL DEFAULT txid_current()"
+            )
             connection.commit()
-    return count
+            rows.write.format("jdbc").options(**given).mode("append").save()
+            connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", target)
+            columns = _columns(connection, aside)
+            for name in (_PARTITION, _TRANSACTION, _REASON):
+                del columns[name]
+            known = _fit(connection, table, target, columns)
+            connection.execute(f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?", attempt.batch_id)  # noqa: S608 - quoted
+            filling = _Filling(
+                connection,
+                table=table,
+                target=target,
+                aside=aside,
+                columns=columns,
+                known=known,
+                attempt=attempt,
+            )
+            count, refused = filling.run()
+            connection.execute(f"DROP TABLE {aside}")
+            with committing_as(attempt.folder, attempt.fence):
+                connection.commit()
+        except BaseException:
+            _drop_aside(connection, aside)
+            raise
+    if not refused:
+        return Written(rows=count)
+    said = [((segment, position), reason) for segment, position, reason in refused]
+    kind = f"{ORIGIN} STRUCT<segment: INT, position: INT>, exception_message STRING"
+    return Written(rows=count, refused=df.sparkSession.createDataFrame(said, kind))
+
+
+def _check_types(table: str, rows: DataFrame) -> None:
+    """Refuse columns for which the database has no type."""
+    faults = [
+        f"column {field.name!r}: PostgreSQL has no type for {type_name(field.dataType)}"
+        for field in rows.schema.fields
+        if _has_parts(field.dataType)
+    ]
+    if faults:
+        raise ConfigurationError(
+            f"table {table}: {'; '.join(faults)}. Nothing was written. Make JSON text of the column, for the "
+            "types text, json and jsonb: by to_json in a job of your own. The ready-made job does it by "
+            "--keep \"get_json_object(CAST(body AS STRING), '$.name') AS name\""
+        )
+
+
+def _has_parts(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType  # noqa: PLC0415 - only jobs have it
+
+    if isinstance(kind, ArrayType):
+        return _has_parts(kind.elementType)
+    return isinstance(kind, StructType | MapType | VariantType)
+
+
+def _storable(rows: DataFrame) -> DataFrame:
+    """Return the rows with a reason for those whose texts PostgreSQL can't store, and without these texts."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql.types import ArrayType, StringType  # noqa: PLC0415 - as above
+
+    def found(name: str, part: str) -> str:
+        said = quoted_text(f'column {name!r}: PostgreSQL stores no character U+0000, found the string "')
+        return f"concat({said}, {shown(part)}, '\"')"
+
+    reasons = {}
+    for field in rows.schema.fields:
+        column, zero = quoted_name(field.name), "char(0)"
+        if isinstance(field.dataType, StringType):
+            reasons[field.name] = f"CASE WHEN contains({column}, {zero}) THEN {found(field.name, column)} END"
+        elif isinstance(field.dataType, ArrayType) and isinstance(field.dataType.elementType, StringType):
+            first = f"get(filter({column}, _jms_part -> contains(_jms_part, {zero})), 0)"
+            reasons[field.name] = f"CASE WHEN {first} IS NOT NULL THEN {found(field.name, first)} END"
+    return rows.select(
+        *(
+            sql.expr(f"CASE WHEN ({reasons[name]}) IS NULL THEN {quoted_name(name)} END").alias(name)
+            if name in reasons
+            else quoted_name(name)
+            for name in rows.columns
+        ),
+        sql.expr(f"coalesce({', '.join([*reasons.values(), 'CAST(NULL AS STRING)', 'NULL'])})").alias(
+            _REASON
+        ),
+    )
+
+
+class _RowRefusedError(PoisonMessageError):
+    """The database refuses a row.
+
+    Attributes:
+        column: The column that it names; empty if it names none.
+    """
+
+    def __init__(self, said: str, column: str) -> None:
+        super().__init__(said)
+        self.column = column
+
+
+class _Filling:
+    """Puts the rows from aside into the table.
+
+    Args:
+        connection: In a transaction, to which everything belongs.
+        table: The table's name, for errors.
+        target: The table, quoted.
+        aside: The table aside, quoted.
+        columns: Of the rows, with the types they have aside.
+        known: The table's columns with their types.
+        attempt: Who writes.
+    """
+
+    def __init__(
+        self,
+        connection: _Connection,
+        *,
+        table: str,
+        target: str,
+        aside: str,
+        columns: Mapping[str, str],
+        known: Mapping[str, str],
+        attempt: TableAttempt,
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._target = target
+        self._aside = aside
+        self._columns = columns
+        self._known = known
+        self._attempt = attempt
+
+    def run(self) -> tuple[int, list[tuple[int, int, str]]]:
+        """Return how many rows the table has of the batch; segment, position and reason of refused messages.
+
+        Raises:
+            ConfigurationError: The rows lack a column that the table requires.
+            PoisonMessageError: A row is refused, and messages aren't to be rejected.
+        """
+        try:
+            return self._insert()
+        except _RowRefusedError as error:
+            if error.column and error.column not in self._columns:
+                raise ConfigurationError(
+                    f"table {self._table}: {error}. The rows have no column {error.column!r}: add it to "
+                    "them, or give it a default in the table"
+                ) from error
+            raise
+
+    def _insert(self) -> tuple[int, list[tuple[int, int, str]]]:
+        why = self._connection.rows(f"SELECT min({_REASON}) FROM {self._aside}")[0][0]  # noqa: S608 - quoted
+        if why is not None and not self._attempt.rejects_rows:
+            raise PoisonMessageError(f"table {self._table}: {why}")
+        if why is None:
+            self._connection.execute("SAVEPOINT jms_rows")
+            try:
+                return self._insert_all(), []
+            except _RowRefusedError:
+                if not self._attempt.rejects_rows:
+                    raise
+            self._connection.execute("ROLLBACK TO SAVEPOINT jms_rows")
+        return self._insert_each()
+
+    def _insert_all(self) -> int:
+        count = self._connection.execute(
+            f"INSERT INTO {self._target} ({self._listed()}) SELECT {self._values('')} FROM {self._aside} "  # noqa: S608 - quoted
+            f"WHERE ({_PARTITION}, {_TRANSACTION}) IN ({self._newest()})",
+            of_rows=True,
+        )
+        self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE", of_rows=True)
+        return count
+
+    def _insert_each(self) -> tuple[int, list[tuple[int, int, str]]]:
+        self._connection.execute(
+            f"DELETE FROM {self._aside} WHERE ({_PARTITION}, {_TRANSACTION}) NOT IN ({self._newest()})"  # noqa: S608 - quoted
+        )
+        self._connection.execute(f"CREATE INDEX ON {self._aside} (jms_segment, jms_position)")
+        self._connection.execute(f"DO {_literal(self._block())}", of_rows=True)
+        self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE", of_rows=True)
+        ((found,),) = self._connection.rows(
+            "SELECT json_agg(json_build_array(jms_segment, jms_position, why)) FROM (SELECT jms_segment, "  # noqa: S608 - quoted
+            f"jms_position, min({_REASON}) AS why FROM {self._aside} WHERE {_REASON} IS NOT NULL "
+            "GROUP BY 1, 2) AS refused"
+        )
+        ((count,),) = self._connection.rows(
+            f"SELECT count(*) FROM {self._target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
+            self._attempt.batch_id,
+        )
+        refused = json.loads(str(found)) if found is not None else []
+        return int(str(count)), [(at, row, f"table {self._table}: {why}") for at, row, why in refused]
+
+    def _listed(self) -> str:
+        return ", ".join(map(_quoted, self._columns))
+
+    def _values(self, row: str) -> str:
+        return ", ".join(
+            f"{row}{_quoted(name)}" + (f"::{self._known[name]}" if self._known[name] in _FROM_TEXT else "")
+            for name in self._columns
+        )
+
+    def _newest(self) -> str:
+        return f"SELECT {_PARTITION}, max({_TRANSACTION}) FROM {self._aside} GROUP BY {_PARTITION}"  # noqa: S608 - quoted
+
+    def _block(self) -> str:
+        """Return a block that inserts the rows of each message, or notes why the database refuses one."""
+        own = ", ".join(map(_literal, self._columns))
+        return f"""
+        DECLARE
+            _jms_row {self._aside}%ROWTYPE;
+            _jms_message record;
+            _jms_state text; _jms_said text; _jms_constraint text; _jms_column text;
+            _jms_why text; _jms_names text[]; _jms_values text;
+        BEGIN
+            FOR _jms_message IN
+                SELECT jms_segment AS at, jms_position AS number FROM {self._aside}
+                GROUP BY 1, 2 HAVING min({_REASON}) IS NULL ORDER BY 1, 2
+            LOOP
+            BEGIN
+                FOR _jms_row IN SELECT * FROM {self._aside}
+                    WHERE jms_segment = _jms_message.at AND jms_position = _jms_message.number
+                LOOP
+                    INSERT INTO {self._target} ({self._listed()}) VALUES ({self._values("_jms_row.")});
+                END LOOP;
+            EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
+                GET STACKED DIAGNOSTICS _jms_state = RETURNED_SQLSTATE, _jms_said = MESSAGE_TEXT,
+                    _jms_constraint = CONSTRAINT_NAME, _jms_column = COLUMN_NAME;
+                _jms_why := NULL;
+                -- A column that no row has is a fault of the job, not of a message.
+                IF _jms_column <> '' AND _jms_column <> ALL (ARRAY[{own}]) THEN
+                    RAISE;
+                END IF;
+                IF _jms_state LIKE '22%' THEN
+                    {self._misfits()}
+                END IF;
+                IF _jms_why IS NULL THEN
+                    SELECT array_agg(attname::text) INTO _jms_names FROM pg_attribute
+                    WHERE attrelid = to_regclass({_literal(self._target)}) AND (
+                        attname = _jms_column
+                        OR attnum IN (SELECT unnest(conkey) FROM pg_constraint
+                            WHERE conrelid = attrelid AND conname = _jms_constraint)
+                        OR attnum IN (SELECT unnest(indkey) FROM pg_index JOIN pg_class ON oid = indexrelid
+                            WHERE indrelid = attrelid AND relname = _jms_constraint));
+                    SELECT json_object_agg(key, value)::text INTO _jms_values
+                    FROM json_each(row_to_json(_jms_row)) WHERE key = ANY (_jms_names);
+                    _jms_why := {_beginning("_jms_said", _SHOWN_SAID)}
+                        || coalesce(', found the values ' || {_beginning("_jms_values")}, '');
+                END IF;
+                UPDATE {self._aside} SET {_REASON} = _jms_why
+                WHERE jms_segment = _jms_message.at AND jms_position = _jms_message.number;
+            END;
+            END LOOP;
+        END"""  # noqa: S608 - quoted
+
+    def _misfits(self) -> str:
+        """Return statements that find the text that doesn't fit its column's type."""
+        found = []
+        for name, kind in self._columns.items():
+            known = self._known[name]
+            if kind == "text" and known != kind:
+                value = f"_jms_row.{_quoted(name)}"
+                said = _literal(f"column '{name}': the value is no {known}, found the string \"")
+                reason = f"{said} || {_beginning(value, SHOWN)} || '\"'"
+                found.append(f"""
+                    DECLARE _jms_value {known};
+                    BEGIN
+                        _jms_value := {value};
+                    EXCEPTION WHEN data_exception THEN _jms_why := coalesce(_jms_why, {reason});
+                    END;""")
+        return "".join(found) or "NULL;"
+
+
+def _beginning(text: str, most: int = _SHOWN_VALUES) -> str:
+    """Return an expression for the beginning of a text, in one line."""
+    return (
+        f"regexp_replace(left({text}, {most}), '[[:cntrl:]]', ' ', 'g') "
+        f"|| CASE WHEN length({text}) > {most} THEN '…' ELSE '' END"
+    )
 
 
 def _checked(table: str, options: Mapping[str, str], partition_by: Sequence[str]) -> tuple[str | None, str]:
@@ -133,13 +418,17 @@ def _checked(table: str, options: Mapping[str, str], partition_by: Sequence[str]
     return schema or None, name
 
 
-def _fit(connection: _Connection, table: str, target: str, columns: Mapping[str, str]) -> None:
-    """Create the table or give it the columns it lacks; refuse what it can't take without loss."""
+def _fit(connection: _Connection, table: str, target: str, columns: Mapping[str, str]) -> dict[str, str]:
+    """Create the table or add the columns it lacks; return its columns.
+
+    Raises:
+        ConfigurationError: A column has a type that can't take the rows' without loss.
+    """
     if connection.rows("SELECT to_regclass(?)::text", target)[0][0] is None:
         listed = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
         connection.execute(f"CREATE TABLE {target} ({listed})")
         connection.execute(f"CREATE INDEX ON {target} ({_quoted(BATCH_COLUMN)})")
-        return
+        return dict(columns)
     known = _columns(connection, target)
     faults = [
         f"column {name!r} is {known[name]} in the table, and {kind} in what this batch would write"
@@ -154,11 +443,13 @@ def _fit(connection: _Connection, table: str, target: str, columns: Mapping[str,
     for name, kind in columns.items():
         if name not in known:
             connection.execute(f"ALTER TABLE {target} ADD COLUMN {_quoted(name)} {kind}")
+    return {**columns, **known}
 
 
 def _takes(known: str, kind: str) -> bool:
     # A text that is too long for its column is an error, and isn't cut.
-    return known == kind or (kind, known) in _WIDER or (kind == "text" and known.startswith("character v"))
+    text = known.startswith("character v") or known in _FROM_TEXT
+    return known == kind or (kind, known) in _WIDER or (kind == "text" and text)
 
 
 def _columns(connection: _Connection, table: str) -> dict[str, str]:
@@ -190,8 +481,25 @@ def _remove_aside(connection: _Connection, schema: str | None, prefix: str) -> N
     connection.commit()
 
 
+def _drop_aside(connection: _Connection, aside: str) -> None:
+    """Remove the table aside of a failed attempt; if a task still writes to it, the next attempt does."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
+
+    try:
+        connection.roll_back()
+        connection.execute("SET LOCAL lock_timeout = '1s'")
+        connection.execute(f"DROP TABLE IF EXISTS {aside}")
+        connection.commit()
+    except (ConfigurationError, Py4JError, OSError) as error:
+        _log.warning("%s: can't be removed, the next attempt does it: %s", aside, error)
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 class _Connection:
@@ -222,6 +530,11 @@ class _Connection:
                     "format jdbc: Spark has no driver for PostgreSQL; submit the job with --packages "
                     f"{_PACKAGES}"
                 ) from error
+            # User, password, database.
+            if _sql_state(error).startswith(("28", "3D")):
+                raise ConfigurationError(
+                    f"the database refuses: {error.java_exception.getMessage()}"
+                ) from error
             raise
         self._connection.setAutoCommit(False)
         return self
@@ -234,20 +547,26 @@ class _Connection:
             self._connection.close()
 
     def commit(self) -> None:
-        self._connection.commit()
+        self._run(self._connection.commit)
 
     def roll_back(self) -> None:
         self._connection.rollback()
 
-    def execute(self, statement: str, *values: str | None) -> int:
+    def execute(self, statement: str, *values: str | None, of_rows: bool = False) -> int:
         """Run a statement and return how many rows it changed.
+
+        Args:
+            statement: With `?` for values.
+            values: Texts, or `None` for NULL.
+            of_rows: The statement stores rows of the batch: SQLSTATE classes 22 and 23 refuse a row.
 
         Raises:
             ConfigurationError: The database refuses it.
+            PoisonMessageError: The database refuses a row.
         """
         prepared = self._prepared(statement, values)
         try:
-            return int(self._run(prepared.executeLargeUpdate))
+            return int(self._run(prepared.executeLargeUpdate, of_rows=of_rows))
         finally:
             prepared.close()
 
@@ -274,17 +593,29 @@ class _Connection:
             prepared.setString(number + 1, value)
         return prepared
 
-    def _run(self, call: Any) -> Any:
-        """Call the database; what it refuses for good is a fault of the configuration."""
+    def _run(self, call: Any, *, of_rows: bool = False) -> Any:
+        """Call the database; what it refuses for good is a fault of the configuration, or of a row."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
 
         try:
             return call()
         except Py4JJavaError as error:
-            state = str(getattr(error.java_exception, "getSQLState", lambda: "")())
-            # Data, constraints, names and rights, a lock that others hold.
-            if state.startswith(("22", "23", "42", "55")):
-                raise ConfigurationError(
-                    f"the database refuses: {error.java_exception.getMessage()}"
-                ) from error
+            state, said = _sql_state(error), error.java_exception.getMessage()
+            if of_rows and state.startswith(_ROW_STATES):
+                server = error.java_exception.getServerErrorMessage()
+                column = server.getColumn() if server is not None else None
+                raise _RowRefusedError(f"the database refuses a row: {said}", column or "") from error
+            # Names and rights, a lock that others hold.
+            if state.startswith((*_ROW_STATES, "42", "55")):
+                raise ConfigurationError(f"the database refuses: {said}") from error
             raise
+
+
+def _sql_state(error: Py4JJavaError) -> str:
+    """Return the SQLSTATE of an exception of the driver; empty for others."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
+
+    try:
+        return str(error.java_exception.getSQLState() or "")
+    except Py4JError:
+        return ""
