@@ -221,8 +221,18 @@ def _tls(settings: ConnectionSettings) -> ssl.SSLContext | bool:
 
 
 def _segment(name: str) -> str:
-    """Return a name as one segment of a path; the client would resolve `.` and `..` otherwise."""
-    return name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
+    """Return a name as one segment of a path.
+
+    Raises:
+        ConfigurationError: The name is no Unicode text, or `.` or `..`: RabbitMQ resolves those even if they
+            are escaped, and emptying the queue `.` would delete a queue named `contents`.
+    """
+    if name in {".", ".."}:
+        raise ConfigurationError(f"RabbitMQ's management API cannot address the name {name!r}")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"the name {name!r} holds half a surrogate pair: no Unicode text") from error
 
 
 def _content(response: httpx.Response, until: float) -> bytes:

@@ -89,9 +89,8 @@ def test_an_answer_that_trickles_in_ends_at_the_reply_timeout(answering: Answeri
         administration.queues()
 
 
-@pytest.mark.parametrize("name", [".", "..", "a/b", "../x", "a?b#c", "%2F", "größe \n"])
+@pytest.mark.parametrize("name", ["a/b", "../x", "a?b#c", "%2F", "größe \n"])
 def test_a_queue_name_stays_one_segment_of_the_path(answering: Answering, name: str) -> None:
-    """`DELETE queues/%2F/./contents` would delete a queue named `contents`."""
     asked = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -101,6 +100,19 @@ def test_a_queue_name_stays_one_segment_of_the_path(answering: Answering, name: 
     answering(answer).delete(name, MessageSelection())
     assert all(re.fullmatch(rb"/api/queues/%2F/[^/?]+(/contents)?", each) for each in asked), asked
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("name", [".", "..", "\udcff"])
+def test_a_name_that_no_path_carries(answering: Answering, name: str) -> None:
+    """`DELETE queues/%2F/./contents` would delete a queue named `contents`, also when the dot is escaped."""
+    administration = answering(lambda _: httpx.Response(200, json={"name": name}))
+    for ask in (administration.statistics, administration.browse):
+        with pytest.raises(ConfigurationError, match="name"):
+            ask(name)
+    with pytest.raises(ConfigurationError, match="name"):
+        administration.delete(name, MessageSelection())
+    with pytest.raises(ConfigurationError, match="name"):
+        answering(lambda _: httpx.Response(200), virtual_host=name)
 
 
 def test_a_url_that_is_none(answering: Answering) -> None:
