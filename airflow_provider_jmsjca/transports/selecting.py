@@ -34,29 +34,40 @@ def refuse_same_queue(source: str, target: str) -> None:
         raise ConfigurationError(f"queue {source!r} is source and target; expected two different queues")
 
 
+def refuse_patterns(connection: Connection, *queues: str) -> None:
+    """Raise `ConfigurationError` if the broker reads a name as several queues or with options."""
+    syntax = connection.broker.names
+    for each in queues:
+        if (meaning := syntax.meaning(Destination.queue(each))) is not None:
+            raise ConfigurationError(f"queue {each!r}: {meaning}; expected the name of one queue")
+
+
 def move_selected(connection: Connection, source: str, target: str, selection: MessageSelection) -> int:
     """Move messages in units of work of 100; return their number.
 
     A message whose body this transport cannot read stays on its queue.
 
     Raises:
-        ConfigurationError: Source and target are the same queue.
+        ConfigurationError: Source and target are the same queue, or a name means more than one queue.
         PermanentBrokerError: Some messages cannot be read and stay; all others were moved.
 
     Guarantee: a crash leaves each message on exactly one of the two queues.
     """
     refuse_same_queue(source, target)
+    refuse_patterns(connection, source, target)
     return _consume(connection, source, selection, Destination.queue(target))
 
 
 def delete_selected(connection: Connection, source: str, selection: MessageSelection) -> int:
-    """Delete messages in units of work of 100; return their number."""
+    """Delete messages in units of work of 100; return their number; `ConfigurationError` as for moving."""
+    refuse_patterns(connection, source)
     return _consume(connection, source, selection, None)
 
 
 def copy_selected(connection: Connection, source: str, target: str, selection: MessageSelection) -> int:
     """Copy messages and return their number. A crash leaves the copies made so far."""
     refuse_same_queue(source, target)
+    refuse_patterns(connection, source, target)
     destination = Destination.queue(target)
     return connection.send(
         Outgoing(destination=destination, message=redirect_of(message))

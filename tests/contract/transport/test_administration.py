@@ -124,6 +124,24 @@ def test_source_and_target_must_differ(administration: QueueAdministration, fill
             change(filled, filled, MessageSelection())
 
 
+@pytest.mark.parametrize("lab", ["activemq"], indirect=True)
+@pytest.mark.parametrize("pattern", ["{},other", "{}.>", "*.{}", "{}?consumer.exclusive=true"])
+def test_one_name_never_changes_several_queues(
+    administration: QueueAdministration, filled: str, pattern: str
+) -> None:
+    """Deleting from `orders.>` would empty each of these queues."""
+    several = pattern.format(filled)
+    for refused in (
+        lambda: administration.delete(several, MessageSelection()),
+        lambda: administration.move(filled, several, MessageSelection()),
+        lambda: administration.copy(several, "target", MessageSelection()),
+        lambda: administration.statistics(several),
+    ):
+        with pytest.raises(ConfigurationError, match="expected the name of one queue"):
+            refused()
+    assert bodies(administration.browse(filled)) == list(BODIES)
+
+
 @pytest.mark.parametrize("lab", ["rabbitmq"], indirect=True)
 def test_refusals(connect: Connect, lab: Lab, name: str) -> None:
     """RabbitMQ offers nothing without its API, and neither moves nor selectors with it."""

@@ -26,7 +26,12 @@ from airflow_provider_jmsjca.transports.administration import (
     oldest_time,
 )
 from airflow_provider_jmsjca.transports.base import Connection
-from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_selected, move_selected
+from airflow_provider_jmsjca.transports.selecting import (
+    copy_selected,
+    delete_selected,
+    move_selected,
+    refuse_patterns,
+)
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
@@ -62,6 +67,7 @@ class StatisticsPluginAdministration(QueueAdministration):
 
     def statistics(self, queue: str) -> QueueStatistics | None:
         """Return the figures of one queue, `None` if it does not exist."""
+        refuse_patterns(self._connection, queue)  # of several names, all but the first would get the request
         return next((each for each in self._ask(queue) if each.name == queue), None)
 
     def browse(
