@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.errors import (
         AuthenticationError,
         BatchInUseError,
+        BlockedByBrokerError,
         CapabilityError,
         ClientIdInUseError,
         ConfigurationError,
@@ -104,6 +105,7 @@ _MODULES: Final = {
     "errors": (
         "AuthenticationError",
         "BatchInUseError",
+        "BlockedByBrokerError",
         "CapabilityError",
         "ClientIdInUseError",
         "ConfigurationError",
@@ -153,6 +155,7 @@ __all__ = [
     "AuthenticationError",
     "Batch",
     "BatchInUseError",
+    "BlockedByBrokerError",
     "BodyKind",
     "Capabilities",
     "CapabilityError",

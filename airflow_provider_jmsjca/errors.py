@@ -77,6 +77,14 @@ class ConnectionLostError(TransientBrokerError):
     """The connection is gone; whatever was not settled is redelivered by the broker."""
 
 
+class BlockedByBrokerError(ConnectionLostError):
+    """The broker still sends, at least heart-beats, and answers nothing: the connection was given up.
+
+    RabbitMQ does so with connections that send, while its memory or disk alarm is on. Until it reads on, it
+    may hold the unsettled messages for this connection, and deliver them to no other.
+    """
+
+
 class InDoubtError(TransientBrokerError):
     """The connection was lost while a commit was under way: its outcome is unknown.
 

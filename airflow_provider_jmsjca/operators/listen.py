@@ -112,7 +112,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         idle_for: End when nothing came for so many seconds, deferred ones included.
         failing_for: Fail when for so many seconds nothing but failures happened: messages that had been
             delivered before failed again and again, and none was settled. `None`: `idle_for`, or an hour
-            without it.
+            without it. Also fail when nothing came for so long after the broker had blocked a connection.
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
@@ -294,10 +294,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         if self._killed.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
-        if ended_by is EndReason.FAILURES:
-            raise _only_fails(counts)
         if self.max_messages is not None and counts.settled >= self.max_messages:
             ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
+        _refuse_unfinished(ended_by, counts)
         if ended_by is EndReason.IDLE and defer_after is not None:
             now = time.time()
             after = replace(run_state, members_down=down).after(
@@ -446,6 +445,19 @@ def _instance(task: Any) -> str:
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"
+
+
+def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
+    """Raise `AirflowException` if messages may be left that the task was to settle."""
+    if ended_by is EndReason.FAILURES:
+        raise _only_fails(counts)
+    if ended_by is EndReason.BLOCKED:
+        raise AirflowException(
+            "nothing came, but the broker had blocked a connection of this task, and may hold messages for "
+            "it, as RabbitMQ does while its memory or disk alarm is on; "
+            f"{counts.settled} messages are settled. A retry gets the rest; give failing_for more seconds "
+            "to wait longer for the broker"
+        )
 
 
 def _only_fails(counts: Counts) -> AirflowException:

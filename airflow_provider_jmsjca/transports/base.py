@@ -479,7 +479,11 @@ class Connection(Protocol):
         """Delete an idle durable subscription and the messages it holds."""
 
     def close(self) -> None:
-        """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
+        """Close in good order, within the reply timeout; unsettled messages go back to the broker.
+
+        Raises nothing. If the broker doesn't confirm the close, the last acknowledged messages may be
+        delivered again, and a WARNING says so. None is lost.
+        """
 
 
 ConnectFunction: TypeAlias = Callable[[], Connection]

@@ -74,6 +74,8 @@ class ScriptedBroker:
             client's.
         passcode: The only one that is let in, if there is one; the refusal repeats whatever it was told.
         new_messages: Each subscription is sent another message. Otherwise the same one comes again.
+        most: Only the first so many subscriptions are sent a message; `None`: all are.
+        redelivered: Later connections are told that the message was delivered before.
         server: What it greets as.
 
     Attributes:
@@ -91,6 +93,8 @@ class ScriptedBroker:
         step: str = "",
         passcode: str | None = None,
         new_messages: bool = False,
+        most: int | None = None,
+        redelivered: bool = False,
         server: str = ACTIVEMQ,
     ) -> None:
         self._server = server
@@ -101,7 +105,9 @@ class ScriptedBroker:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.connections = self.connects = self.sent = 0
-        self._messages: Iterator[int] = itertools.count(1) if new_messages else itertools.repeat(0)
+        numbers: Iterator[int] = itertools.count(1) if new_messages else itertools.repeat(0)
+        self._messages = itertools.islice(numbers, most)
+        self._redelivered = redelivered
         self.acknowledged: list[str] = []
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -180,13 +186,18 @@ class ScriptedBroker:
         answer = f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0\n" if "receipt" in headers else ""
         yield command, answer.encode()
         if command == "SUBSCRIBE":
-            name = f"m-{self.port}-{id(self)}-{next(self._messages)}"
+            number_sent = next(self._messages, None)
+            if number_sent is None:
+                return
+            name = f"m-{self.port}-{id(self)}-{number_sent}"
             head = (
                 f"subscription:{headers['id']}\nmessage-id:{name}\nack:a{number}\n"
                 f"destination:{headers['destination']}\n"
             )
             if not self._server.startswith("ActiveMQ"):  # elsewhere nothing else tells text from bytes
                 head += "content-type:text/plain\n"
+            if self._redelivered and number > 1:
+                head += "redelivered:true\n"
             yield "MESSAGE", f"MESSAGE\n{head}\nhello\0\n".encode()
 
 
@@ -197,10 +208,20 @@ def scripted_broker(
     step: str = "",
     passcode: str | None = None,
     new_messages: bool = False,
+    most: int | None = None,
+    redelivered: bool = False,
     server: str = ACTIVEMQ,
 ) -> Iterator[ScriptedBroker]:
     """Start a scripted broker, and close it in the end; the arguments are those of `ScriptedBroker`."""
-    broker = ScriptedBroker(fault, step=step, passcode=passcode, new_messages=new_messages, server=server)
+    broker = ScriptedBroker(
+        fault,
+        step=step,
+        passcode=passcode,
+        new_messages=new_messages,
+        most=most,
+        redelivered=redelivered,
+        server=server,
+    )
     try:
         yield broker
     finally:
@@ -225,6 +246,13 @@ def stall(client: socket.socket, answer: bytes, over: threading.Event) -> None:
     """Say nothing any more."""
     del client, answer
     over.wait(30)
+
+
+def block(client: socket.socket, answer: bytes, over: threading.Event) -> None:
+    """Send heart-beats, and neither read nor answer anything: the connection is blocked."""
+    del answer
+    while not over.wait(0.05):
+        client.sendall(b"\n")
 
 
 def half(client: socket.socket, answer: bytes, over: threading.Event) -> None:

@@ -67,7 +67,8 @@ class RunEnds:
         run_for: The activation has run this long.
         idle_for: Nothing came, and nothing was in hand, for this long while the broker was there.
         failing_for: Nothing but failures happened for this long: messages that had been delivered before
-            failed once more, many times, and none was settled.
+            failed once more, many times, and none was settled. Where the broker may hold messages for a
+            connection that it blocked, nothing came for this long and for `idle_for`.
 
     Raises:
         ConfigurationError: A bound is out of range.
@@ -95,7 +96,7 @@ class RunEnds:
             raise ConfigurationError(faults)
 
     def reached(
-        self, *, settled: int, elapsed: float, idle: float, failing: float
+        self, *, settled: int, elapsed: float, idle: float, failing: float, blocked: bool = False
     ) -> tuple[EndReason, str] | None:
         """Return which end is reached, also in words; `None` if none is.
 
@@ -104,13 +105,20 @@ class RunEnds:
             elapsed: Seconds since the start.
             idle: Seconds without anything to do.
             failing: Seconds with failures only, as `Failing` counts them.
+            blocked: As `ActivationBase.blocked` says.
         """
         if self.max_messages is not None and settled >= self.max_messages:
             return EndReason.COUNT, f"{settled} messages are settled"
         if self.run_for is not None and elapsed >= self.run_for.total_seconds():
             return EndReason.TIME, f"it has run for {self.run_for}"
         if self.idle_for is not None and idle >= self.idle_for.total_seconds():
-            return EndReason.IDLE, f"nothing came for {self.idle_for}"
+            if not blocked:
+                return EndReason.IDLE, f"nothing came for {self.idle_for}"
+            quiet = max(self.idle_for, self.failing_for or self.idle_for)
+            if idle >= quiet.total_seconds():
+                return EndReason.BLOCKED, (
+                    f"the broker blocked a connection and may hold messages for it; nothing came for {quiet}"
+                )
         if self.failing_for is not None and failing >= self.failing_for.total_seconds():
             return EndReason.FAILURES, f"the same messages failed again and again for {self.failing_for}"
         return None
@@ -214,6 +222,7 @@ class Watch:
                 elapsed=now - began,
                 idle=now - idle_since,
                 failing=failing.seconds(counts, now, lambda: running.failing),
+                blocked=running.blocked,
             )
             if found is not None and not (found[0] is EndReason.IDLE and running.looks):
                 return found
@@ -368,6 +377,14 @@ class ActivationBase(ABC):
     @abstractmethod
     def looks(self) -> bool:
         """Whether a look for messages that stay at the broker is under way: silence ends no run then."""
+
+    @property
+    @abstractmethod
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection, which it has blocked.
+
+        RabbitMQ does so while its memory or disk alarm is on. Messages may wait then although none comes.
+        """
 
     @abstractmethod
     def statistics_by_part(self) -> dict[str, Statistics]:
@@ -596,7 +613,9 @@ class ActivationBase(ABC):
             max_messages: End when so many messages are settled: committed, moved or deleted; never more.
             run_for: End after so many seconds.
             idle_for: End when, with the connection up, nothing came and nothing was in hand for so many
-                seconds.
+                seconds. After the broker has blocked a connection, it may hold that connection's messages.
+                Until one of them has come again, the run ends as `EndReason.BLOCKED` instead, after the
+                longer of `idle_for` and `failing_for`.
             failing_for: End when for so many seconds nothing but failures happened: messages that had been
                 delivered before failed again and again, and none was settled. `None`: `idle_for`, or an
                 hour without it.
@@ -644,6 +663,8 @@ class ActivationBase(ABC):
             raise self.fault
         if self.ended_by is EndReason.FAILURES and found is not None:
             _log.warning("%s: the run ends: %s; they stay at the broker", self.settings.name, found[1])
+        if self.ended_by is EndReason.BLOCKED and found is not None:
+            _log.warning("%s: the run ends: %s", self.settings.name, found[1])
         if found is not None and self.missing:
             _log.warning(
                 "%s: not up at the end: %s; what is there stays there",
@@ -719,6 +740,11 @@ class ActivationGroup(ActivationBase):
     def looks(self) -> bool:
         """Whether a part is just looking if messages stay at its broker."""
         return any(each.looks for each in self._parts)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a part's broker may hold messages for an earlier connection, which it has blocked."""
+        return any(each.blocked for each in self._parts)
 
     @property
     def in_handler(self) -> bool:

@@ -276,6 +276,11 @@ class PlainActivation(ActivationBase):
         """Whether a look is under way for messages that stay at the broker."""
         return self._dispatcher.link.looks
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection, which it has blocked."""
+        return self._dispatcher.admission.blocked
+
     def is_idle(self) -> bool:
         """Whether no message is in hand; suspended, whether none is being handled."""
         dispatcher = self._dispatcher

@@ -278,6 +278,11 @@ class LoadBalancedActivation(ActivationGroup):
         """Whether the queue side is just looking if messages stay at the broker."""
         return self.queue_side.looks
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection of one of the sides."""
+        return self.queue_side.blocked or self.topic_side.blocked
+
     def statistics(self) -> Statistics:
         """Return a snapshot of the queue side; `statistics_by_part` has both. Source: J117, J121, J209."""
         return replace(self.queue_side.statistics(), holds_subscription=self.active)

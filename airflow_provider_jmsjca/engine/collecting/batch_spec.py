@@ -81,6 +81,8 @@ class EndReason(enum.StrEnum):
     STOPPED = "stopped"
     FAILURES = "failures"
     """Messages failed again and again, always the same ones (of listeners)."""
+    BLOCKED = "blocked"
+    """Nothing came, and the broker may hold messages for a connection that it blocked (of listeners)."""
     COMPLETE = "complete"
     """The batch had been finished by an earlier attempt; nothing was received."""
 

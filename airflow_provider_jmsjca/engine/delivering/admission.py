@@ -397,10 +397,12 @@ class Bearer(Protocol):
     Attributes:
         fault: Why it could not be used.
         is_lost: Whether the connection is gone.
+        is_blocked: Whether it was given up because the broker blocked it.
     """
 
     fault: JmsError | None
     is_lost: bool
+    is_blocked: bool
 
     def lose(self) -> None:
         """Count as gone: what the connection tells from now on is of no interest."""
@@ -700,6 +702,9 @@ class Admission:
         self._workers = workers
         self._reader = ArrivalReader(settings)
         self.intake = intake
+        # The connection whose messages are awaited if the broker blocked it, and those messages.
+        self._earlier_link = intake.link
+        self._earlier_keys: set[Identity | None] = set()
         self.takes_all = takes_all
         self._limit = limit
         self._wanted = wanted
@@ -724,6 +729,18 @@ class Admission:
         old.arrivals.clear()  # a thread that was told of the intake, and is busy, would keep all of it
         settled.forget(back)
         self._settled_before = settled.settled_before
+        if self._earlier_link is old.link or not self.blocked:
+            self._earlier_link, self._earlier_keys = old.link, back
+        elif old.link.is_blocked:
+            self._earlier_keys |= back
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection, which it has blocked.
+
+        The broker gives back all messages of a connection together: the first one that comes again ends this.
+        """
+        return self._earlier_link.is_blocked
 
     def _went_back(self, received: Received) -> set[Identity | None]:
         """Tell the machine of a message that the broker had back before it was taken in.
@@ -806,7 +823,10 @@ class Admission:
             return None
         duplicates = None if event.left else self.duplicates
         settled = self.settled
-        repeated = settled.is_repeated(event, received, settled.key(self._sources[event.source], message))
+        key = settled.key(self._sources[event.source], message)
+        repeated = settled.is_repeated(event, received, key)
+        if repeated or (key in self._earlier_keys and (key is not None or event.redelivered)):
+            self._earlier_link = intake.link
         if repeated or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeat()
             settled.keep(received)

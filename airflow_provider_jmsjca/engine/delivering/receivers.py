@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.engine.moving import check_handling, check_target, 
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.errors import (
+    BlockedByBrokerError,
     ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
@@ -360,6 +361,7 @@ class ConsumingLink(Bearer):
         self._unwanted = False
         self.fault: JmsError | None = None
         self.is_lost = False
+        self.is_blocked = False
 
     @property
     def connection(self) -> Connection:
@@ -399,4 +401,5 @@ class ConsumingLink(Bearer):
         self._user.report(self, event)
 
     def _lost(self, error: JmsError, *, logged: bool = False) -> None:
+        self.is_blocked = isinstance(error, BlockedByBrokerError)
         self._user.report(self, ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged))

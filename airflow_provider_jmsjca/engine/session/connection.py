@@ -179,7 +179,11 @@ class JmsConnection:
         return session
 
     def close(self) -> None:
-        """Close every session, then the connection. Closing twice is harmless."""
+        """Close every session, then the connection. Closing twice is harmless.
+
+        The broker has the reply timeout to answer. If it doesn't, a WARNING is logged and nothing is raised:
+        the last acknowledged messages may be delivered again.
+        """
         with self._lock:
             if self._closed:
                 return

@@ -117,5 +117,9 @@ class StompConnection:
         delete_subscription(self.link, name, destination)
 
     def close(self) -> None:
-        """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
+        """Close in good order, within the reply timeout; unsettled messages go back to the broker.
+
+        Raises nothing. If the broker doesn't confirm the close, the last acknowledged messages may be
+        delivered again, and a WARNING says so. None is lost.
+        """
         self.link.close()

@@ -687,6 +687,8 @@ class DirectWay:
         message = self._reader.plain(received)
         if message is None or message.message_id is None or self._settled.comes_again(received):
             return None
+        if self._admission.blocked:  # only `Admission.take` checks whether this message ends it
+            return None
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
             next(self._admission.numbers), message.message_id, None if group is None else str(group), now

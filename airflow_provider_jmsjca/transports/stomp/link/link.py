@@ -24,6 +24,7 @@ from stomp.utils import calculate_heartbeats
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.errors import (
+    BlockedByBrokerError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
@@ -43,12 +44,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
-from airflow_provider_jmsjca.transports.stomp.link.replies import (
-    BlockedByBrokerError,
-    ReceiptGroup,
-    ReceiptTimeoutError,
-    Replies,
-)
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
     ForgedFrameError,
@@ -427,7 +423,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire.end(reason)
 
     def close(self) -> None:
-        """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
+        """Close in good order, within the reply timeout; unsettled messages go back to the broker.
+
+        Raises nothing. If the broker doesn't confirm the close, the last acknowledged messages may be
+        delivered again, and a WARNING says so. None is lost.
+        """
         with self._lock:
             was_up = self._state is ConnectionState.UP
             if was_up:
@@ -451,7 +451,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
 
     def _end(self, reason: JmsError | None) -> None:
         if isinstance(reason, ConnectionLostError) and self._last_error is not None:
-            reason = ConnectionLostError(f"{reason}: {self._last_error}")
+            reason = type(reason)(f"{reason}: {self._last_error}")
         with self._lock:
             self._end_reason = reason
             if self._state is ConnectionState.UP:
@@ -588,12 +588,13 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         try:
             receipts.wait(self.reply_timeout, at_most)
         except ReceiptTimeoutError as error:
+            lost: ConnectionLostError = error
             if self.wire.heard_since(began):
-                error = BlockedByBrokerError(
+                lost = BlockedByBrokerError(
                     f"blocked by the broker, which sends and answers nothing: {error}"
                 )
-            self.give_up(error)
-            raise error from None
+            self.give_up(lost)
+            raise lost from None
 
     def another(self) -> Link | None:
         """Open a second connection of the same user to the same broker.

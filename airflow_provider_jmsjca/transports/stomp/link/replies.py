@@ -16,10 +16,6 @@ class ReceiptTimeoutError(ConnectionLostError):
     """A receipt didn't come in time; the connection is not to be trusted any more."""
 
 
-class BlockedByBrokerError(ReceiptTimeoutError):
-    """The broker still sends, at least heart-beats, and answers nothing."""
-
-
 class ReceiptGroup:
     """Receipts asked for together, and waited for together."""
 

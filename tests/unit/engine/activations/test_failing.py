@@ -44,6 +44,7 @@ class _Running:
     happens: Callable[[int], Counts]
     failing: int | None = 1
     looks: bool = False
+    blocked: bool = False
     now: int = 0
     counts: Counts = field(default_factory=lambda: FIRST)
 
