@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
@@ -190,12 +190,12 @@ class Knowing(SpoolBatch):
         super().__init__(folder, batch_id, source=given["source"], activation="a")
         self.stop, self.left = threading.Event(), FEW
 
-    def knows(self, key: str, identity: Identity | None = None) -> bool:
-        known = super().knows(key, identity)
-        self.left -= known and identity is not None
+    def segments_with(self, key: str) -> list[Place]:
+        found = super().segments_with(key)
+        self.left -= bool(found)
         if self.left == 0:
             self.stop.set()
-        return known
+        return found
 
 
 def two_collectors(broker: Broker, folder: Path, *, is_cut_first: bool) -> tuple[int, int]:
