@@ -13,7 +13,7 @@ from typing import Final
 ROOMS: Final = ("core", "engine", "spark", "spool", "store", "transports")
 """The folders of this package that are in it, beside the files that all of them need."""
 # `airflow_provider_jmsjca-job` in the folder `job` is the same as a wheel.
-_FILES: Final = ("__init__.py", "errors.py", "py.typed")
+_FILES: Final = ("__init__.py", "errors.py", "escaping.py", "logs.py", "py.typed")
 _PACKAGE: Final = Path(__file__).parent.parent
 # Made again of the same files it is the same archive.
 _MADE: Final = (1980, 1, 1, 0, 0, 0)

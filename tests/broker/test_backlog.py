@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
-from airflow_provider_jmsjca.transports.stomp.management import QueueControl
+from airflow_provider_jmsjca.transports.stomp.management import ManagementControl, queue_resource
 from tests.servers.broker import Broker
 
 PATIENCE = timedelta(seconds=2)
@@ -108,7 +108,7 @@ def test_messages_on_a_paused_queue_are_noticed(
     assert isinstance(control, StompConnection)
     queue = Destination.queue(queue_name)
     control.send([Outgoing(destination=queue, message=JmsMessage.text("waits"))])
-    with QueueControl(control.link, queue_name, 10) as queue_control:
+    with ManagementControl(control.link, queue_resource(queue_name), 10) as queue_control:
         queue_control.call("pause")
         listener.start()
         record = wait_for_record(caplog, f"messages wait on queue://{queue_name}")

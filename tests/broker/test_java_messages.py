@@ -16,6 +16,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
@@ -128,7 +129,7 @@ def test_javas_stream_and_object_messages_are_undecodable_everywhere(
     spec = ClaimSpec(
         subscription=Subscription(destination=Destination.queue(claim_queue)),
         first_within=SOON,
-        dead_letter=(Destination.queue(f"{queue_name}.dlq"),),
+        dead_letter=(MoveTarget.of(Destination.queue(f"{queue_name}.dlq")),),
     )
     opened = functools.partial(SpoolBatch, tmp_path / "claims", "c", source="queue://c", activation="a")
     with contextlib.closing(connect(settings)) as plain:
