@@ -22,20 +22,6 @@ _OF_UNSETTLED: Final = 100
 _OF_TOPIC: Final = 1000
 
 
-def receivers_of(concurrency: int, batch_size: int, *, each_receives: bool) -> int:
-    """Return the number of consumers of one queue.
-
-    Args:
-        concurrency: Units of work at once.
-        batch_size: Messages in each.
-        each_receives: Whether each unit of work has a consumer of its own, as in the mode `sync`.
-    """
-    if each_receives:
-        return concurrency
-    # A broker in Java commits acknowledgements in time proportional to the consumer's prefetch.
-    return 1 if batch_size == 1 else min(concurrency, math.ceil(concurrency * batch_size / _OF_BATCH))
-
-
 def for_activation(
     asked: int | None, *, is_topic: bool, concurrency: int, batch_size: int, receivers: int
 ) -> int | None:
@@ -54,9 +40,9 @@ def for_activation(
     if asked is not None:
         return max(asked, math.ceil(concurrency * batch_size / receivers))
     if batch_size > 1:
-        # One more than the receiver's share of all batches: a prefetch that is full is acknowledged before
-        # its commit.
-        return 1 + math.ceil(concurrency * batch_size / receivers)
+        # One more than all batches hold, whichever receivers their messages come from: what fills a prefetch
+        # is acknowledged before its commit.
+        return 1 + concurrency * batch_size
     if receivers > 1:
         return max(2, math.ceil(_USUAL / receivers))
     if is_topic:

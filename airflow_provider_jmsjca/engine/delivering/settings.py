@@ -131,7 +131,7 @@ class ListenerSettings:
         further: What it receives besides, from the further destinations of `delivery`.
         returns: The queue by which parked messages of a durable subscription come back; `None`: parked
             messages go back to their destination.
-        receivers: Number of consumers that share the work on each queue.
+        receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
@@ -302,9 +302,7 @@ def listener_settings(
     has_limbo = kept_in is not None and bool(surroundings.jms_conn_id)
     routing = Routing.of(spec, surroundings.subscribes, has_limbo=has_limbo)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
-    receivers = prefetch.receivers_of(
-        concurrency, spec.batch_size, each_receives=spec.concurrency_mode is ConcurrencyMode.SYNC
-    )
+    receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     unconfirmed = spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK
     park = surroundings.park or spec.park
     parks_topic = (
@@ -320,7 +318,7 @@ def listener_settings(
                 is_topic=each.kind is DestinationKind.TOPIC,
                 concurrency=concurrency,
                 batch_size=spec.batch_size,
-                receivers=receivers if each.kind is DestinationKind.QUEUE else 1,
+                receivers=receivers,
             ),
             # One message at a time is settled before the next is looked at; batches let members go early.
             in_order=concurrency == 1 and spec.batch_size == 1,

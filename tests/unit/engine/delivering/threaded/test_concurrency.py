@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, nothing, until
 
@@ -118,27 +116,3 @@ def test_the_pool_grows_with_work_and_shrinks_when_idle(site: Site) -> None:
     until(lambda: activation.statistics().threads == 1)
     site.send("more")
     until(lambda: activation.counts.committed == 5)
-
-
-@pytest.mark.parametrize(
-    ("spec", "receivers", "prefetch"),
-    [
-        ("cc 15 100 queue://q", 8, 189),
-        ("cc 2 100 queue://q", 1, 201),
-        ("cc 15 1 queue://q", 1, None),
-        ("sync 15 100 queue://q", 15, 101),
-        ("cc 15 100 topic://t", 8, 1501),  # a topic has one consumer, whatever queues have
-    ],
-)
-def test_receivers_of_batches_share_the_prefetch(spec: str, receivers: int, prefetch: int | None) -> None:
-    """A commit on a broker in Java takes time proportional to the prefetch of the consumer."""
-    mode, pool, batch, destination = spec.split()
-    settings = listener_settings(
-        ActivationSpec(
-            destination=destination,
-            concurrency_mode=mode,
-            batch_size=batch,
-            endpoint_pool_max_size=pool,
-        )
-    )
-    assert (settings.receivers, settings.subscription.prefetch) == (receivers, prefetch)
