@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.management import BROKER, ManagementControl
@@ -104,7 +106,11 @@ class Artemis(Broker):
         """Delete a queue over the management address."""
         connection = connect(self.settings())
         assert isinstance(connection, StompConnection)
-        with ManagementControl(connection.link, BROKER, 30) as broker:
+        # Artemis now and then closes the connection that asked, once the queue is gone.
+        with (
+            contextlib.suppress(ConnectionLostError),
+            ManagementControl(connection.link, BROKER, 30) as broker,
+        ):
             broker.call("destroyQueue", queue, True)
         connection.close()
 

@@ -232,7 +232,11 @@ def test_a_listener_pauses_says_so_and_goes_on(  # noqa: PLR0917 - fixtures
         tried = len(tries)
         until(lambda: len(tries) > tried, within=30)
         assert site.broker.depth("orders") == MESSAGES
-        assert [body for body in site.got if body != "END"] == ["first"]
+        handed = [body for body in site.got if body != "END"]
+        # A row may still fit into a page of a full SQLite file: then its attempt is stored.
+        recorded = store.attempts.page() if trouble == "full" else []
+        assert handed[0] == "first"
+        assert len(handed) <= 1 + len(recorded)
         assert activation.counts.committed == 1
     until(lambda: activation.counts.committed == MESSAGES + 1, within=60)
     until(lambda: activation.statistics().refused == ())
