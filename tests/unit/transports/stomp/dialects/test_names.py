@@ -117,7 +117,7 @@ def test_a_queue_that_drops_messages_is_warned_about_once(caplog: pytest.LogCapt
     queue = replace(options(x_max_length="5"), name="bounded")
     for body in "ab":
         RABBITMQ.encode(Outgoing(destination=queue, message=JmsMessage.text(body)), lambda: "1")
-    said = [record.message for record in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
     assert [each.partition(", unless ")[0] for each in said] == [
         "destination queue://bounded: with x-max-length a full queue drops its oldest messages"
     ]
