@@ -117,7 +117,7 @@ def test_an_option_that_replaces_what_a_dag_says_is_warned_about_once(
     above = Layer(level=Level.ACTIVATION, source="the DAG", fields={"destination": "queue://q", **fields})
     for _ in range(2):
         to_connection_settings(resolve([below, above]))
-    warned = [record.message for record in caplog.records if "is not used" in record.message]
+    warned = [text for record in caplog.records if "is not used" in (text := record.getMessage())]
     key, _, value = options.partition("=")
     in_force = f"here: Options, {key} ({value!r}) replaces it, as this option does at every level"
     assert warned == ([] if said is None else [f"{said} is not used: {in_force}"])
