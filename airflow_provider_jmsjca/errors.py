@@ -9,6 +9,8 @@
     ├── TransientBrokerError                   try again later
     │   ├── ClientIdInUseError                 wait until the other client is gone
     │   ├── ConnectionLostError                reconnect; unsettled messages come back
+    │   │   └── ReplyTimeoutError              the same, maybe later: the broker may still hold them
+    │   │       └── BlockedByBrokerError       free memory or disk at the broker
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
     │   ├── AuthenticationError                mend the credentials
@@ -77,11 +79,18 @@ class ConnectionLostError(TransientBrokerError):
     """The connection is gone; whatever was not settled is redelivered by the broker."""
 
 
-class BlockedByBrokerError(ConnectionLostError):
-    """The broker still sends, at least heart-beats, and answers nothing: the connection was given up.
+class ReplyTimeoutError(ConnectionLostError):
+    """The broker did not answer within `reply_timeout`; the connection was closed.
 
-    RabbitMQ does so with connections that send, while its memory or disk alarm is on. Until it reads on, it
-    may hold the unsettled messages for this connection, and deliver them to no other.
+    Until the broker notices that, it may hold the unsettled messages for this connection, and deliver them to
+    no other.
+    """
+
+
+class BlockedByBrokerError(ReplyTimeoutError):
+    """The broker did not answer, although it sent heart-beats or messages over this connection.
+
+    RabbitMQ reads nothing from connections that send, while its memory or disk alarm is on.
     """
 
 

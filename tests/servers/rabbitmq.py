@@ -23,6 +23,7 @@ from tests.servers.ports import HOST, accepts
 
 # Not the one on PATH, which is a wrapper that changes to a user and folder of the package's own.
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_CONTROL = PROGRAM.with_name("rabbitmqctl")
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 # What it needs for that, with a wide margin.
@@ -67,6 +68,24 @@ class RabbitMQ(Broker):
             auth=(self.username, self.password),
             timeout=30,
         ).raise_for_status()
+
+    def raise_alarm(self) -> None:
+        """Raise the memory alarm: from now on the broker reads nothing from connections that send."""
+        self._limit_memory("0.000001")
+
+    def clear_alarm(self) -> None:
+        """Clear the memory alarm."""
+        self._limit_memory("0.4")
+
+    def _limit_memory(self, fraction: str) -> None:
+        environment = dict(self._environment())
+        subprocess.run(
+            [_CONTROL, "-n", environment["RABBITMQ_NODENAME"], "set_vm_memory_high_watermark", fraction],
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
 
     def fetch(self) -> None:
         """Install the package."""

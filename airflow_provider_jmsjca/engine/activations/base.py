@@ -68,7 +68,7 @@ class RunEnds:
         idle_for: Nothing came, and nothing was in hand, for this long while the broker was there.
         failing_for: Nothing but failures happened for this long: messages that had been delivered before
             failed once more, many times, and none was settled. Where the broker may hold messages for a
-            connection that it blocked, nothing came for this long and for `idle_for`.
+            connection on which it did not answer, nothing came for this long and for `idle_for`.
 
     Raises:
         ConfigurationError: A bound is out of range.
@@ -117,7 +117,7 @@ class RunEnds:
             quiet = max(self.idle_for, self.failing_for or self.idle_for)
             if idle >= quiet.total_seconds():
                 return EndReason.BLOCKED, (
-                    f"the broker blocked a connection and may hold messages for it; nothing came for {quiet}"
+                    f"the broker did not answer on a connection and may hold its messages; nothing came for {quiet}"
                 )
         if self.failing_for is not None and failing >= self.failing_for.total_seconds():
             return EndReason.FAILURES, f"the same messages failed again and again for {self.failing_for}"
@@ -381,7 +381,7 @@ class ActivationBase(ABC):
     @property
     @abstractmethod
     def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, which it has blocked.
+        """Whether the broker may hold messages for an earlier connection, on which it did not answer.
 
         RabbitMQ does so while its memory or disk alarm is on. Messages may wait then although none comes.
         """
@@ -613,8 +613,8 @@ class ActivationBase(ABC):
             max_messages: End when so many messages are settled: committed, moved or deleted; never more.
             run_for: End after so many seconds.
             idle_for: End when, with the connection up, nothing came and nothing was in hand for so many
-                seconds. After the broker has blocked a connection, it may hold that connection's messages.
-                Until one of them has come again, the run ends as `EndReason.BLOCKED` instead, after the
+                seconds. After the broker has not answered in time on a connection, it may hold that
+                connection's messages. Until one of them has come again, the run ends as `EndReason.BLOCKED` instead, after the
                 longer of `idle_for` and `failing_for`.
             failing_for: End when for so many seconds nothing but failures happened: messages that had been
                 delivered before failed again and again, and none was settled. `None`: `idle_for`, or an
@@ -743,7 +743,7 @@ class ActivationGroup(ActivationBase):
 
     @property
     def blocked(self) -> bool:
-        """Whether a part's broker may hold messages for an earlier connection, which it has blocked."""
+        """Whether a part's broker may hold messages for an earlier connection, on which it did not answer."""
         return any(each.blocked for each in self._parts)
 
     @property

@@ -278,7 +278,7 @@ class PlainActivation(ActivationBase):
 
     @property
     def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, which it has blocked."""
+        """Whether the broker may hold messages for an earlier connection, on which it did not answer."""
         return self._dispatcher.admission.blocked
 
     def is_idle(self) -> bool:

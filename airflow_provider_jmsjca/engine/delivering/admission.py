@@ -397,7 +397,7 @@ class Bearer(Protocol):
     Attributes:
         fault: Why it could not be used.
         is_lost: Whether the connection is gone.
-        is_blocked: Whether it was given up because the broker blocked it.
+        is_blocked: Whether it was given up because the broker did not answer in time.
     """
 
     fault: JmsError | None
@@ -736,7 +736,7 @@ class Admission:
 
     @property
     def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, which it has blocked.
+        """Whether the broker may hold messages for an earlier connection, on which it did not answer.
 
         The broker gives back all messages of a connection together: the first one that comes again ends this.
         """

@@ -22,13 +22,13 @@ from airflow_provider_jmsjca.engine.moving import check_handling, check_target, 
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.errors import (
-    BlockedByBrokerError,
     ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     DeliveryStoppedError,
     JmsError,
     PermanentBrokerError,
+    ReplyTimeoutError,
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.logs import safe_logger
@@ -401,5 +401,5 @@ class ConsumingLink(Bearer):
         self._user.report(self, event)
 
     def _lost(self, error: JmsError, *, logged: bool = False) -> None:
-        self.is_blocked = isinstance(error, BlockedByBrokerError)
+        self.is_blocked = isinstance(error, ReplyTimeoutError)
         self._user.report(self, ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged))

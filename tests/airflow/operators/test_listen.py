@@ -39,6 +39,7 @@ from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.task_runs import execute, run_task
 from tests.pace import at_most
+from tests.servers.stomp_peer import block, scripted_broker
 
 Publish = Callable[..., None]
 pytestmark = [
@@ -109,6 +110,18 @@ def test_a_task_fails_when_the_same_message_only_fails(
     assert outcome.state == TaskInstanceState.FAILED
     assert "the same messages failed again and again" in caplog.text
     assert [message.body for message in server.messages("orders")] == ["bad"]
+
+
+def test_a_task_fails_when_the_broker_keeps_messages_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted_broker(block, step="SEND", server="RabbitMQ/3.10.8", most=1) as peer:
+        url, extra = f"stomp://127.0.0.1:{peer.port}", {"reply_timeout": 1, "heart_beat": 0}
+        connection = {"conn_type": "jms", "host": url, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(connection))
+        operator = listen(lambda delivery: delivery.send("queue://out", delivery.message))
+        with pytest.raises(AirflowException, match="had not answered on a connection of this task"):
+            operator.execute(CONTEXT)
 
 
 @pytest.mark.usefixtures("server")

@@ -29,6 +29,7 @@ from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     JmsError,
     PermanentBrokerError,
+    ReplyTimeoutError,
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.logs import safe_logger
@@ -44,7 +45,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
-from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, Replies
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
     ForgedFrameError,
@@ -587,7 +588,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         began = monotonic()
         try:
             receipts.wait(self.reply_timeout, at_most)
-        except ReceiptTimeoutError as error:
+        except ReplyTimeoutError as error:
             lost: ConnectionLostError = error
             if self.wire.heard_since(began):
                 lost = BlockedByBrokerError(

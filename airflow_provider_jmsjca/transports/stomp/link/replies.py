@@ -9,11 +9,7 @@ import secrets
 import threading
 from time import monotonic
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
-
-
-class ReceiptTimeoutError(ConnectionLostError):
-    """A receipt didn't come in time; the connection is not to be trusted any more."""
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError, ReplyTimeoutError
 
 
 class ReceiptGroup:
@@ -56,7 +52,7 @@ class ReceiptGroup:
 
         Raises:
             PermanentBrokerError: The broker answered one of them with an error.
-            ReceiptTimeoutError: Time is up.
+            ReplyTimeoutError: Time is up.
             ConnectionLostError: The connection was lost.
         """
         with self._condition:
@@ -66,7 +62,7 @@ class ReceiptGroup:
                     seen, since = self._progress, monotonic()
                 left = since + timeout - monotonic()
                 if left <= 0:
-                    raise ReceiptTimeoutError(f"the broker sent no receipt for {timeout:g} s")
+                    raise ReplyTimeoutError(f"the broker sent no receipt for {timeout:g} s")
                 self._condition.wait(left)
             if self._error is not None:
                 raise _again(self._error)

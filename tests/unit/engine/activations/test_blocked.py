@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_jmsjca import Activation, ConnectionSettings
 from airflow_provider_jmsjca.engine.activations.base import RunEnds
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from tests.servers.stomp_peer import ACTIVEMQ, block, scripted_broker
+from tests.servers.stomp_peer import ACTIVEMQ, Fault, block, scripted_broker, stall
 from tests.unit.engine.listening import fail
 
 RABBITMQ = "RabbitMQ/3.10.8"
@@ -18,21 +18,29 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    ("server", "later", "ended_by"),
+    ("fault", "server", "later", "ended_by"),
     [
-        (RABBITMQ, {"most": 1}, EndReason.BLOCKED),
-        (RABBITMQ, {"new_messages": True}, EndReason.BLOCKED),
-        (RABBITMQ, {"redelivered": True}, EndReason.IDLE),
-        (ACTIVEMQ, {"new_messages": True, "redelivered": True}, EndReason.BLOCKED),
-        (ACTIVEMQ, {}, EndReason.IDLE),
+        (block, RABBITMQ, {"most": 1}, EndReason.BLOCKED),
+        (stall, RABBITMQ, {"most": 1}, EndReason.BLOCKED),
+        (block, RABBITMQ, {"new_messages": True}, EndReason.BLOCKED),
+        (block, RABBITMQ, {"redelivered": True}, EndReason.IDLE),
+        (block, ACTIVEMQ, {"new_messages": True, "redelivered": True}, EndReason.BLOCKED),
+        (block, ACTIVEMQ, {}, EndReason.IDLE),
     ],
-    ids=["nothing", "another message", "a redelivery", "another redelivery", "the message by its id"],
+    ids=[
+        "nothing",
+        "no heart-beat either",
+        "another message",
+        "a redelivery",
+        "another redelivery",
+        "the message by its id",
+    ],
 )
 def test_a_run_is_not_idle_before_the_broker_gives_back_what_it_held(
-    server: str, later: dict[str, Any], ended_by: EndReason
+    fault: Fault, server: str, later: dict[str, Any], ended_by: EndReason
 ) -> None:
     """The connection is blocked when the listener moves its message; what comes later differs."""
-    with scripted_broker(block, step="SEND", server=server, **later) as peer:
+    with scripted_broker(fault, step="SEND", server=server, **later) as peer:
         settings = ConnectionSettings(
             scheme="stomp", hosts=(("127.0.0.1", peer.port),), reply_timeout=SECOND, heart_beat=timedelta(0)
         )

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.errors import ReplyTimeoutError
+from airflow_provider_jmsjca.transports.stomp.link.replies import Replies
 
 
 def test_waits_for_all_of_a_group() -> None:
@@ -14,7 +15,7 @@ def test_waits_for_all_of_a_group() -> None:
     first, second = group.ask(), group.ask()
     assert first != second
     replies.arrived(second)
-    with pytest.raises(ReceiptTimeoutError, match=r"no receipt for 0\.01 s"):
+    with pytest.raises(ReplyTimeoutError, match=r"no receipt for 0\.01 s"):
         group.wait(0.01)
     replies.arrived(first)
     group.wait(0.01)
