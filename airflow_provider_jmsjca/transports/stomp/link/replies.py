@@ -9,7 +9,12 @@ import secrets
 import threading
 from time import monotonic
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError, ReplyTimeoutError
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    ReplyTimeoutError,
+)
 
 
 class ReceiptGroup:
