@@ -112,7 +112,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         idle_for: End when nothing came for so many seconds, deferred ones included.
         failing_for: Fail when for so many seconds nothing but failures happened: messages that had been
             delivered before failed again and again, and none was settled. `None`: `idle_for`, or an hour
-            without it. Also fail when nothing came for so long after the broker had not answered on a connection.
+            without it. Also fail when nothing came for so long after the broker had left
+            a connection unanswered.
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
@@ -453,8 +454,8 @@ def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
         raise _only_fails(counts)
     if ended_by is EndReason.BLOCKED:
         raise AirflowException(
-            "nothing came, but the broker had not answered on a connection of this task and may hold messages "
-            "for it, as RabbitMQ does while its memory or disk alarm is on; "
+            "nothing came, but the broker had not answered on a connection of this task and may hold "
+            "messages for it, as RabbitMQ does while its memory or disk alarm is on; "
             f"{counts.settled} messages are settled. A retry gets the rest; give failing_for more seconds "
             "to wait longer for the broker"
         )

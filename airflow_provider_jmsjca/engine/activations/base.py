@@ -117,7 +117,8 @@ class RunEnds:
             quiet = max(self.idle_for, self.failing_for or self.idle_for)
             if idle >= quiet.total_seconds():
                 return EndReason.BLOCKED, (
-                    f"the broker did not answer on a connection and may hold its messages; nothing came for {quiet}"
+                    "the broker did not answer on a connection and may hold its messages; "
+                    f"nothing came for {quiet}"
                 )
         if self.failing_for is not None and failing >= self.failing_for.total_seconds():
             return EndReason.FAILURES, f"the same messages failed again and again for {self.failing_for}"
@@ -614,8 +615,8 @@ class ActivationBase(ABC):
             run_for: End after so many seconds.
             idle_for: End when, with the connection up, nothing came and nothing was in hand for so many
                 seconds. After the broker has not answered in time on a connection, it may hold that
-                connection's messages. Until one of them has come again, the run ends as `EndReason.BLOCKED` instead, after the
-                longer of `idle_for` and `failing_for`.
+                connection's messages. Until one of them has come again, the run ends as
+                `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failing_for`.
             failing_for: End when for so many seconds nothing but failures happened: messages that had been
                 delivered before failed again and again, and none was settled. `None`: `idle_for`, or an
                 hour without it.

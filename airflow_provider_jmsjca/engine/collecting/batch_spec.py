@@ -82,7 +82,7 @@ class EndReason(enum.StrEnum):
     FAILURES = "failures"
     """Messages failed again and again, always the same ones (of listeners)."""
     BLOCKED = "blocked"
-    """Nothing came, and the broker may hold messages for a connection on which it did not answer (of listeners)."""
+    """Nothing came, and the broker may hold messages for an unanswered connection (of listeners)."""
     COMPLETE = "complete"
     """The batch had been finished by an earlier attempt; nothing was received."""
 

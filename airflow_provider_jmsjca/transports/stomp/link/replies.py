@@ -10,7 +10,6 @@ import threading
 from time import monotonic
 
 from airflow_provider_jmsjca.errors import (
-    ConnectionLostError,
     JmsError,
     PermanentBrokerError,
     ReplyTimeoutError,

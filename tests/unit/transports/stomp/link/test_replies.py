@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
-from airflow_provider_jmsjca.errors import ReplyTimeoutError
+from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError, ReplyTimeoutError
 from airflow_provider_jmsjca.transports.stomp.link.replies import Replies
 
 
