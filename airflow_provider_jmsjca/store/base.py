@@ -32,6 +32,12 @@ KEPT_IDS: Final = 32_768
 KEPT_FOR: Final = timedelta(days=7)
 """How long either is kept."""
 
+KEPT_RUNS: Final = 1_000
+"""Maximum number of ended and lost runs of activations that are kept."""
+
+KEPT_ENDED_FOR: Final = timedelta(days=1)
+"""How long runs of activations are kept after their end."""
+
 KEPT_HISTORY: Final = 50
 """Attempts of one message whose circumstances are kept; the latest."""
 
@@ -426,23 +432,27 @@ class Limbo(Protocol):
 
 
 class WantedState(StrEnum):
-    """What somebody wants of an activation, until it is resumed."""
+    """A state requested for an activation. It lasts until somebody resumes the activation."""
 
+    SUSPENDED = "suspended"
+    """Runs stay, and deliver nothing until they are resumed."""
+    DRAINED = "drained"
+    """Runs finish the messages in their handlers, take nothing new, and end."""
     STOPPED = "stopped"
-    """No run of the activation consumes anything."""
+    """Runs end at once; handlers get the usual time limit of a stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationOrder:
-    """What is wanted of an activation.
+    """The requested state of an activation.
 
     Attributes:
         activation: Name of the activation, as stored (`stored_name`).
-        wanted: The state.
-        reason: Why, in the words of the one who asked.
-        asked_by: The handler of which message, or which user, asked.
-        where: Host and process from which.
-        since: Since when, by the store's clock.
+        wanted: The requested state.
+        reason: The reason given with the request.
+        asked_by: The user, or the handler and its message.
+        where: Host and process of the request.
+        since: Time of the request, by the store's clock.
     """
 
     activation: str
@@ -453,25 +463,156 @@ class ActivationOrder:
     since: datetime
 
 
+class ActivationKind(StrEnum):
+    """What consumes: the kind of an activation's run."""
+
+    LISTENER = "listener"
+    TRIGGER = "trigger"
+    COLLECTOR = "collector"
+    STREAM = "stream"
+
+
+class RunStatus(StrEnum):
+    """State of one run of an activation."""
+
+    CONNECTING = "connecting"
+    UP = "up"
+    SUSPENDED = "suspended"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    """The run has ended and reported it."""
+    LOST = "lost"
+    """The process died, or sent no heartbeat for `SILENT_FOR`. Never stored, derived when runs are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The state of one run of an activation, as its process reports it.
+
+    Times are by the store's clock.
+
+    Attributes:
+        run: Unique id of the run.
+        activation: Name of the activation; on reading as stored (`stored_name`).
+        title: The same name for display, cut to 2,000 characters.
+        kind: What consumes.
+        owner: The task, asset or application that runs it.
+        broker: Address of the broker, without secrets.
+        destination: The destinations, as text.
+        spec_digest: SHA-256 of the activation spec in force; equal specs have equal digests.
+        status: State of the run.
+        started_at: When the run began.
+        since: When it entered its state.
+        delivered: Deliveries to the handler; each attempt counts.
+        committed: Messages settled after their handler returned.
+        rolled_back: Deliveries rolled back.
+        moved: Messages moved to another destination, dead letters included.
+        deleted: Messages deleted by the redelivery handling.
+        dead_lettered: Messages moved because they failed.
+        in_flight: Messages received and not settled.
+        backlog: Messages waiting at the broker; `None` if the broker does not report it.
+        last_message_at: When a message was last delivered; `None`: none was.
+        last_error: The latest error; empty if there was none.
+        last_error_at: When that error was first reported.
+    """
+
+    run: str
+    activation: str
+    title: str = ""
+    kind: ActivationKind
+    owner: str
+    broker: str
+    destination: str
+    spec_digest: str = ""
+    status: RunStatus
+    started_at: datetime
+    since: datetime
+    delivered: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    moved: int = 0
+    deleted: int = 0
+    dead_lettered: int = 0
+    in_flight: int = 0
+    backlog: int | None = None
+    last_message_at: datetime | None = None
+    last_error: str = ""
+    last_error_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationRun:
+    """One run of an activation in the registry.
+
+    Attributes:
+        report: The latest report; its `status` is `LOST` if the process died without reporting the end.
+        process: Host and process, unique (`Owners`).
+        host: Name of the host.
+        pid: Process id on that host.
+        seen_at: The latest report or heartbeat, by the store's clock.
+    """
+
+    report: RunReport
+    process: str
+    host: str
+    pid: int
+    seen_at: datetime
+
+
 class Activations(Protocol):
-    """What is wanted of activations, over restarts and for all processes. Source: J172."""
+    """The registry of activations: their runs in all processes, and the states requested for them.
+
+    A requested state belongs to the activation and not to a process: it outlives restarts. Source: J172.
+    """
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
-        """Store what is wanted from now on; the first of equal orders stays."""
+        """Store the state requested from now on. A repeated request for the same state changes nothing."""
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return what is wanted of an activation; `None`: it may run."""
+        """Return the request for an activation; `None`: it may run."""
 
     def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
-        """Return the orders there are, by the names of their activations.
+        """Return requests, sorted by the names of their activations.
 
         Args:
-            limit: Most orders that are returned.
-            after: How many orders at the front are left out.
+            limit: Maximum number of requests.
+            after: Number of requests to skip.
         """
 
     def resume(self, activations: Collection[str]) -> int:
-        """Let activations run again, by their names or as they are listed; return how many could not."""
+        """Delete the requests for these activations, by name or as listed; return their number."""
+
+    def report(self, reports: Collection[RunReport]) -> None:
+        """Store the state of runs of this process, in one statement for each 500, and keep it alive.
+
+        From the first report on, the process sends heartbeats until `Owners.leave`.
+        """
+
+    def orders(self) -> dict[str, ActivationOrder]:
+        """Return the requests for activations with runs in this process, by stored name."""
+
+    def runs(self, activations: Collection[str] | None = None) -> list[ActivationRun]:
+        """Return the runs, sorted by activation and start.
+
+        Args:
+            activations: Only runs of these, by name or as listed; `None`: all.
+        """
+
+    def sweep(
+        self,
+        *,
+        keep: int = KEPT_RUNS,
+        ended_for: timedelta = KEPT_ENDED_FOR,
+        lost_for: timedelta = KEPT_FOR,
+    ) -> int:
+        """Drop old runs that have ended or are lost, and return how many. Runs of live processes stay.
+
+        Args:
+            keep: Maximum number of ended and lost runs to keep, the latest.
+            ended_for: How long ended runs are kept.
+            lost_for: How long lost runs are kept.
+        """
 
 
 class Store(Protocol):
@@ -491,7 +632,7 @@ class Store(Protocol):
 
     @property
     def activations(self) -> Activations:
-        """What is wanted of activations."""
+        """The registry of activations: their runs, and the states requested for them."""
 
     @property
     def limbo(self) -> Limbo:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +18,15 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
     KEPT_ATTEMPTS,
+    KEPT_ENDED_FOR,
     KEPT_FOR,
     KEPT_HISTORY,
     KEPT_IDS,
+    KEPT_RUNS,
     PRIVATE,
     SILENT_FOR,
     ActivationOrder,
+    ActivationRun,
     AttemptEntry,
     AttemptSelection,
     LimboEntry,
@@ -29,6 +34,8 @@ from airflow_provider_jmsjca.store.base import (
     LimboSelection,
     LimboState,
     MessageAttempts,
+    RunReport,
+    RunStatus,
     WantedState,
     from_milliseconds,
     listed_name,
@@ -494,41 +501,119 @@ class MemoryLimbo:
 class MemoryActivations:
     """`base.Activations` of one process."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, owners: MemoryOwners) -> None:
         self._where = where
+        self._owners = owners
+        self._lock = threading.Lock()
         self._orders: dict[str, ActivationOrder] = {}
+        self._runs: dict[str, ActivationRun] = {}
 
-    def seen_from(self, where: str) -> Self:
-        """Return the same orders as another process sees them."""
+    def seen_from(self, where: str, owners: MemoryOwners) -> Self:
+        """Return the same registry as another process sees it."""
         other = copy.copy(self)
-        other._where = where  # noqa: SLF001  # of the same class
+        other._where, other._owners = where, owners  # noqa: SLF001  # of the same class
         return other
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
-        """Store what is wanted from now on; the first of equal orders stays."""
+        """Store the state requested from now on."""
         order = ActivationOrder(
-            activation=stored_name(activation),
+            activation=listed_name(activation),
             wanted=wanted,
             reason=stored_text(reason),
             asked_by=stored_text(asked_by),
             where=self._where,
             since=_stored(datetime.now(UTC)),
         )
-        self._orders.setdefault(order.activation, order)
+        with self._lock:
+            before = self._orders.get(order.activation)
+            if before is None or before.wanted is not wanted:
+                self._orders[order.activation] = order
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return what is wanted of an activation; `None`: it may run."""
+        """Return the request for an activation; `None`: it may run."""
         return self._orders.get(listed_name(activation))
 
     def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
-        """Return the orders there are, by the names of their activations."""
-        return [order for _, order in sorted(self._orders.items())][after : after + limit]
+        """Return requests, sorted by the names of their activations."""
+        with self._lock:
+            return [order for _, order in sorted(self._orders.items())][after : after + limit]
 
     def resume(self, activations: Collection[str]) -> int:
-        """Let activations run again."""
-        gone = {listed_name(each) for each in activations} & self._orders.keys()
-        for each in gone:
-            del self._orders[each]
+        """Delete the requests for these activations."""
+        with self._lock:
+            gone = {listed_name(each) for each in activations} & self._orders.keys()
+            for each in gone:
+                del self._orders[each]
+        return len(gone)
+
+    def report(self, reports: Collection[RunReport]) -> None:
+        """Store the state of runs of this process."""
+        now = datetime.now(UTC)
+        self._owners.beat(now)
+        with self._lock:
+            for each in reports:
+                title = stored_text(each.title or each.activation)
+                before = self._runs.get(each.run)
+                self._runs[each.run] = ActivationRun(
+                    report=replace(
+                        each,
+                        activation=stored_name(each.activation),
+                        title=title if before is None else before.report.title,
+                        owner=stored_text(each.owner),
+                        broker=stored_text(each.broker),
+                        destination=stored_text(each.destination),
+                        last_error=stored_text(each.last_error),
+                        started_at=_stored(each.started_at),
+                        since=_stored(each.since),
+                        last_message_at=each.last_message_at and _stored(each.last_message_at),
+                        last_error_at=each.last_error_at and _stored(each.last_error_at),
+                    ),
+                    process=self._where,
+                    host=socket.gethostname(),
+                    pid=os.getpid(),
+                    seen_at=_stored(now),
+                )
+
+    def orders(self) -> dict[str, ActivationOrder]:
+        """Return the requests for activations with runs in this process."""
+        with self._lock:
+            own = {
+                each.report.activation
+                for each in self._runs.values()
+                if each.process == self._where and each.report.status is not RunStatus.ENDED
+            }
+            return {name: self._orders[name] for name in own & self._orders.keys()}
+
+    def runs(self, activations: Collection[str] | None = None) -> list[ActivationRun]:
+        """Return the runs, sorted by activation and start."""
+        names = None if activations is None else {listed_name(each) for each in activations}
+        with self._lock:
+            found = [each for each in self._runs.values() if names is None or each.report.activation in names]
+        living = self._owners.living({each.process for each in found}, datetime.now(UTC))
+        found.sort(key=lambda each: (each.report.activation, each.report.started_at, each.report.run))
+        return [
+            each
+            if each.report.status is RunStatus.ENDED or each.process in living
+            else replace(each, report=replace(each.report, status=RunStatus.LOST))
+            for each in found
+        ]
+
+    def sweep(
+        self,
+        *,
+        keep: int = KEPT_RUNS,
+        ended_for: timedelta = KEPT_ENDED_FOR,
+        lost_for: timedelta = KEPT_FOR,
+    ) -> int:
+        """Drop old runs that have ended or are lost."""
+        now = _stored(datetime.now(UTC))
+        dead = [each for each in self.runs() if each.report.status in {RunStatus.ENDED, RunStatus.LOST}]
+        dead.sort(key=lambda each: (-each.seen_at.timestamp(), each.report.run))
+        old = {RunStatus.ENDED: now - ended_for, RunStatus.LOST: now - lost_for}
+        gone = dead[keep:] + [each for each in dead[:keep] if each.seen_at < old[each.report.status]]
+        with self._lock:
+            for each in gone:
+                del self._runs[each.report.run]
         return len(gone)
 
 
@@ -544,13 +629,13 @@ class MemoryStore:
         self.owners = MemoryOwners(where)
         self.handled = MemoryHandledIds()
         self.limbo = MemoryLimbo()
-        self.activations = MemoryActivations(where)
+        self.activations = MemoryActivations(where, self.owners)
 
     def seen_from(self, where: str) -> Self:
         """Return the same store as another process sees it."""
         other = copy.copy(self)
         other.attempts, other.owners = self.attempts.seen_from(where), self.owners.seen_from(where)
-        other.activations = self.activations.seen_from(where)
+        other.activations = self.activations.seen_from(where, other.owners)
         return other
 
     def close(self) -> None:

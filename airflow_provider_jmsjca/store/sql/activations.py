@@ -1,14 +1,26 @@
-"""What is wanted of activations, in a database."""
+"""The registry of activations, in a database."""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import Collection
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, select, text
 
 from airflow_provider_jmsjca.store.base import (
+    KEPT_ENDED_FOR,
+    KEPT_FOR,
+    KEPT_RUNS,
+    SILENT_FOR,
+    ActivationKind,
     ActivationOrder,
+    ActivationRun,
+    RunReport,
+    RunStatus,
     WantedState,
     from_milliseconds,
     listed_name,
@@ -17,24 +29,37 @@ from airflow_provider_jmsjca.store.base import (
     to_milliseconds,
 )
 from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.tables import ACTIVATION
+from airflow_provider_jmsjca.store.sql.owners import SqlOwners
+from airflow_provider_jmsjca.store.sql.tables import ACTIVATION, ACTIVATION_RUN, OWNER
 from airflow_provider_jmsjca.store.sql.windows import chunks
+
+_COUNTS: Final = (
+    "delivered", "committed", "rolled_back", "moved", "deleted", "dead_lettered", "in_flight", "backlog",
+)  # fmt: skip
+# What a later report changes; the rest of a row stays.
+_CHANGES: Final = (
+    "broker", "status", "since_at", "reported_at", *_COUNTS, "last_message_at", "last_error", "last_error_at",
+)  # fmt: skip
 
 
 class SqlActivations:
     """`base.Activations` in a database.
 
     Args:
-        database: Whose tables are used.
-        where: Host and process, stored with an order.
+        database: Where the tables are.
+        where: Host and process, stored with requests and runs.
+        owners: Sends the heartbeats of this process, and knows the live processes.
     """
 
-    def __init__(self, database: Database, where: str) -> None:
+    def __init__(self, database: Database, where: str, owners: SqlOwners) -> None:
         self._database = database
         self._where = stored_text(where)[:250]
+        self._owners = owners
+        self._upsert = text(_upsert(sqlite=database.is_sqlite))
+        self._beating = 0
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
-        """Store an order; see `base.Activations.want`."""
+        """Store a request; see `base.Activations.want`."""
         row = self._database.insert(ACTIVATION)
         changed = {each.name: row.excluded[each.name] for each in ACTIVATION.c if not each.primary_key}
         statement = row.on_conflict_do_update(
@@ -43,7 +68,7 @@ class SqlActivations:
         since = self._database.now()
         with self._database.write(durable=True) as connection:
             values = {
-                "activation": stored_name(activation),
+                "activation": listed_name(activation),
                 "wanted": wanted,
                 "reason": stored_text(reason),
                 "asked_by": stored_text(asked_by),
@@ -53,26 +78,167 @@ class SqlActivations:
             connection.execute(statement, values)
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return what is wanted of an activation; see `base.Activations.order`."""
+        """Return the request for an activation; see `base.Activations.order`."""
         query = select(ACTIVATION).where(ACTIVATION.c.activation == listed_name(activation))
         with self._database.read() as connection:
             row = connection.execute(query).first()
         return None if row is None else _order(row)
 
     def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
-        """Return orders; see `base.Activations.page`."""
+        """Return requests; see `base.Activations.page`."""
         query = select(ACTIVATION).order_by(ACTIVATION.c.activation).limit(limit).offset(after)
         with self._database.read() as connection:
             return [_order(row) for row in connection.execute(query)]
 
     def resume(self, activations: Collection[str]) -> int:
-        """Drop orders; see `base.Activations.resume`."""
+        """Delete requests; see `base.Activations.resume`."""
         count = 0
         with self._database.write(durable=True) as connection:
             for some in chunks({listed_name(each) for each in activations}):
                 gone = delete(ACTIVATION).where(ACTIVATION.c.activation.in_(some))
                 count += connection.execute(gone).rowcount
         return count
+
+    def report(self, reports: Collection[RunReport]) -> None:
+        """Store the state of runs; see `base.Activations.report`."""
+        now = self._database.now()
+        if self._beating != os.getpid():
+            self._owners.beat(now)
+            self._beating = os.getpid()
+        own = {
+            "process": self._where,
+            "host": stored_text(socket.gethostname())[:250],
+            "pid": os.getpid(),
+            "reported_at": to_milliseconds(now),
+        }
+        with self._database.write() as connection:
+            for some in chunks(reports):
+                rows = json.dumps([_row(each) | own for each in some])
+                connection.execute(self._upsert, {"rows": rows})
+
+    def orders(self) -> dict[str, ActivationOrder]:
+        """Return the requests for this process; see `base.Activations.orders`."""
+        own = select(ACTIVATION_RUN.c.activation).where(
+            ACTIVATION_RUN.c.process == self._where, ACTIVATION_RUN.c.status != RunStatus.ENDED
+        )
+        with self._database.read() as connection:
+            found = connection.execute(select(ACTIVATION).where(ACTIVATION.c.activation.in_(own)))
+            return {row.activation: _order(row) for row in found}
+
+    def runs(self, activations: Collection[str] | None = None) -> list[ActivationRun]:
+        """Return runs; see `base.Activations.runs`."""
+        seen = OWNER.c.seen_at.label("beat_at")
+        query = select(ACTIVATION_RUN, seen).outerjoin(OWNER, OWNER.c.owner == ACTIVATION_RUN.c.process)
+        found: list[Row[Any]] = []
+        with self._database.read() as connection:
+            if activations is None:
+                found = list(connection.execute(query))
+            else:
+                for some in chunks({listed_name(each) for each in activations}):
+                    found += connection.execute(query.where(ACTIVATION_RUN.c.activation.in_(some)))
+        open_at = {row.process for row in found if row.status != RunStatus.ENDED}
+        living = self._owners.living(open_at, self._database.now()) if open_at else frozenset()
+        found.sort(key=lambda row: (row.activation, row.started_at, row.run))
+        return [_run(row, lives=row.process in living) for row in found]
+
+    def sweep(
+        self,
+        *,
+        keep: int = KEPT_RUNS,
+        ended_for: timedelta = KEPT_ENDED_FOR,
+        lost_for: timedelta = KEPT_FOR,
+    ) -> int:
+        """Drop old runs; see `base.Activations.sweep`."""
+        now, run = self._database.now(), ACTIVATION_RUN.c
+        living = select(OWNER.c.owner).where(OWNER.c.seen_at >= to_milliseconds(now - SILENT_FOR))
+        ended = run.status == RunStatus.ENDED
+        dead = ended | run.process.not_in(living)
+        extra = select(run.run).where(dead).order_by(run.reported_at.desc(), run.run).offset(keep)
+        if self._database.is_sqlite:
+            extra = extra.limit(-1)
+        gone = (
+            (ended & (run.reported_at < to_milliseconds(now - ended_for)))
+            | (dead & (run.reported_at < to_milliseconds(now - lost_for)))
+            | run.run.in_(extra)
+        )
+        with self._database.write() as connection:
+            return connection.execute(delete(ACTIVATION_RUN).where(gone)).rowcount
+
+
+def _upsert(*, sqlite: bool) -> str:
+    """Return the statement that inserts or updates runs. Its one parameter is a JSON array of rows.
+
+    So a thousand runs are one statement with one parameter, and no driver's limit of parameters applies.
+    """
+    names = ", ".join(each.name for each in ACTIVATION_RUN.c)
+    if sqlite:
+        values = ", ".join(f"json_extract(value, '$.{each.name}')" for each in ACTIVATION_RUN.c)
+        rows = f"SELECT {values} FROM json_each(:rows) WHERE true"  # noqa: S608 - names of columns
+    else:
+        types = ", ".join(f"{each.name} {_postgresql_type(each.type)}" for each in ACTIVATION_RUN.c)
+        rows = f"SELECT {names} FROM json_to_recordset(CAST(:rows AS json)) AS given({types})"  # noqa: S608
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _CHANGES)
+    return f"INSERT INTO {ACTIVATION_RUN.name} ({names}) {rows} ON CONFLICT (run) DO UPDATE SET {changes}"
+
+
+def _postgresql_type(kind: Any) -> str:
+    return "bigint" if kind.python_type is int else "text"
+
+
+def _row(report: RunReport) -> dict[str, Any]:
+    return {
+        "run": report.run,
+        "activation": stored_name(report.activation),
+        "title": stored_text(report.title or report.activation),
+        "kind": report.kind,
+        "owner": stored_text(report.owner),
+        "broker": stored_text(report.broker),
+        "destination": stored_text(report.destination),
+        "spec_digest": report.spec_digest,
+        "status": report.status,
+        "started_at": to_milliseconds(report.started_at),
+        "since_at": to_milliseconds(report.since),
+        "last_message_at": _optional(report.last_message_at),
+        "last_error": stored_text(report.last_error),
+        "last_error_at": _optional(report.last_error_at),
+    } | {name: getattr(report, name) for name in _COUNTS}
+
+
+def _optional(moment: datetime | None) -> int | None:
+    return None if moment is None else to_milliseconds(moment)
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else from_milliseconds(milliseconds)
+
+
+def _run(row: Row[Any], *, lives: bool) -> ActivationRun:
+    status = RunStatus(row.status)
+    report = RunReport(
+        run=row.run,
+        activation=row.activation,
+        title=row.title,
+        kind=ActivationKind(row.kind),
+        owner=row.owner,
+        broker=row.broker,
+        destination=row.destination,
+        spec_digest=row.spec_digest,
+        status=status if lives or status is RunStatus.ENDED else RunStatus.LOST,
+        started_at=from_milliseconds(row.started_at),
+        since=from_milliseconds(row.since_at),
+        last_message_at=_moment(row.last_message_at),
+        last_error=row.last_error,
+        last_error_at=_moment(row.last_error_at),
+        **{name: getattr(row, name) for name in _COUNTS},
+    )
+    beat = row.beat_at if status is not RunStatus.ENDED and row.beat_at is not None else 0
+    return ActivationRun(
+        report=report,
+        process=row.process,
+        host=row.host,
+        pid=row.pid,
+        seen_at=from_milliseconds(max(row.reported_at, beat)),
+    )
 
 
 def _order(row: Row[Any]) -> ActivationOrder:

@@ -36,7 +36,7 @@ class SqlStore:
         self.owners = SqlOwners(database, self.where)
         self.handled = SqlHandledIds(database)
         self.limbo = SqlLimbo(database, cipher)
-        self.activations = SqlActivations(database, self.where)
+        self.activations = SqlActivations(database, self.where, self.owners)
 
     def close(self) -> None:
         """Say that nothing is held any more, if it can be said, and close all connections."""

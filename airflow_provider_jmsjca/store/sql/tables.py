@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -98,6 +98,41 @@ ACTIVATION: Final = Table(
     Column("asked_by", Text, nullable=False),
     Column("asked_where", _NAME, nullable=False),
     Column("since_at", BigInteger, nullable=False),
+)
+
+# One run of an activation in one process. `process` is the `owner` of the table above, whose heartbeat tells
+# whether the run still lives. `base.RunReport`.
+ACTIVATION_RUN: Final = Table(
+    "jms_activation_run",
+    METADATA,
+    Column("run", String(64), primary_key=True),
+    Column("activation", _NAME, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("process", _NAME, nullable=False),
+    Column("host", _NAME, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("broker", Text, nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("spec_digest", String(64), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("since_at", BigInteger, nullable=False),
+    Column("reported_at", BigInteger, nullable=False),
+    Column("delivered", BigInteger, nullable=False),
+    Column("committed", BigInteger, nullable=False),
+    Column("rolled_back", BigInteger, nullable=False),
+    Column("moved", BigInteger, nullable=False),
+    Column("deleted", BigInteger, nullable=False),
+    Column("dead_lettered", BigInteger, nullable=False),
+    Column("in_flight", BigInteger, nullable=False),
+    Column("backlog", BigInteger),
+    Column("last_message_at", BigInteger),
+    Column("last_error", Text, nullable=False),
+    Column("last_error_at", BigInteger),
+    Index("jms_activation_run_activation", "activation", "started_at"),
+    Index("jms_activation_run_process", "process"),
 )
 
 # A message on the shelf: due later, or failed for good. Its content is in a table of its own, so that a

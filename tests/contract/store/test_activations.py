@@ -1,12 +1,19 @@
-"""What is wanted of activations: the same answers from every store, in every process."""
+"""The registry of activations: the same answers from every store, in every process."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
-from airflow_provider_jmsjca.store.base import Store, WantedState
+from sqlalchemy import event
+
+from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, Store, WantedState
 from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.store.sql.store import SqlStore
+from tests.contract.store.conftest import new_store
 
 STOPPED = WantedState.STOPPED
 HOSTILE = "no \0 stock '; DROP TABLE jms_activation; -- " + "é" * 3_000
@@ -58,3 +65,123 @@ def test_pages(store: Store) -> None:
         store.activations.want(f"a{number}", STOPPED, reason="", asked_by="")
     assert [each.activation for each in store.activations.page(limit=2, after=3)] == ["a3", "a4"]
     assert len(store.activations.page(limit=2)) == 2
+
+
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def report(run: str, activation: str = "orders", **changes: Any) -> RunReport:
+    given: dict[str, Any] = {
+        "run": run,
+        "activation": activation,
+        "title": activation,
+        "kind": ActivationKind.LISTENER,
+        "owner": "dag.task",
+        "broker": "stomp://a:61613",
+        "destination": "queue://orders",
+        "spec_digest": "d" * 64,
+        "status": RunStatus.UP,
+        "started_at": START,
+        "since": START,
+    }
+    return RunReport(**given | changes)
+
+
+def test_runs_are_reported_by_each_process_and_updated(store: Store) -> None:
+    other = seen_from(store, "host/2")
+    first = report("1")
+    store.activations.report([first, report("2", "bills")])
+    other.activations.report([report("3", owner="dag.other")])
+    later = replace(
+        first,
+        status=RunStatus.SUSPENDED,
+        since=START + timedelta(seconds=1),
+        delivered=2**33,
+        committed=5,
+        rolled_back=4,
+        moved=3,
+        deleted=2,
+        dead_lettered=1,
+        in_flight=7,
+        backlog=9,
+        last_message_at=START,
+        last_error="no stock",
+        last_error_at=START,
+    )
+    store.activations.report([later])
+    store.activations.report([])
+    bills, orders, others = store.activations.runs()
+    assert (bills.report, orders.report) == (report("2", "bills"), later)
+    assert (orders.process, others.process) == ("host/1", "host/2")
+    assert orders.pid == os.getpid()
+    assert abs(orders.seen_at - datetime.now(UTC)) < timedelta(seconds=60)
+    assert other.activations.runs(["orders"]) == [orders, others]
+    assert other.activations.runs(["unknown"]) == []
+
+
+def test_a_process_finds_the_requests_for_its_activations(store: Store) -> None:
+    """A requested state belongs to the activation, and outlives all its runs."""
+    other = seen_from(store, "host/2")
+    store.activations.report([report("1"), report("2", "bills")])
+    other.activations.report([report("3"), report("4", "far", status=RunStatus.ENDED)])
+    for name, wanted in {"orders": WantedState.SUSPENDED, "far": STOPPED, "new": WantedState.DRAINED}.items():
+        other.activations.want(name, wanted, reason="disk full", asked_by="ada")
+    assert store.activations.orders().keys() == other.activations.orders().keys() == {"orders"}
+    assert store.activations.orders()["orders"].wanted is WantedState.SUSPENDED
+    store.activations.want("orders", STOPPED, reason="disk gone", asked_by="bob")
+    found = other.activations.orders()["orders"]
+    assert (found.wanted, found.reason, found.asked_by) == (STOPPED, "disk gone", "bob"), "the latest holds"
+    store.activations.report([report("1", status=RunStatus.ENDED)])
+    assert store.activations.orders() == {}
+    assert other.activations.resume(["orders"]) == 1
+    assert other.activations.orders() == {}
+
+
+def test_a_process_without_a_heartbeat_has_lost_runs(store: Store) -> None:
+    dead = seen_from(store, "host/2")
+    dead.activations.report([report("1"), report("2", status=RunStatus.ENDED)])
+    store.activations.report([report("3", "live")])
+    dead.owners.leave()
+    status = {each.report.run: each.report.status for each in store.activations.runs()}
+    assert status == {"1": RunStatus.LOST, "2": RunStatus.ENDED, "3": RunStatus.UP}
+
+
+def test_names_and_texts_of_runs_are_anything(store: Store) -> None:
+    name = "orders\0 " + "x" * 300
+    given = report("1", name, title=name, owner=HOSTILE, destination=HOSTILE, last_error=HOSTILE + "\ud800")
+    store.activations.report([given])
+    (found,) = store.activations.runs([name])
+    assert store.activations.runs([found.report.activation]) == [found]
+    assert len(found.report.last_error) <= 2_000
+    store.activations.want(name, STOPPED, reason="", asked_by="")
+    assert store.activations.orders().keys() == {found.report.activation}
+    store.activations.want(found.report.activation, WantedState.SUSPENDED, reason="", asked_by="")
+    assert [each.wanted for each in store.activations.page()] == [WantedState.SUSPENDED]
+
+
+def test_only_so_many_dead_runs_are_kept(store: Store) -> None:
+    dead = seen_from(store, "host/2")
+    dead.activations.report([report(f"lost {number}") for number in range(3)])
+    store.activations.report([report(f"ended {number}", status=RunStatus.ENDED) for number in range(3)])
+    store.activations.report([report("live")])
+    dead.owners.leave()
+    assert store.activations.sweep() == 0
+    assert store.activations.sweep(keep=4) == 2
+    assert store.activations.sweep(ended_for=-timedelta(hours=1), lost_for=timedelta(hours=1)) <= 3
+    left = {each.report.run for each in store.activations.runs()}
+    assert "live" in left
+    assert not any(each.startswith("ended") for each in left)
+    store.activations.sweep(lost_for=-timedelta(hours=1))
+    assert [each.report.run for each in store.activations.runs()] == ["live"]
+
+
+def test_a_thousand_runs_are_two_statements(tmp_path: Path) -> None:
+    """Not a thousand: a triggerer reports all its triggers at once."""
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}")
+    statements: list[str] = []
+    with store.database.read() as connection:
+        event.listen(connection.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    store.activations.report([report(str(number), f"a{number}") for number in range(1_000)])
+    assert sum("jms_activation_run" in each for each in statements) == 2
+    assert len(store.activations.runs()) == 1_000
+    store.close()
