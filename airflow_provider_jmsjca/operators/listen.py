@@ -47,11 +47,13 @@ from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedEr
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.registry import task_supervision
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import installed_store, store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, of_context, task_failures, timed_out
 from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
+from airflow_provider_jmsjca.store.base import ActivationOrder, WantedState
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
@@ -256,6 +258,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 resources.enter_context(
                     kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
                 )
+            supervision = task_supervision(of_context(context, "ti"))
             activation = activation_of(
                 spec,
                 settings,
@@ -269,6 +272,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                     # What sends from limbo knows no more than the Airflow connection.
                     jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
                 ),
+                admit=(lambda: None) if supervision is None else supervision.admit,
             )
             for source in activation.settings.delivery.sources:
                 note_input(JmsHook(self._conn_id), settings, source)
@@ -276,9 +280,12 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
             so_far, until, began = run_state.so_far, run_state.until, time.time()
             failing_for = duration("failing_for", self.failing_for or self.idle_for or FAILING_FOR)
+            if supervision is not None:
+                resources.enter_context(supervision.running(activation))
             counts = so_far + self._run(
                 activation,
                 so_far,
+                lambda: None if supervision is None else supervision.order,
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else max(until - time.time(), 0.001),
                 idle_for=quiet,
@@ -318,19 +325,35 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             )
         return activation.report(so_far, ended_by)
 
-    def _run(self, activation: ActivationBase, so_far: Counts, **ends: Any) -> Counts:
-        """Run an activation, unless its delivery is stopped.
+    def _run(
+        self,
+        activation: ActivationBase,
+        so_far: Counts,
+        order: Callable[[], ActivationOrder | None],
+        **ends: Any,
+    ) -> Counts:
+        """Run an activation, unless it is stopped or drained. A run that is drained ends as a success.
+
+        Args:
+            activation: The activation.
+            so_far: Counts of earlier runs of this task.
+            order: Returns the state requested for the activation.
+            **ends: When the run ends.
 
         Raises:
-            AirflowSkipException: The delivery is stopped, and the task has consumed nothing.
-            AirflowFailException: The handler has stopped it, or another process amid the task: no retry.
+            AirflowSkipException: The activation is stopped or drained, and the task has consumed nothing.
+            AirflowFailException: The handler, a user or another process has stopped it amid the task: no
+                retry.
         """
         try:
             counts = activation.run(stop=self._killed, **ends)
         except DeliveryStoppedError as error:
-            if (so_far + activation.counts).delivered:
-                raise AirflowFailException(str(error)) from error
-            raise AirflowSkipException(str(error)) from error
+            raise _stopped(str(error), so_far + activation.counts) from error
+        ordered = order()
+        if ordered is not None and activation.stop_reason == str(ordered):
+            if ordered.wanted is WantedState.DRAINED and (so_far + counts).delivered:
+                return counts
+            raise _stopped(str(ordered), so_far + counts)
         if activation.ended_by is EndReason.STOPPED and not self._killed.is_set():
             kept = activation.settings.store is not None
             raise AirflowFailException(
@@ -459,6 +482,11 @@ def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
             f"{counts.settled} messages are settled. A retry gets the rest; give failing_for more seconds "
             "to wait longer for the broker"
         )
+
+
+def _stopped(why: str, counts: Counts) -> AirflowException:
+    """Return the exception of a stopped activation: the task is skipped if it has consumed nothing."""
+    return AirflowFailException(why) if counts.delivered else AirflowSkipException(why)
 
 
 def _only_fails(counts: Counts) -> AirflowException:

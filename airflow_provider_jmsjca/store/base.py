@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -462,6 +463,19 @@ class ActivationOrder:
     where: str
     since: datetime
 
+    @property
+    def ends_runs(self) -> bool:
+        """Whether runs end, and new ones are refused."""
+        return self.wanted is not WantedState.SUSPENDED
+
+    def __str__(self) -> str:
+        """Return the request as a sentence, with the command that withdraws it."""
+        return (
+            f"{self.wanted} since {self.since.isoformat(timespec='seconds')} by {self.asked_by} "
+            f"({self.where}): {self.reason or 'no reason given'}. Nothing is consumed until somebody resumes "
+            f"it: airflow jms activations resume {shlex.quote(self.activation)}"
+        )
+
 
 class ActivationKind(StrEnum):
     """What consumes: the kind of an activation's run."""
@@ -495,7 +509,7 @@ class RunReport:
     Attributes:
         run: Unique id of the run.
         activation: Name of the activation; on reading as stored (`stored_name`).
-        title: The same name for display, cut to 2,000 characters.
+        title: Name of the activation for display, cut to 2,000 characters.
         kind: What consumes.
         owner: The task, asset or application that runs it.
         broker: Address of the broker, without secrets.

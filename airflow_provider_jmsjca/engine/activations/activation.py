@@ -39,6 +39,7 @@ from airflow_provider_jmsjca.engine.activations.base import (
 )
 from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.registry import Supervision, registrar_of
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     LoadBalancedActivation,
     load_balancing,
@@ -56,7 +57,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect, refuse_unknown_scheme
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 from airflow_provider_jmsjca.transports.members import limbo_name, member_settings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
@@ -97,10 +98,12 @@ class Activation(ActivationGroup):
         find: Returns the destination that a text names, where the handler sends by name.
         store: Keeps attempts, ids and delayed messages over restarts, for a spec with `use_store`; close it
             after the activation has stopped. A running activation sends the delayed messages of its
-            connection when they are due. It uses a second connection for that, without the client id.
+            connection when they are due. It uses a second connection for that, without the client id. With
+            any spec, the store also lists the activation, and it obeys `airflow jms activations`.
         jms_conn_id: With `store`: name of this connection in limbo. If it is an Airflow connection, Airflow's
             processes send these messages too. Empty: a name made of URL, virtual host and user; only
             activations that connect in the same way send these messages.
+        owner: With `store`: who runs it, for `airflow jms activations list`. Empty: the name of the program.
         start_within: Seconds that the beginning of a `with` block waits until it consumes.
         stop_within: Seconds that running handlers get at the end of a `with` block.
 
@@ -132,6 +135,7 @@ class Activation(ActivationGroup):
         find: Callable[[str], Destination] = destination_named,
         store: Store | None = None,
         jms_conn_id: str = "",
+        owner: str = "",
         start_within: Seconds = 30.0,
         stop_within: Seconds = STOP_WITHIN,
     ) -> None:
@@ -145,6 +149,7 @@ class Activation(ActivationGroup):
         if kept_in is not None:
             jms_conn_id = jms_conn_id or private_name(settings)
         settings = replace(settings, client_id=self.client_id)
+        self._supervision = None if store is None else Supervision(registrar_of(store), owner)
         self._whole = activation_of(
             self.spec,
             settings,
@@ -157,6 +162,7 @@ class Activation(ActivationGroup):
                 store=store,
                 jms_conn_id=jms_conn_id,
             ),
+            admit=(lambda: None) if self._supervision is None else self._supervision.admit,
         )
         self._keep_up_store = (
             None if kept_in is None else _upkeep_of(self._whole, settings, kept_in, jms_conn_id)
@@ -255,6 +261,9 @@ class Activation(ActivationGroup):
     ) -> None:
         """Start, within bounds; see `ActivationBase.begin`."""
         started = not self._whole.running
+        if started and self._supervision is not None:
+            self._supervision.end()
+            self._supervision.begin(self._whole)
         self._whole.begin(limit, stop_within=stop_within)
         if started and self._keep_up_store is not None:
             self._upkeep.close()
@@ -265,6 +274,8 @@ class Activation(ActivationGroup):
         ended = super().await_stop(deadline)
         if not self._whole.running:
             self._upkeep.close()
+            if self._supervision is not None and not self.in_handler:
+                self._supervision.end()
         return ended
 
     def quiet_since(self) -> float | None:
@@ -280,6 +291,7 @@ def activation_of(
     connection: ConnectionSettings,
     handler: Handler,
     surroundings: Surroundings = BARE,
+    admit: Callable[[], object] = lambda: None,
 ) -> ActivationBase:
     """Return an activation of the kind that a spec asks for.
 
@@ -289,23 +301,29 @@ def activation_of(
         handler: Called with each message.
         surroundings: What is given besides the spec and the connection. What belongs to a member has
             `jms_conn_id@host:port` for its `jms_conn_id`.
+        admit: Called before each attempt to connect; it may wait, or raise `DeliveryStoppedError`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
     """
-    members = every_member(spec, connection, surroundings)
+
+    def connect_admitted(settings: ConnectionSettings) -> Connection:
+        admit()
+        return connect(settings)
+
+    members = every_member(spec, connection, surroundings, connect=connect_admitted)
     if members is not None:
         return EveryMemberActivation(members, handler)
     surroundings = surroundings.over(connection)
     balancing = load_balancing(spec, surroundings)
     if balancing is None:
         return PlainActivation(
-            listener_settings(spec, surroundings), functools.partial(connect, connection), handler
+            listener_settings(spec, surroundings), functools.partial(connect_admitted, connection), handler
         )
     return LoadBalancedActivation(
         balancing,
-        functools.partial(connect, connection),
-        functools.partial(connect, replace(connection, client_id=None)),
+        functools.partial(connect_admitted, connection),
+        functools.partial(connect_admitted, replace(connection, client_id=None)),
         handler,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +126,7 @@ class Ledger:
     # -- whether messages may be delivered at all -----------------------------------------------------------
 
     def refuse_if_stopped(self) -> None:
-        """Raise if a handler has stopped the delivery, in whichever process, and nobody has resumed it.
+        """Raise if a handler or an operator has stopped or drained the activation, and nobody has resumed it.
 
         Raises:
             DeliveryStoppedError: The delivery is stopped; the text says why, and how to resume it.
@@ -136,12 +135,8 @@ class Ledger:
         Source: J172.
         """
         order = self._store.activations.order(self._whole)
-        if order is not None and order.wanted is WantedState.STOPPED:
-            raise DeliveryStoppedError(
-                f"stopped since {order.since.isoformat(timespec='seconds')} by "
-                f"{order.asked_by} ({order.where}): {order.reason}. Nothing is consumed until somebody "
-                f"resumes it: airflow jms activations resume {shlex.quote(order.activation)}"
-            )
+        if order is not None and order.ends_runs:
+            raise DeliveryStoppedError(str(order))
 
     def keep_stop(self, reason: str, message_id: str | None, wanted: Callable[[], bool]) -> None:
         """Store that a handler wants the delivery stopped, before its message is acknowledged.

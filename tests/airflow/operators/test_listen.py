@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.run_state import RunState
+from airflow_provider_jmsjca.store.base import WantedState
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -560,3 +561,39 @@ def test_registered_as_task_jms_listener() -> None:
         "name": "jms_listener",
         "class-name": "airflow_provider_jmsjca.decorators.listener.jms_listener_task",
     } in get_provider_info()["task-decorators"]
+
+
+@pytest.fixture
+def use_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+
+
+@pytest.mark.usefixtures("use_store")
+@pytest.mark.parametrize(
+    "outcome",
+    [(WantedState.DRAINED, TaskInstanceState.SUCCESS), (WantedState.STOPPED, TaskInstanceState.FAILED)],
+    ids=["drained", "stopped"],
+)
+def test_a_task_is_registered_and_obeys_a_request(
+    server: Broker,
+    publish: Publish,
+    caplog: pytest.LogCaptureFixture,
+    outcome: tuple[WantedState, TaskInstanceState],
+) -> None:
+    """Without `use_store` too. A drained task keeps what it did; the next one is refused, and skipped."""
+    wanted, state = outcome
+    publish("a")
+
+    def request(_: Any) -> None:
+        with contextlib.closing(installed_store()) as store:
+            (run,) = store.activations.runs()
+            assert ".listen, run " in run.report.owner
+            store.activations.want(run.report.activation, wanted, reason="disk full", asked_by="ada")
+
+    assert run_task(lambda: listen(request, idle_for=60)).state == state
+    assert f"{wanted} since " in caplog.text, "the task's log says so"
+    publish("b")
+    assert run_task(lambda: listen(lambda _: None)).state == TaskInstanceState.SKIPPED
+    assert [message.body for message in server.messages("orders")] == ["b"]
+    assert resume_all() == 1
+    assert run_task(lambda: listen(lambda _: None)).value["committed"] == 1

@@ -325,7 +325,7 @@ def test_while_the_stop_cannot_be_stored_its_message_is_not_acknowledged(site: S
             super().want(*order, **why)
 
     store, tried = MemoryStore(), threading.Event()
-    store.activations = Away("host/1")
+    store.activations = Away("host/1", store.owners)
     activation = Activation(STORED, stop_delivery, connection=site.settings, store=store)
     site.send("a")
     activation.start()

@@ -1,0 +1,519 @@
+"""Registers running activations in the store, and obeys the states requested for them there.
+
+A `Registrar` is one thread for a store and process, however many activations the process runs. Every second
+it reads the requests for all of them in one statement, and reports runs whose state changed. Counts are
+reported every five seconds, all in one statement.
+
+| what happens | effect |
+|---|---|
+| the store is away | activations go on; reports and requests catch up once it is back |
+| it is away when a run starts | the run waits up to 5 seconds for requests, then consumes |
+| the process is killed | its runs are shown as lost; the broker redelivers what they had |
+| a request is made | every process obeys within two seconds, and the activation logs it |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.engine.activations.base import ActivationBase
+from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError
+from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.store.base import (
+    ActivationKind,
+    ActivationOrder,
+    RunReport,
+    RunStatus,
+    Store,
+    WantedState,
+    stored_name,
+)
+
+_log = safe_logger("airflow_provider_jmsjca.registry")
+
+POLL_EVERY: Final = timedelta(seconds=1)
+"""How often a process reads the requests for its activations."""
+
+REPORT_EVERY: Final = timedelta(seconds=5)
+"""How often it reports counts that changed; changes of state are reported at the next poll."""
+
+_SWEEP_SECONDS = 600.0
+_FIRST_ANSWER_SECONDS = 5.0
+_END_SECONDS = 1.0
+_LINGER_SECONDS = 60.0
+# After a request the next report follows soon, so that its effect is seen.
+_SETTLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The part of a report that stays the same during a run; attributes as in `RunReport`."""
+
+    activation: str
+    kind: ActivationKind
+    owner: str
+    destination: str
+    broker: str = ""
+    spec_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The state of a run now; attributes as in `RunReport`."""
+
+    status: RunStatus
+    broker: str = ""
+    delivered: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    moved: int = 0
+    deleted: int = 0
+    dead_lettered: int = 0
+    in_flight: int = 0
+    backlog: int | None = None
+    error: str = ""
+
+
+class Supervised(Protocol):
+    """A run that is registered. Both methods are called in the registrar's thread, and must not block."""
+
+    def sample(self) -> Sample:
+        """Return the state of the run."""
+
+    def obey(self, order: ActivationOrder | None) -> None:
+        """Do as requested; called when the request changes. `None`: the request was withdrawn."""
+
+
+def spec_digest(spec: ActivationSpec | None) -> str:
+    """Return the SHA-256 digest of a spec with its secrets masked; empty without a spec."""
+    return "" if spec is None else hashlib.sha256(repr(spec).encode("utf-8", "replace")).hexdigest()
+
+
+class Registration:
+    """One registered run, from `Registrar.register` until it has ended.
+
+    Attributes:
+        order: The request in force, as read last; `None`: the run may consume.
+    """
+
+    def __init__(self, registrar: Registrar, identity: Identity, run: Supervised) -> None:
+        self._registrar = registrar
+        self.identity = identity
+        self.name = stored_name(identity.activation)
+        self.run = run
+        self.order: ActivationOrder | None = None
+        self._answered = threading.Event()
+        self._reported = threading.Event()
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._admitted = False
+        self.ended = False
+        self.report: RunReport | None = None
+
+    def admit(self) -> None:
+        """Return once the run may connect. Wait for the first answer of the store, at most 5 seconds.
+
+        Raises:
+            DeliveryStoppedError: The activation is stopped or drained.
+        """
+        left = _FIRST_ANSWER_SECONDS - (time.monotonic() - self._began)
+        if not self._answered.wait(max(0.0, left)) and left > 0:
+            _log.warning(
+                "%s: the store does not answer; it consumes, and obeys requests later",
+                self.identity.activation,
+            )
+        with self._lock:
+            self.refuse_if_stopped()
+            self._admitted = True
+
+    def refuse_if_stopped(self) -> None:
+        """Raise `DeliveryStoppedError` if the activation is stopped or drained."""
+        order = self.order
+        if order is not None and order.ends_runs:
+            raise DeliveryStoppedError(str(order))
+
+    @property
+    def answered(self) -> bool:
+        """Whether the store has answered, or can't for good."""
+        return self._answered.is_set()
+
+    def tell(self, order: ActivationOrder | None) -> bool:
+        """Note the request in force, and return whether it changed: then the run obeys.
+
+        For the registrar's thread.
+        """
+        with self._lock:
+            changed = order != self.order
+            self.order = order
+            # A run that is not admitted yet will be refused, which is the clearer end.
+            obeys = changed and (self._admitted or order is None or not order.ends_runs)
+        if obeys:
+            self.run.obey(order)
+        self._answered.set()
+        return changed
+
+    def release(self) -> None:
+        """Let the run consume: there is no store to ask."""
+        self._answered.set()
+
+    def reported_end(self) -> None:
+        """Note that the store has the end of the run."""
+        self._reported.set()
+
+    def end(self, within: float = _END_SECONDS) -> None:
+        """Report the end of the run, and wait for that.
+
+        Args:
+            within: Seconds to wait at most. The registrar goes on trying for a minute.
+        """
+        self.ended = True
+        self._registrar.wake()
+        self._reported.wait(within)
+
+
+class Registrar:
+    """Registers the runs of this process in one store. Its thread ends with the last run.
+
+    Registering never blocks and never fails: a store that can't be used delays reports and requests.
+
+    Args:
+        open_store: Opens the store, in the registrar's thread; tried again after errors.
+        poll_every: How often requests are read.
+        report_every: How often changed counts are reported.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], AbstractContextManager[Store]],
+        *,
+        poll_every: timedelta = POLL_EVERY,
+        report_every: timedelta = REPORT_EVERY,
+    ) -> None:
+        self._open_store = open_store
+        self._poll_seconds = poll_every.total_seconds()
+        self._report_seconds = report_every.total_seconds()
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._registrations: list[Registration] = []
+        self._running = False
+        self._pid = os.getpid()
+
+    def register(self, identity: Identity, run: Supervised) -> Registration:
+        """Register a run, which is about to start."""
+        if self._pid != os.getpid():  # forked: the thread and its runs are the parent's
+            self._start_empty()
+        registration = Registration(self, identity, run)
+        with self._lock:
+            self._registrations.append(registration)
+            starts, self._running = not self._running, True
+        self._woken.set()
+        if starts:
+            threading.Thread(target=self._run, name="jms-registry", daemon=True).start()
+        return registration
+
+    def wake(self) -> None:
+        """Report and read requests now."""
+        self._woken.set()
+
+    # -- in the thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        rounds = _Rounds(self._report_seconds)
+        with contextlib.ExitStack() as opened:
+            store: Store | None = None
+            trouble, changes = "", False
+            last_success = time.monotonic()
+            while True:
+                self._woken.clear()
+                with self._lock:
+                    registrations = list(self._registrations)
+                try:
+                    if store is None:
+                        store = opened.enter_context(self._open_store())
+                    changes = rounds.do(store, registrations)
+                    if trouble:
+                        _log.warning("The registry of activations works again")
+                    trouble, last_success = "", time.monotonic()
+                except JmsError as error:
+                    trouble = self._failed(error, trouble, registrations)
+                except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
+                    _log.exception("Reporting activations failed; it is tried again")
+                    trouble = self._failed(JmsError("a fault of the registry"), trouble, registrations)
+                if trouble:
+                    rounds.forget()
+                    changes = False
+                if self._is_over(given_up=time.monotonic() >= last_success + _LINGER_SECONDS):
+                    return
+                self._woken.wait(_SETTLE_SECONDS if changes else self._poll_seconds)
+
+    @staticmethod
+    def _failed(error: JmsError, reported: str, registrations: list[Registration]) -> str:
+        if str(error) != reported:
+            _log.warning("Activations can't be reported or controlled until this is fixed: %s", error)
+        if not isinstance(error, TransientStoreError):
+            for each in registrations:
+                each.release()
+        return str(error)
+
+    def _is_over(self, *, given_up: bool) -> bool:
+        with self._lock:
+            self._registrations = [
+                each
+                for each in self._registrations
+                if each.report is None or each.report.status is not RunStatus.ENDED
+            ]
+            if self._registrations and not (given_up and all(each.ended for each in self._registrations)):
+                return False
+            self._registrations.clear()
+            self._running = False
+            return True
+
+
+class _Rounds:
+    """The rounds of a registrar: reports, then requests.
+
+    Args:
+        report_seconds: How often changed counts are reported.
+    """
+
+    def __init__(self, report_seconds: float) -> None:
+        self._report_seconds = report_seconds
+        self._next_report = self._next_sweep = 0.0
+        self._ahead = timedelta(0)
+        self._complete = True
+
+    def forget(self) -> None:
+        """Report all runs in the next round: the store may have missed some."""
+        self._complete = True
+
+    def do(self, store: Store, registrations: list[Registration]) -> bool:
+        """Report runs that changed, and let all of them obey; return whether one has something to obey."""
+        now = time.monotonic()
+        counts_are_due = self._complete or now >= self._next_report
+        if counts_are_due:
+            self._ahead = store.owners.now() - datetime.now(UTC)
+            self._next_report = now + self._report_seconds
+        stored_now = datetime.now(UTC) + self._ahead
+        made = [(each, _report(each, stored_now)) for each in registrations]
+        due = [
+            (each, report)
+            for each, report in made
+            if self._complete
+            or each.report is None
+            or (each.report != report and (counts_are_due or _is_urgent(each.report, report)))
+        ]
+        if due:
+            store.activations.report([report for _, report in due])
+        for each, report in due:
+            each.report = report
+            if report.status is RunStatus.ENDED:
+                each.reported_end()
+        orders = store.activations.orders()
+        told = [each.tell(orders.get(each.name)) for each in registrations if not each.ended]
+        self._complete = False
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_SECONDS
+            store.activations.sweep()
+        return any(told)
+
+
+def _is_urgent(before: RunReport, after: RunReport) -> bool:
+    return (before.status, before.last_error, before.broker) != (after.status, after.last_error, after.broker)
+
+
+def _report(registration: Registration, now: datetime) -> RunReport:
+    """Return the report of a run: its state now, with the times of its changes since the last report."""
+    found, identity, before = registration.run.sample(), registration.identity, registration.report
+    status = RunStatus.ENDED if registration.ended else found.status
+    errors = found.error if found.error or before is None else before.last_error
+    delivered_before = 0 if before is None else before.delivered
+    return RunReport(
+        run=before.run if before is not None else uuid.uuid4().hex,
+        activation=identity.activation,
+        title=identity.activation,
+        kind=identity.kind,
+        owner=identity.owner,
+        broker=found.broker or (identity.broker if before is None else before.broker),
+        destination=identity.destination,
+        spec_digest=identity.spec_digest,
+        status=status,
+        started_at=now if before is None else before.started_at,
+        since=before.since if before is not None and before.status is status else now,
+        delivered=found.delivered,
+        committed=found.committed,
+        rolled_back=found.rolled_back,
+        moved=found.moved,
+        deleted=found.deleted,
+        dead_lettered=found.dead_lettered,
+        in_flight=0 if status is RunStatus.ENDED else found.in_flight,
+        backlog=found.backlog,
+        last_message_at=(
+            now if found.delivered > delivered_before else None if before is None else before.last_message_at
+        ),
+        last_error=errors,
+        last_error_at=(
+            None if not errors
+            else before.last_error_at if before is not None and before.last_error == errors
+            else now
+        ),
+    )  # fmt: skip
+
+
+# -- of listeners -----------------------------------------------------------------------------------------
+
+
+class _Listening:
+    """A run of a listener."""
+
+    def __init__(self, activation: ActivationBase) -> None:
+        self._activation = activation
+        self._suspended = self._draining = False
+        self._drained = ""
+        # An activation that is started again is over until then.
+        self._may_end = not activation.over
+
+    def sample(self) -> Sample:
+        activation = self._activation
+        self.enforce()
+        statistics, counts = activation.statistics(), activation.counts
+        if self._draining and activation.is_idle():
+            activation.request_stop(reason=self._drained, delete_durable=False)
+        fault = activation.fault
+        return Sample(
+            status=self._status(),
+            broker=":".join(filter(None, activation.server)),
+            delivered=counts.delivered,
+            committed=counts.committed,
+            rolled_back=counts.rolled_back,
+            moved=counts.moved,
+            deleted=counts.deleted,
+            in_flight=statistics.in_hand,
+            error="; ".join(statistics.refused) or ("" if fault is None else str(fault)),
+        )
+
+    def enforce(self) -> None:
+        """Suspend the activation if that was requested: a request may come before it has started."""
+        if self._suspended and not self._activation.suspended:
+            self._activation.suspend()
+
+    def _status(self) -> RunStatus:
+        activation = self._activation
+        state = activation.state
+        if state is ActivationState.DISCONNECTING:
+            return RunStatus.STOPPING
+        self._may_end = self._may_end or activation.running
+        if self._may_end and activation.over and not activation.running:
+            return RunStatus.ENDED
+        if self._draining:
+            return RunStatus.DRAINING
+        if activation.suspended:
+            return RunStatus.SUSPENDED
+        return RunStatus.UP if state is ActivationState.UP else RunStatus.CONNECTING
+
+    def obey(self, order: ActivationOrder | None) -> None:
+        activation, name = self._activation, self._activation.settings.name
+        if order is None:
+            self._draining = False
+            if self._suspended:
+                self._suspended = False
+                _log.warning("%s: resumed; it consumes again", name)
+                activation.resume()
+            return
+        _log.warning("%s: %s", name, order)
+        if order.wanted is WantedState.STOPPED:
+            activation.request_stop(reason=str(order), delete_durable=False)
+            return
+        self._suspended = True
+        self._draining, self._drained = order.wanted is WantedState.DRAINED, str(order)
+        self.enforce()
+
+
+@dataclass(slots=True)
+class Supervision:
+    """Registers the runs of a listener, one after the other.
+
+    Args:
+        registrar: Of the store in which they are registered.
+        owner: The task, asset or application that runs the listener.
+    """
+
+    registrar: Registrar
+    owner: str
+    _registration: Registration | None = field(default=None, init=False)
+    _listening: _Listening | None = field(default=None, init=False)
+
+    @property
+    def order(self) -> ActivationOrder | None:
+        """The request in force; `None`: the listener may consume."""
+        return None if self._registration is None else self._registration.order
+
+    def admit(self) -> None:
+        """Return once the listener may connect; see `Registration.admit`. It may be suspended then."""
+        if self._registration is not None and self._listening is not None:
+            self._registration.admit()
+            self._listening.enforce()
+
+    def begin(self, activation: ActivationBase) -> None:
+        """Register a run, which is about to start."""
+        settings = activation.settings
+        identity = Identity(
+            activation=settings.whole or settings.name,
+            kind=ActivationKind.LISTENER,
+            owner=self.owner or application(),
+            destination=", ".join(map(str, settings.delivery.sources)),
+            broker=settings.url.partition("?")[0],
+            spec_digest=spec_digest(settings.spec),
+        )
+        self._listening = _Listening(activation)
+        self._registration = self.registrar.register(identity, self._listening)
+
+    def end(self) -> None:
+        """Report the end of the run; see `Registration.end`."""
+        if self._registration is not None:
+            self._registration.end()
+
+    @contextlib.contextmanager
+    def running(self, activation: ActivationBase) -> Iterator[None]:
+        """Register a run for the time of the block."""
+        self.begin(activation)
+        try:
+            yield
+        finally:
+            self.end()
+
+
+def application() -> str:
+    """Return the name of this process's program, for runs that no task owns."""
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+
+
+# A registrar holds its store, so that the id of the store is not used again.
+_registrars: weakref.WeakValueDictionary[int, Registrar] = weakref.WeakValueDictionary()
+_making = threading.Lock()
+
+
+def registrar_of(store: Store) -> Registrar:
+    """Return the registrar of an open store, one for each; the caller that opened the store closes it."""
+    with _making:
+        found = _registrars.get(id(store))
+        if found is None:
+            found = _registrars[id(store)] = Registrar(lambda: contextlib.nullcontext(store))
+        return found
