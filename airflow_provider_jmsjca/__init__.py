@@ -55,6 +55,13 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.hooks.jms import JmsHook
     from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
     from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+    from airflow_provider_jmsjca.operating.activations import (
+        ActivationStatus,
+        activation_status,
+        list_activations,
+        request_activation_state,
+        resume_activations,
+    )
     from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
     from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
     from airflow_provider_jmsjca.operators.listen import JmsListenOperator
@@ -64,7 +71,15 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
     from airflow_provider_jmsjca.spark.job import Batch
-    from airflow_provider_jmsjca.store.base import LimboSelection
+    from airflow_provider_jmsjca.store.base import (
+        ActivationKind,
+        ActivationOrder,
+        ActivationRun,
+        LimboSelection,
+        RunReport,
+        RunStatus,
+        WantedState,
+    )
     from airflow_provider_jmsjca.store.sql.store import open_store
     from airflow_provider_jmsjca.transports import connect
     from airflow_provider_jmsjca.transports.base import (
@@ -127,6 +142,13 @@ _MODULES: Final = {
     "hooks.jms": ("JmsHook",),
     "hooks.stored_connections": ("use_stored_connections",),
     "notifications.jms": ("JmsNotifier",),
+    "operating.activations": (
+        "ActivationStatus",
+        "activation_status",
+        "list_activations",
+        "request_activation_state",
+        "resume_activations",
+    ),
     "operators.acknowledge": ("JmsAcknowledgeOperator",),
     "operators.collect": ("JmsCollectOperator",),
     "operators.listen": ("JmsListenOperator",),
@@ -136,7 +158,15 @@ _MODULES: Final = {
     "operators.spool": ("JmsSpoolMaintenanceOperator",),
     "sensors.jms": ("JmsSensor",),
     "spark.job": ("Batch",),
-    "store.base": ("LimboSelection",),
+    "store.base": (
+        "ActivationKind",
+        "ActivationOrder",
+        "ActivationRun",
+        "LimboSelection",
+        "RunReport",
+        "RunStatus",
+        "WantedState",
+    ),
     "store.sql.store": ("open_store",),
     "transports": ("connect",),
     "transports.base": ("ConnectionSettings", "Outgoing", "Subscription", "TlsSettings"),
@@ -152,7 +182,11 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 __all__ = [
     "AcknowledgeMode",
     "Activation",
+    "ActivationKind",
+    "ActivationOrder",
+    "ActivationRun",
     "ActivationSpec",
+    "ActivationStatus",
     "AsyncJmsHook",
     "AuthenticationError",
     "Batch",
@@ -201,6 +235,8 @@ __all__ = [
     "Recovery",
     "RedeliveryHandling",
     "ReplyTimeoutError",
+    "RunReport",
+    "RunStatus",
     "Selector",
     "SpoolError",
     "StoreSchemaError",
@@ -209,12 +245,17 @@ __all__ = [
     "TransientBrokerError",
     "TransientStoreError",
     "UnitKind",
+    "WantedState",
+    "activation_status",
     "connect",
     "connection_settings",
     "jms_listener_task",
     "jms_sensor_task",
+    "list_activations",
     "open_store",
     "register",
+    "request_activation_state",
+    "resume_activations",
     "substitute",
     "use_stored_connections",
 ]

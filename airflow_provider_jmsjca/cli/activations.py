@@ -1,41 +1,99 @@
-"""What the commands of `airflow jms activations` do."""
+"""The commands of `airflow jms activations`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import sys
+from collections.abc import Iterator
+from datetime import datetime
 
-from airflow_provider_jmsjca.cli.commands import as_listed, check_choice, one_line_errors, print_page
+from airflow.cli.simple_table import AirflowConsole
+from airflow.utils.platform import getuser
+
+from airflow_provider_jmsjca.cli.commands import cells, check_choice, one_line_errors, print_page
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.store.base import ActivationOrder, Store
+from airflow_provider_jmsjca.operating.activations import (
+    ActivationStatus,
+    activation_status,
+    list_activations,
+    request_activation_state,
+    resume_activations,
+)
+from airflow_provider_jmsjca.store.base import ActivationRun, RunStatus, WantedState
 
-_PAGE = 1_000
+# Of a table: what fits side by side. The other formats have every column.
+_COLUMNS = ("activation", "state", "owner", "where", "delivered", "committed", "in_flight", "note")
 
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the activations whose delivery is stopped, and why."""
+    """Print the runs of activations, and activations without a run for which a state is requested."""
     with contextlib.closing(installed_store()) as store:
-        found = store.activations.page(limit=args.limit + 1, after=args.after)
-    rows = [
-        {
-            "activation": each.activation,
-            "wanted": str(each.wanted),
-            "since": each.since.isoformat(timespec="seconds"),
-            "reason": each.reason,
-            "asked_by": each.asked_by,
-            "where": each.where,
-        }
-        for each in found
-    ]
-    print_page(args, rows)
+        found = list_activations(store, ended=args.ended)
+    rows = [row for each in found for row in _rows(each)]
+    if args.output == "table":
+        rows = [{name: row[name] for name in _COLUMNS} for row in rows]
+    print_page(args, rows[args.after : args.after + args.limit + 1])
+
+
+@one_line_errors
+def show_command(args: argparse.Namespace) -> None:
+    """Print all that is known of an activation and its runs."""
+    with contextlib.closing(installed_store()) as store:
+        rows = list(_rows(activation_status(store, args.activation)))
+    if args.output in {"json", "yaml"}:
+        printed = rows
+    else:
+        printed = [
+            {"property": name, "value": value} for row in rows for name, value in row.items() if value != ""
+        ]
+    AirflowConsole().print_as(data=printed, output=args.output, mapper=lambda row: cells(row, args.output))
+
+
+@one_line_errors
+def suspend_command(args: argparse.Namespace) -> None:
+    """Let activations deliver nothing, until they are resumed."""
+    _request(args, WantedState.SUSPENDED)
+
+
+@one_line_errors
+def drain_command(args: argparse.Namespace) -> None:
+    """Let activations finish the messages in their handlers, and end."""
+    _request(args, WantedState.DRAINED)
+
+
+@one_line_errors
+def stop_command(args: argparse.Namespace) -> None:
+    """Let activations end."""
+    _request(args, WantedState.STOPPED)
 
 
 @one_line_errors
 def resume_command(args: argparse.Namespace) -> None:
     """Let activations consume again."""
+    _check_choice(args)
+    with contextlib.closing(installed_store()) as store:
+        found = resume_activations(store, None if args.all else args.activations)
+    sys.stdout.write(f"{len(found)} activations resumed; suspended runs go on, and new runs consume again\n")
+
+
+def _request(args: argparse.Namespace, wanted: WantedState) -> None:
+    _check_choice(args)
+    if not args.reason.strip():
+        raise ConfigurationError("--reason is empty; expected why, for the log and the list")
+    with contextlib.closing(installed_store()) as store:
+        names = args.activations
+        if args.all:
+            names = [each.name for each in list_activations(store)]
+        found = request_activation_state(store, names, wanted, reason=args.reason, user=f"user {getuser()}")
+    for name in found:
+        sys.stdout.write(f"{escaped(name)}: {wanted}; every process obeys within 2 seconds\n")
+
+
+def _check_choice(args: argparse.Namespace) -> None:
     check_choice(
         args,
         things="activations",
@@ -43,22 +101,69 @@ def resume_command(args: argparse.Namespace) -> None:
         ids=args.activations,
         ways="their names, as airflow jms activations list shows them",
     )
-    with contextlib.closing(installed_store()) as store:
-        stopped = [each.activation for each in _all(store)]
-        chosen = stopped if args.all else [as_listed(each, stopped) or "" for each in args.activations]
-        unknown = [
-            typed for typed, each in zip(args.activations, chosen, strict=False) if each not in stopped
-        ]
-        if unknown:
-            raise ConfigurationError(
-                f"activation {unknown[0]!r} is not stopped; see airflow jms activations list"
-            )
-        count = store.activations.resume(chosen)
-    sys.stdout.write(f"{count} activations resumed; their next runs consume again\n")
 
 
-def _all(store: Store) -> list[ActivationOrder]:
-    found: list[ActivationOrder] = []
-    while some := store.activations.page(limit=_PAGE, after=len(found)):
-        found += some
-    return found
+def _rows(status: ActivationStatus) -> Iterator[dict[str, str]]:
+    """Yield a row for each run; one for an activation that has none."""
+    order = status.order
+    ordered = {
+        "wanted": "" if order is None else str(order.wanted),
+        "wanted_since": "" if order is None else _time(order.since),
+        "reason": "" if order is None else order.reason,
+        "asked_by": "" if order is None else order.asked_by,
+        "asked_where": "" if order is None else order.where,
+    }
+    request_note = "" if order is None else f"{order.wanted} by {order.asked_by}: {order.reason}"
+    if not status.runs:
+        yield _NOTHING | {"activation": status.name, "state": "no run", "note": request_note} | ordered
+    for run in status.runs:
+        yield _row(run, request_note) | ordered
+
+
+def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
+    report = run.report
+    if report.status is RunStatus.LOST:
+        lost = f"no heartbeat since {_time(run.seen_at)}"
+        note = "; ".join(filter(None, (lost, request_note)))
+    else:
+        note = request_note or report.last_error
+    return {
+        "activation": report.activation,
+        "title": report.title,
+        "kind": str(report.kind),
+        "state": str(report.status),
+        "since": _time(report.since),
+        "owner": report.owner,
+        "where": f"{run.host}/{run.pid}",
+        "broker": report.broker,
+        "destination": report.destination,
+        "spec_digest": report.spec_digest,
+        "started": _time(report.started_at),
+        "heartbeat": _time(run.seen_at),
+        "delivered": str(report.delivered),
+        "committed": str(report.committed),
+        "rolled_back": str(report.rolled_back),
+        "moved": str(report.moved),
+        "deleted": str(report.deleted),
+        "dead_lettered": str(report.dead_lettered),
+        "in_flight": str(report.in_flight),
+        "backlog": "" if report.backlog is None else str(report.backlog),
+        "last_message": _time(report.last_message_at),
+        "last_error": report.last_error,
+        "last_error_at": _time(report.last_error_at),
+        "note": note,
+    }
+
+
+_NOTHING = dict.fromkeys(
+    (
+        "activation", "title", "kind", "state", "since", "owner", "where", "broker", "destination",
+        "spec_digest", "started", "heartbeat", "delivered", "committed", "rolled_back", "moved", "deleted",
+        "dead_lettered", "in_flight", "backlog", "last_message", "last_error", "last_error_at", "note",
+    ),
+    "",
+)  # fmt: skip
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else moment.isoformat(timespec="seconds")

@@ -12,7 +12,6 @@ from datetime import datetime
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.cli.commands import (
-    as_listed,
     cells,
     check_choice,
     one_line_errors,
@@ -20,6 +19,7 @@ from airflow_provider_jmsjca.cli.commands import (
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.operating.activations import as_listed
 from airflow_provider_jmsjca.store.base import AttemptSelection, MessageAttempts, Store, listed_name
 
 _PAGE = 1_000

@@ -24,7 +24,6 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
-from airflow_provider_jmsjca.store.base import listed_name
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import check_name
@@ -109,27 +108,6 @@ def check_choice(
         )
     if not (chosen or args.all):
         raise ConfigurationError(f"which {things}? give {ways}, or --all")
-
-
-def as_listed(typed: str | None, known: Collection[str]) -> str | None:
-    """Return how the store calls an activation: by what is listed, or by the name before `at` and the broker.
-
-    Args:
-        typed: What somebody typed.
-        known: The activations there are, as they are listed.
-
-    Raises:
-        ConfigurationError: There are several of that name.
-    """
-    if typed is None:
-        return None
-    whole = listed_name(typed)
-    named = sorted(each for each in known if each.startswith(f"{typed} at "))
-    if whole in known or not named:
-        return whole
-    if len(named) > 1:
-        raise ConfigurationError(f"activation {typed!r}: expected one of {', '.join(map(repr, named))}")
-    return named[0]
 
 
 def one_line_errors(command: CommandFunction) -> CommandFunction:

@@ -186,31 +186,84 @@ def _attempts_commands() -> GroupCommand:
 
 
 def _activations_commands() -> GroupCommand:
+    chosen = (
+        Arg(
+            ("activations",),
+            nargs="*",
+            metavar="ACTIVATION",
+            help="as it is listed, or the name before `at` and the broker",
+        ),
+        Arg(("--all",), action="store_true", help="all activations; never with names"),
+    )
+    reason = Arg(("--reason",), required=True, help="why; it is logged and listed")
+    requests = {
+        "suspend": (
+            "Let activations deliver nothing, until they are resumed",
+            "Runs stay, and new runs deliver nothing either. An event trigger closes its subscription.",
+        ),
+        "drain": (
+            "Let activations finish the messages in their handlers, and end",
+            "A task succeeds with what it has consumed. New runs are refused until it is resumed.",
+        ),
+        "stop": (
+            "Let activations end",
+            "A task fails without a retry, or is skipped if it has consumed nothing. New runs are refused.",
+        ),
+    }
     return GroupCommand(
         name="activations",
-        help="Activations whose delivery a handler has stopped",
+        help="Activations in all processes: what they do, and suspending, draining and stopping them",
         subcommands=(
             ActionCommand(
                 name="list",
-                help="List them: since when, why, and who asked",
+                help="List the runs of activations with state, owner, host and counts",
+                description=(
+                    "A run whose process died is listed as lost. Tables have the most important columns, the "
+                    "other formats have all."
+                ),
                 func=lazy_load_command(f"{_ACTIVATIONS}.list_command"),
-                args=(_LIMIT, _SKIP, ARG_OUTPUT, ARG_VERBOSE),
+                args=(
+                    Arg(
+                        ("--ended",),
+                        action="store_true",
+                        help="list runs that have ended or were replaced too",
+                    ),
+                    _LIMIT,
+                    _SKIP,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="show",
+                help="Show an activation with all its runs",
+                func=lazy_load_command(f"{_ACTIVATIONS}.show_command"),
+                args=(
+                    Arg(
+                        ("activation",),
+                        metavar="ACTIVATION",
+                        help="as it is listed, or the name before `at` and the broker",
+                    ),
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            *(
+                ActionCommand(
+                    name=name,
+                    help=text,
+                    description=more,
+                    func=lazy_load_command(f"{_ACTIVATIONS}.{name}_command"),
+                    args=(*chosen, reason, ARG_VERBOSE),
+                )
+                for name, (text, more) in requests.items()
             ),
             ActionCommand(
                 name="resume",
                 help="Let activations consume again",
-                description="A run that was refused isn't started by this: the next one consumes.",
+                description="Suspended runs go on. Where a run has ended, the next one consumes.",
                 func=lazy_load_command(f"{_ACTIVATIONS}.resume_command"),
-                args=(
-                    Arg(
-                        ("activations",),
-                        nargs="*",
-                        metavar="ACTIVATION",
-                        help="as it is listed, or the name before `at` and the broker",
-                    ),
-                    _ALL,
-                    ARG_VERBOSE,
-                ),
+                args=(*chosen, ARG_VERBOSE),
             ),
         ),
     )

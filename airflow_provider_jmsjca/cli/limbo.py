@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from airflow_provider_jmsjca.cli.commands import (
-    as_listed,
     check_choice,
     one_line_errors,
     print_page,
@@ -25,6 +24,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreErr
 from airflow_provider_jmsjca.escaping import escaped_json
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.operating.activations import as_listed
 from airflow_provider_jmsjca.store.base import (
     Limbo,
     LimboMessage,

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.cli import cli_parser
+from airflow.utils.platform import getuser
 
-from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.store.base import WantedState
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    RunReport,
+    RunStatus,
+    WantedState,
+    list_activations,
+    open_store,
+)
+
+NAMES = ("bills at stomp://a:61613", "far", "orders at stomp://a:61613")
+HOSTILE = "disk\x1b[31m <b>full</b> [red]"
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def run(*arguments: str) -> None:
@@ -18,26 +33,47 @@ def run(*arguments: str) -> None:
     parsed.func(parsed)
 
 
+def report(activation: str, number: int = 0, **changes: Any) -> RunReport:
+    given: dict[str, Any] = {
+        "run": f"{activation} {number}",
+        "activation": activation,
+        "kind": ActivationKind.LISTENER,
+        "owner": "dag.task",
+        "broker": "stomp://a:61613",
+        "destination": "queue://orders",
+        "status": RunStatus.UP,
+        "started_at": NOON,
+        "since": NOON,
+    }
+    return RunReport(**given | changes)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
+    with contextlib.closing(open_store(url)) as opened:
+        yield opened
+
+
 def test_stopped_activations_are_listed_and_resumed_j172(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
-    names = ("orders at stomp://a:61613", "bills at stomp://a:61613", "far")
-    with contextlib.closing(installed_store()) as store:
-        for name in names:
-            store.activations.want(name, WantedState.STOPPED, reason="disk\x1b full", asked_by="the handler")
-    capsys.readouterr()
+    for name in NAMES:
+        store.activations.want(name, WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
     run("list", "--limit", "2", "--output", "json")
     shown = capsys.readouterr()
-    assert [each["activation"] for each in json.loads(shown.out)] == sorted(names)[:2]
+    rows = json.loads(shown.out)
+    assert [each["activation"] for each in rows] == list(NAMES[:2])
+    assert (rows[0]["state"], rows[0]["wanted"], rows[0]["reason"]) == ("no run", "stopped", HOSTILE)
     assert "--after 2" in shown.err
     run("list")
     assert "\x1b" not in capsys.readouterr().out
     run("resume", "orders", "far")
-    assert capsys.readouterr().out == "2 activations resumed; their next runs consume again\n"
+    assert capsys.readouterr().out.startswith("2 activations resumed")
     for arguments, said in {
         ("resume",): "which activations? give their names",
-        ("resume", "orders"): "activation 'orders' is not stopped",
+        ("resume", "orders"): "activation 'orders' is not suspended, drained or stopped",
         ("resume", "bills", "--all"): "both given",
     }.items():
         with pytest.raises(SystemExit):
@@ -45,3 +81,57 @@ def test_stopped_activations_are_listed_and_resumed_j172(
         assert said in capsys.readouterr().err
     run("resume", "--all")
     assert capsys.readouterr().out.startswith("1 activations")
+
+
+def test_runs_are_listed_and_shown(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    store.activations.report(
+        [
+            report(NAMES[2], committed=7, last_error=HOSTILE, last_error_at=NOON),
+            report(NAMES[0], status=RunStatus.ENDED),
+        ]
+    )
+    run("list", "--output", "json")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["state"], row["committed"], row["note"], row["owner"]) == ("up", "7", HOSTILE, "dag.task")
+    run("list", "--ended", "--output", "json")
+    assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["ended", "up"]
+    for output in ("table", "plain"):
+        run("show", "orders", "--output", output)
+        shown = capsys.readouterr().out
+        assert "\x1b[31m" not in shown
+        assert "<b>full</b>" in shown
+    with pytest.raises(SystemExit):
+        run("show", "unknown")
+    assert "activation 'unknown' is not registered" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [("suspend", WantedState.SUSPENDED), ("drain", WantedState.DRAINED), ("stop", WantedState.STOPPED)],
+)
+def test_a_state_is_requested_with_a_reason_and_a_user(
+    store: Any, capsys: pytest.CaptureFixture[str], command: str, wanted: WantedState
+) -> None:
+    store.activations.report([report(NAMES[2])])
+    run(command, "orders", "new at stomp://b:1", "--reason", "maintenance")
+    assert f"{NAMES[2]}: {wanted}" in capsys.readouterr().out
+    for name in (NAMES[2], "new at stomp://b:1"):
+        order = store.activations.order(name)
+        assert (order.wanted, order.reason, order.asked_by) == (wanted, "maintenance", f"user {getuser()}")
+    run("list", "--output", "json")
+    assert json.loads(capsys.readouterr().out)[-1]["note"].startswith(f"{wanted} by user ")
+    for arguments, said in {
+        (command, "orderz", "--reason", "x"): "activation 'orderz' is not registered",
+        (command, "orders", "--reason", " "): "--reason is empty",
+    }.items():
+        with pytest.raises(SystemExit):
+            run(*arguments)
+        assert said in capsys.readouterr().err
+
+
+def test_a_long_list_is_quick(store: Any) -> None:
+    """Airflow's printing of the table is left out."""
+    store.activations.report([report(f"a{number:03}", number) for number in range(500)])
+    began = time.process_time()
+    assert len(list_activations(store)) == 500
+    assert time.process_time() - began < 0.3
