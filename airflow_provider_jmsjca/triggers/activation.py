@@ -92,6 +92,10 @@ class JmsActivationTrigger(BaseEventTrigger):
     raises every two seconds. They are logged, and tried again with growing pauses, up to a minute. Wrong
     arguments are a `UserWarning` besides, when the DAG is parsed.
 
+    Where this installation has a store, the trigger is listed by `airflow jms activations list`. While an
+    operator has it suspended, drained or stopped, it has no subscription and makes no events. It stays
+    registered in Airflow, and subscribes again when it is resumed.
+
     For an `AssetWatcher`: in a task of your own that is deferred until this trigger fires, nobody can look
     whether the event reached the task. A task that is cleared or times out at that moment loses the message;
     `JmsSensor(peek=False)` and `JmsListenOperator` don't.

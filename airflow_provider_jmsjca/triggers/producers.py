@@ -9,23 +9,28 @@ import itertools
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff, pause
 from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.admission import Once
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.settings import activation_name
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -35,20 +40,25 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
     TransientStoreError,
 )
+from airflow_provider_jmsjca.hooks.registry import installed_registrar
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.store.base import ActivationKind, RunStatus
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
 from airflow_provider_jmsjca.triggers.in_force import InForce
 from airflow_provider_jmsjca.triggers.payload import weight
 from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
+from airflow_provider_jmsjca.triggers.registry import StreamControl
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 log = safe_logger(__name__)
+_T = TypeVar("_T")
 
 Parse = Callable[[], ActivationOptions]
 
@@ -127,16 +137,27 @@ class _Producer(SharedStreamProducer):
         self._retry = retry
         self._mending = mending
         self._connection: AsyncConnection | None = None
+        self._control: StreamControl | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield events and what is needed to settle them, for ever."""
+        """Yield events and what is needed to settle them, for ever.
+
+        While an operator wants the activation suspended, drained or stopped, it has no subscription and
+        yields nothing.
+        """
         with releasing():
             while True:
                 try:
-                    async for event in self._events(*await self._begin()):
+                    begun = await self._begin()
+                    if self._control is not None:
+                        await self._control.admit(f"Events for {self._who()}{self._where}")
+                    async for event in self._events(*begun):
                         if self._fault is not None:
                             await self._is_mended()
                         yield event
+                    # The events end where a state is requested.
+                    await self._settle_under_way()
+                    await asyncio.shield(leave_to_task(self._end()))
                 except _MENDED as error:
                     self._stop_waiting()
                     await self._close()
@@ -200,8 +221,9 @@ class _Producer(SharedStreamProducer):
         """Return what holds now, and what lends connections."""
         options = self._parse()
         self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
-        in_force, _ = await options.settings()
+        in_force, settings = await options.settings()
         in_force.check()
+        self._register(in_force.spec, settings)
         quiet = in_force.spec.minimal_reconnect_logging
         find = options.settings_as_edited(in_force)
         self._connection = AsyncConnection(
@@ -211,6 +233,50 @@ class _Producer(SharedStreamProducer):
             apart=self._connection is not None and self._connection.apart,
         )
         return options, in_force, self._connection
+
+    def _register(self, spec: ActivationSpec, settings: ConnectionSettings) -> None:
+        """Register the stream in the store, if there is one; again where its name has changed."""
+        registrar = installed_registrar() if self._retry else None
+        if registrar is None:
+            return
+        identity = Identity(
+            activation=activation_name(spec.title, settings.url, spec.durable_name, settings.client_id),
+            kind=ActivationKind.TRIGGER,
+            owner=self._who(),
+            destination=", ".join(map(str, spec.destinations)),
+            broker=settings.url.partition("?")[0],
+            spec_digest=spec_digest(spec),
+        )
+        if self._control is not None:
+            if self._control.identity.activation == identity.activation:
+                return
+            self._control.leave()
+        self._control = StreamControl(registrar, identity, sample=self._sample, interrupt=self._interrupt)
+
+    def _sample(self) -> Sample:
+        """Return the state of the stream; from any thread."""
+        fault, control = self._fault, self._control
+        requested = None if control is None else control.status
+        status = requested or (RunStatus.UP if self._is_up and fault is None else RunStatus.CONNECTING)
+        return replace(
+            self._counted(), status=status, owner=self._who(), error="" if fault is None else fault.text
+        )
+
+    @property
+    def _is_up(self) -> bool:
+        """Whether events come as soon as messages do; read from any thread."""
+        raise NotImplementedError
+
+    def _counted(self) -> Sample:
+        """Return what became of messages; from any thread."""
+        return Sample(status=RunStatus.UP)
+
+    def _interrupt(self) -> None:
+        """End the events: a state is requested."""
+        raise NotImplementedError
+
+    async def _settle_under_way(self) -> None:
+        """Wait until events that Airflow has are stored, for a while."""
 
     def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
@@ -226,6 +292,8 @@ class _Producer(SharedStreamProducer):
         Guarantee: it closes to the end, also if the caller is cancelled meanwhile.
         """
         self._stop_waiting()
+        if self._control is not None:
+            self._control.leave()
         await asyncio.shield(leave_to_task(self._end()))
 
     async def _end(self) -> None:
@@ -329,10 +397,15 @@ class MessageProducer(_Producer):
         self._once = Once()
         self._tracker = RedeliveryTracker()
         self._under_way: set[Handed] = set()
+        self._advanced = Signal()
         self._acknowledger = Acknowledger()
         self._name = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._store: SqlStore | None = None
+        # Of streams that were closed.
+        self._counts = Counts()
+        # The messages of a batch that is not complete.
+        self._collected: list[StreamDelivery] = []
 
     async def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
@@ -353,7 +426,7 @@ class MessageProducer(_Producer):
         sweep_sometimes()
         if in_force.batch_size > 1:
             weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)
-            async for deliveries in _batches(stream, in_force, weigh):
+            async for deliveries in _batches(stream, in_force, weigh, self._collected):
                 yield self._hand(deliveries, batch=True)
             return
         async for delivery in stream:
@@ -397,6 +470,7 @@ class MessageProducer(_Producer):
             else:
                 for delivery in stored:
                     delivery.returned()
+        self._advanced.set()
 
     @staticmethod
     def _not_stored(handed: Handed, outcome: AdvanceOutcome) -> str | None:
@@ -409,25 +483,67 @@ class MessageProducer(_Producer):
             return str(handed.fault)
         return "a trigger was cancelled before Airflow had it" if handed.open else None
 
+    @property
+    def _is_up(self) -> bool:
+        stream = self._stream
+        return stream is not None and stream.consuming.is_set()
+
+    def _counted(self) -> Sample:
+        stream, before = self._stream, self._counts
+        if stream is None:
+            return _sample_of(before, 0)
+        return _sample_of(before + stream.counts, stream.in_flight)
+
+    def _interrupt(self) -> None:
+        if self._stream is not None:
+            self._stream.finish()
+
+    async def _settle_under_way(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STORING_SECONDS):
+                while self._under_way:
+                    self._advanced.clear()
+                    await self._advanced.wait()
+
     async def _end(self) -> None:
         """Close; messages go back to the broker, those whose events are being stored a moment later."""
         confirmed = await self._acknowledger.stop()
         being_stored = [handed for handed in self._under_way if handed.has_left]
-        if self._stream is not None and (confirmed or being_stored):
-            stream, self._stream = self._stream, None
+        if (confirmed or being_stored) and (stream := self._leave_stream()) is not None:
             store, self._store = self._store, None
-            leave_to_task(_close_once_stored(stream, store, confirmed, being_stored))
+            collected, self._collected = self._collected, []
+            leave_to_task(_close_once_stored(stream, store, confirmed, being_stored, collected))
         await self._close()
+
+    def _leave_stream(self) -> DeliveryStream | None:
+        """Return the stream, which is about to be closed, and keep its counts."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._counts += stream.counts
+        return stream
 
     async def _close(self) -> None:
         holder, self._holder = self._holder, None
         if holder is not None:
             await holder.aclose()
-        stream, self._stream = self._stream, None
+        stream = self._leave_stream()
         if stream is not None:
             await stream.aclose()
+        _give_back(self._collected)
         store, self._store = self._store, None
         _leave_store(store)
+
+
+def _sample_of(counts: Counts, in_flight: int) -> Sample:
+    return Sample(
+        status=RunStatus.UP,
+        delivered=counts.delivered,
+        committed=counts.committed,
+        rolled_back=counts.rolled_back,
+        moved=counts.moved,
+        deleted=counts.deleted,
+        in_flight=in_flight,
+    )
 
 
 async def _close_once_stored(
@@ -435,6 +551,7 @@ async def _close_once_stored(
     store: SqlStore | None,
     confirmed: Sequence[Confirmed],
     being_stored: Sequence[Handed],
+    collected: list[StreamDelivery],
 ) -> None:
     """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
     try:
@@ -457,7 +574,15 @@ async def _close_once_stored(
         log.debug("Messages go back, and whether their events are stored isn't known: %s", error)
     finally:
         await stream.aclose()
+        _give_back(collected)
         _leave_store(store)
+
+
+def _give_back(collected: list[StreamDelivery]) -> None:
+    """End deliveries of a stream that is closed: a later stream delivers these messages once more."""
+    for delivery in collected:
+        delivery.raised(JmsError("the batch was not completed"))
+    collected.clear()
 
 
 def _leave_store(store: SqlStore | None) -> None:
@@ -466,7 +591,10 @@ def _leave_store(store: SqlStore | None) -> None:
 
 
 async def _batches(
-    stream: DeliveryStream, in_force: InForce, weigh: Callable[[JmsMessage], int]
+    stream: DeliveryStream,
+    in_force: InForce,
+    weigh: Callable[[JmsMessage], int],
+    held: list[StreamDelivery],
 ) -> AsyncIterator[list[StreamDelivery]]:
     """Yield batches of deliveries, in their order, as the spec in force ends them.
 
@@ -474,9 +602,9 @@ async def _batches(
         stream: Of deliveries.
         in_force: How many make a batch, and how long one is waited for.
         weigh: Returns about how many bytes an event carries for a message.
+        held: Empty; gets the deliveries of the batch that is being collected.
     """
     clock = asyncio.get_running_loop().time
-    held: list[StreamDelivery] = []
     weighed, size, first, last = 0, 0, 0.0, 0.0
     following: asyncio.Future[StreamDelivery] | None = None
     try:
@@ -487,11 +615,17 @@ async def _batches(
             finite = held and ends != math.inf
             await asyncio.wait({following}, timeout=max(0.0, ends - clock()) if finite else None)
             if following.done():
-                delivery, following = following.result(), None
+                try:
+                    delivery = following.result()
+                except StopAsyncIteration:
+                    return  # finished; what is held goes back
+                finally:
+                    following = None
                 heavy = weigh(delivery.message)
                 if held and weighed + heavy > MOST_BATCH_BYTES:
-                    yield held
-                    held = []
+                    batch = held.copy()
+                    held.clear()
+                    yield batch
                 last = clock()
                 if not held:
                     weighed, size, first = 0, 0, last
@@ -500,8 +634,9 @@ async def _batches(
                 size += size_of(delivery.message)
                 if len(held) < in_force.batch_size and size < _MOST_HELD:
                     continue
-            yield held
-            held = []
+            batch = held.copy()
+            held.clear()
+            yield batch
     finally:
         if following is not None:
             following.cancel()
@@ -519,6 +654,25 @@ class ReadyProducer(_Producer):
     def __init__(self, parse: Parse, **more: Any) -> None:
         super().__init__(parse, **more)
         self._watch: QueueWatch | None = None
+        self._interrupted = Signal()
+
+    @property
+    def _is_up(self) -> bool:
+        return self._watch is not None
+
+    def _interrupt(self) -> None:
+        self._interrupted.set()
+
+    async def _unless_interrupted(self, waiting: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return the result; `None` once a state is requested."""
+        task, interrupted = asyncio.create_task(waiting), asyncio.create_task(self._interrupted.wait())
+        try:
+            await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            interrupted.cancel()
+            await asyncio.gather(task, interrupted, return_exceptions=True)
 
     async def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
@@ -527,14 +681,17 @@ class ReadyProducer(_Producer):
         self._watch = watch = QueueWatch(connection, queue, in_force.spec.selector_for())
         repeats = 0
         last: str | None = None
-        while True:
-            ready = await watch.wait()
+        self._interrupted.clear()
+        while not self._interrupted.is_set():
+            ready = await self._unless_interrupted(watch.wait())
+            if ready is None:
+                return
             yield queue, None
             seen = None if ready.message is None else ready.message.message_id
             repeats = repeats + 1 if seen is not None and seen == last else 0
             last = seen
             wait = pause(options.interval, repeats=repeats, deliveries=ready.deliveries)
-            await asyncio.sleep(wait.total_seconds())
+            await self._unless_interrupted(asyncio.sleep(wait.total_seconds()))
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Do nothing: nothing was taken from the broker, and the next event comes anyway."""

@@ -78,6 +78,7 @@ class Sample:
 
     status: RunStatus
     broker: str = ""
+    owner: str = ""
     delivered: int = 0
     committed: int = 0
     rolled_back: int = 0
@@ -111,7 +112,7 @@ class Registration:
         order: The request in force, as read last; `None`: the run may consume.
     """
 
-    def __init__(self, registrar: Registrar, identity: Identity, run: Supervised) -> None:
+    def __init__(self, registrar: Registrar, identity: Identity, run: Supervised, *, refuses: bool) -> None:
         self._registrar = registrar
         self.identity = identity
         self.name = stored_name(identity.activation)
@@ -121,7 +122,8 @@ class Registration:
         self._reported = threading.Event()
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._admitted = False
+        self._admitted = not refuses
+        self._told = False
         self.ended = False
         self.report: RunReport | None = None
 
@@ -148,6 +150,12 @@ class Registration:
             raise DeliveryStoppedError(str(order))
 
     @property
+    def is_changing(self) -> bool:
+        """Whether the next report is due before the others: it may tell of another state."""
+        report = self.report
+        return report is None or self.ended or self._told or report.status is not RunStatus.UP
+
+    @property
     def answered(self) -> bool:
         """Whether the store has answered, or can't for good."""
         return self._answered.is_set()
@@ -164,6 +172,7 @@ class Registration:
             obeys = changed and (self._admitted or order is None or not order.ends_runs)
         if obeys:
             self.run.obey(order)
+        self._told = changed
         self._answered.set()
         return changed
 
@@ -216,11 +225,18 @@ class Registrar:
         self._running = False
         self._pid = os.getpid()
 
-    def register(self, identity: Identity, run: Supervised) -> Registration:
-        """Register a run, which is about to start."""
+    def register(self, identity: Identity, run: Supervised, *, refuses: bool = True) -> Registration:
+        """Register a run, which is about to start.
+
+        Args:
+            identity: The run.
+            run: Reports its state, and obeys.
+            refuses: A request to drain or stop that is there before `Registration.admit` has returned makes
+                that raise; the run isn't told.
+        """
         if self._pid != os.getpid():  # forked: the thread and its runs are the parent's
             self._start_empty()
-        registration = Registration(self, identity, run)
+        registration = Registration(self, identity, run, refuses=refuses)
         with self._lock:
             self._registrations.append(registration)
             starts, self._running = not self._running, True
@@ -312,7 +328,9 @@ class _Rounds:
             self._ahead = store.owners.now() - datetime.now(UTC)
             self._next_report = now + self._report_seconds
         stored_now = datetime.now(UTC) + self._ahead
-        made = [(each, _report(each, stored_now)) for each in registrations]
+        made = [
+            (each, _report(each, stored_now)) for each in registrations if counts_are_due or each.is_changing
+        ]
         due = [
             (each, report)
             for each, report in made
@@ -350,7 +368,7 @@ def _report(registration: Registration, now: datetime) -> RunReport:
         activation=identity.activation,
         title=identity.activation,
         kind=identity.kind,
-        owner=identity.owner,
+        owner=found.owner or identity.owner,
         broker=found.broker or (identity.broker if before is None else before.broker),
         destination=identity.destination,
         spec_digest=identity.spec_digest,

@@ -38,7 +38,8 @@ _COUNTS: Final = (
 )  # fmt: skip
 # What a later report changes; the rest of a row stays.
 _CHANGES: Final = (
-    "broker", "status", "since_at", "reported_at", *_COUNTS, "last_message_at", "last_error", "last_error_at",
+    "owner", "broker", "status", "since_at", "reported_at", *_COUNTS, "last_message_at", "last_error",
+    "last_error_at",
 )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ class DeliveryStream:
         self._chance = chance
         self.consuming = Signal()
         self._driver: LoopDriver | None = None
-        self._closed = False
+        self._closed = self._finished = False
         self._turn = 0
 
     def __aiter__(self) -> Self:
@@ -118,16 +118,30 @@ class DeliveryStream:
         """What became of messages so far."""
         return Counts() if self._driver is None else self._driver.tally.counts()
 
+    @property
+    def in_flight(self) -> int:
+        """Number of messages received and not settled."""
+        return 0 if self._driver is None else self._driver.machine.in_hand
+
+    def finish(self) -> None:
+        """Deliver nothing more: the iteration ends. Deliveries under way can still be ended and are settled.
+
+        `aclose` hands back what was not delivered.
+        """
+        self._finished = True
+        if self._driver is not None:
+            self._driver.changed.set()
+
     async def __anext__(self) -> StreamDelivery:
         """Wait for the next delivery; connect first where needed, for as long as it takes.
 
         Raises:
             PermanentBrokerError: The broker refuses the connection or the subscription.
             ConfigurationError: The settings or the subscription can't work on this broker.
-            StopAsyncIteration: The stream is closed.
+            StopAsyncIteration: The stream is closed or finished.
         """
         driver = self._driver
-        if driver is None and not self._closed:
+        if driver is None and not (self._closed or self._finished):
             driver = self._driver = LoopDriver(
                 self._settings,
                 self._connection,
@@ -137,7 +151,7 @@ class DeliveryStream:
                 consuming=self.consuming,
             )
             driver.start()
-        while driver is not None and not self._closed:
+        while driver is not None and not (self._closed or self._finished):
             self._turn += 1
             if self._turn % _DELIVERIES_PER_TURN == 0:
                 await asyncio.sleep(0)

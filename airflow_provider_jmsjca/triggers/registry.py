@@ -1,0 +1,103 @@
+"""Registers streams of events in the store, and lets them obey the states requested there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from airflow_provider_jmsjca.engine.activations.registry import Identity, Registrar, Sample
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
+from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.store.base import ActivationOrder, RunStatus
+
+log = safe_logger(__name__)
+
+_ANSWER_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+
+
+class StreamControl:
+    """One stream of events in the registry; for its event loop. Nothing in here blocks the loop.
+
+    A trigger can't end by itself: Airflow would start it again. So whichever state is requested, the stream
+    closes its subscription, makes no events, and stays registered until it is resumed.
+
+    Args:
+        registrar: Of the store in which the stream is registered.
+        identity: The stream.
+        sample: Returns the state of the stream, from any thread; its status counts while nothing is
+            requested.
+        interrupt: Called in the loop when a state is requested.
+    """
+
+    def __init__(
+        self,
+        registrar: Registrar,
+        identity: Identity,
+        *,
+        sample: Callable[[], Sample],
+        interrupt: Callable[[], object],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.identity = identity
+        self._sample = sample
+        self._interrupt = interrupt
+        self._changed = Signal()
+        self._is_closed = False
+        self._registration = registrar.register(identity, self, refuses=False)
+
+    @property
+    def order(self) -> ActivationOrder | None:
+        """The state requested; `None`: the stream may make events."""
+        return self._registration.order
+
+    def sample(self) -> Sample:
+        """Return the state of the stream; for the registrar's thread."""
+        return self._sample()
+
+    @property
+    def status(self) -> RunStatus | None:
+        """The status that a request brings about; `None` without a request."""
+        if self.order is None:
+            return None
+        return RunStatus.SUSPENDED if self._is_closed else RunStatus.DRAINING
+
+    def obey(self, order: ActivationOrder | None) -> None:
+        """Tell the stream in its loop; for the registrar's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._tell, order)
+        except RuntimeError:
+            log.debug("The event loop of %s has ended", self.identity.activation)
+
+    def _tell(self, order: ActivationOrder | None) -> None:
+        self._changed.set()
+        if order is not None:
+            self._interrupt()
+
+    async def admit(self, subject: str) -> None:
+        """Return once the stream may subscribe: nothing is requested, or the store does not answer for 5 s.
+
+        Args:
+            subject: The stream, for the log.
+        """
+        deadline = self._loop.time() + _ANSWER_SECONDS
+        while not self._registration.answered:
+            if self._loop.time() >= deadline:
+                log.warning("%s: the store does not answer; it subscribes, and obeys requests later", subject)
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        reported: ActivationOrder | None = None
+        while (order := self.order) is not None:
+            if order != reported:
+                reported, self._is_closed = order, True
+                log.warning("%s: %s. The trigger stays registered, and makes no events", subject, order)
+            self._changed.clear()
+            await self._changed.wait()
+        if reported is not None:
+            self._is_closed = False
+            log.warning("%s: resumed; it subscribes again", subject)
+
+    def leave(self) -> None:
+        """Report the end of the stream, without waiting for it."""
+        self._registration.end(within=0)
