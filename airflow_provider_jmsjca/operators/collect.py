@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import refuse_secrets
@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import prefe
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
+from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
     DEFAULT_SEGMENT_MESSAGES,
@@ -29,10 +30,12 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import (
 )
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
-from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.engine.delivering.settings import activation_name
+from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.registry import installed_registrar, task_name
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id
@@ -44,6 +47,7 @@ from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.states import adopt, last_sealed
+from airflow_provider_jmsjca.store.base import ActivationKind
 from airflow_provider_jmsjca.transports.base import Subscription
 
 if TYPE_CHECKING:
@@ -238,10 +242,29 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         batch_id = self._batch_id = task_key(context).batch_id()
         activation = self._activation(destination, context)
         note_input(hook, settings, destination)
-        with SpoolBatch(spool, batch_id, source=str(destination), activation=activation) as batch:
-            result = collect(
-                functools.partial(open_connection, settings, policy=policy), batch, spec, stop=self._stop
-            )
+        identity = Identity(
+            activation=activation_name(
+                str(destination), settings.url, self.subscription_name or None, settings.client_id
+            ),
+            kind=ActivationKind.COLLECTOR,
+            owner=task_name(of_context(context, "ti")),
+            destination=str(destination),
+            broker=settings.url.partition("?")[0],
+        )
+        batch = SpoolBatch(spool, batch_id, source=str(destination), activation=activation)
+        connect = functools.partial(open_connection, settings, policy=policy)
+        try:
+            with batch:
+                registrar = installed_registrar() if batch.manifest is None else None
+                with collecting(registrar, identity, self._stop.set) as steering:
+                    result = collect(connect, batch, spec, stop=self._stop, steering=steering)
+        except DeliveryStoppedError as error:
+            # Sealed messages stay in the batch: an attempt after the resumption goes on with it.
+            if batch.rows:
+                raise AirflowFailException(str(error)) from error
+            batch.discard()
+            self._batch_id = None
+            raise AirflowSkipException(str(error)) from error
         adopted = () if result.reason is EndReason.STOPPED else self._adopt(batch, activation)
         unfinished = unfinished_batches(spool, batch_id, activation)
         for each in unfinished:

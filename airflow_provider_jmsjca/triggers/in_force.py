@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
@@ -25,7 +25,6 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import EventMode
 
@@ -199,7 +198,8 @@ class InForce:
             )
         surroundings = Surroundings(
             find=functools.partial(find_destination, variables=False),
-            store=store or (MemoryStore() if connection is None else None),
+            # Whether there is a store is checked only where the listener connects.
+            store=store or (cast("Store", object()) if connection is None else None),
             jms_conn_id=self.limbo_conn_id,
         )
         settings = listener_settings(

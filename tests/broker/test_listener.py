@@ -15,10 +15,10 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import CapabilityError
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from tests.broker.listening import activation, bodies, drained, send, until
 from tests.dead_letters import original_of
+from tests.memory_store import MemoryStore
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy

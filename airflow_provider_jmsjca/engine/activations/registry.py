@@ -27,11 +27,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.engine.activations.base import ActivationBase
+from airflow_provider_jmsjca.engine.collecting.batcher import Steering
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import (
@@ -270,9 +271,10 @@ class Registrar:
                     trouble, last_success = "", time.monotonic()
                 except JmsError as error:
                     trouble = self._failed(error, trouble, registrations)
-                except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
-                    _log.exception("Reporting activations failed; it is tried again")
-                    trouble = self._failed(JmsError("a fault of the registry"), trouble, registrations)
+                except Exception as error:  # noqa: BLE001 - the outermost edge of this thread: nobody else sees it
+                    if trouble != repr(error):
+                        _log.exception("Reporting activations failed; it is tried again")
+                    trouble = self._failed(JmsError(repr(error)), repr(error), registrations)
                 if trouble:
                     rounds.forget()
                     changes = False
@@ -516,6 +518,92 @@ class Supervision:
             yield
         finally:
             self.end()
+
+
+# -- of collectors ----------------------------------------------------------------------------------------
+
+
+class _Collecting:
+    """A run of a collector."""
+
+    def __init__(self, identity: Identity, steering: Steering, stop: Callable[[], object]) -> None:
+        self._identity = identity
+        self._steering = steering
+        self._stop = stop
+        self._stopped = False
+
+    def sample(self) -> Sample:
+        steering = self._steering
+        return Sample(
+            status=self._status(),
+            delivered=steering.received,
+            committed=steering.stored,
+            in_flight=steering.in_flight,
+            error=steering.trouble,
+        )
+
+    def _status(self) -> RunStatus:
+        steering = self._steering
+        if self._stopped:
+            return RunStatus.STOPPING
+        if steering.drained.is_set():
+            return RunStatus.DRAINING
+        if steering.suspended.is_set():
+            return RunStatus.SUSPENDED
+        return RunStatus.UP if steering.connected else RunStatus.CONNECTING
+
+    def obey(self, order: ActivationOrder | None) -> None:
+        if order is None:
+            self._steering.suspended.clear()
+            _log.warning("%s: resumed; it receives again", self._identity.activation)
+            return
+        _log.warning("%s: %s", self._identity.activation, order)
+        match order.wanted:
+            case WantedState.SUSPENDED:
+                self._steering.suspended.set()
+            case WantedState.DRAINED:
+                self._steering.drained.set()
+            case WantedState.STOPPED:
+                self._stopped = True
+                self._stop()
+            case _:
+                assert_never(order.wanted)
+
+
+def register_collector(
+    registrar: Registrar, identity: Identity, steering: Steering, stop: Callable[[], object]
+) -> Registration:
+    """Register a collector; arguments as of `collecting`."""
+    return registrar.register(identity, _Collecting(identity, steering, stop))
+
+
+@contextlib.contextmanager
+def collecting(
+    registrar: Registrar | None, identity: Identity, stop: Callable[[], object]
+) -> Iterator[Steering]:
+    """Register a collector for the time of the block, and yield what steers it.
+
+    Args:
+        registrar: Of the store in which it is registered; `None`: it isn't.
+        identity: The collector.
+        stop: Called when an operator has it stopped.
+
+    Raises:
+        DeliveryStoppedError: An operator has the collector stopped or drained.
+    """
+    steering = Steering()
+    if registrar is None:
+        yield steering
+        return
+    registration = register_collector(registrar, identity, steering, stop)
+    try:
+        registration.admit()
+        yield steering
+    finally:
+        registration.end()
+    order = registration.order
+    if order is not None and order.wanted is WantedState.STOPPED:
+        raise DeliveryStoppedError(str(order))
 
 
 def application() -> str:

@@ -83,6 +83,8 @@ class EndReason(enum.StrEnum):
     """Messages failed again and again, always the same ones (of listeners)."""
     BLOCKED = "blocked"
     """Nothing came, and the broker may hold messages for an unanswered connection (of listeners)."""
+    DRAINED = "drained"
+    """An operator had it drained: what was received is sealed (of batches)."""
     COMPLETE = "complete"
     """The batch had been finished by an earlier attempt; nothing was received."""
 

@@ -71,6 +71,35 @@ _COUNTED = 3
 _BYTES_AHEAD = 8 * 1024 * 1024
 
 
+class Steering:
+    """Lets another thread watch and steer a collection, or several of one activation.
+
+    Attributes:
+        suspended: Set it to receive nothing until it is cleared. The segment in hand is sealed, and what is
+            not in it goes back to the broker. `max_time` goes on, `idle_time` does not.
+        drained: Set it to end the batch with what was received.
+        connected: Whether the collection has a connection.
+        received: Deliveries by the broker.
+        stored: Messages sealed.
+        in_flight: Messages received and not sealed.
+        trouble: The last failure of the connection; empty if there was none.
+    """
+
+    def __init__(self) -> None:
+        self.suspended, self.drained = threading.Event(), threading.Event()
+        self.connected = False
+        self.received = self.stored = self.in_flight = 0
+        self.trouble = ""
+        self._lock = threading.Lock()
+
+    def count(self, *, received: int, stored: int, in_flight: int) -> None:
+        """Add to the counts, and note how many messages are in flight."""
+        with self._lock:
+            self.received += received
+            self.stored += stored
+            self.in_flight = in_flight
+
+
 class ConnectUnlessStopped(Protocol):
     """Opens a connection, with backoff; `functools.partial(open_connection, settings)` is one."""
 
@@ -79,7 +108,12 @@ class ConnectUnlessStopped(Protocol):
 
 
 def collect(
-    connect: ConnectUnlessStopped, batch: SpoolBatch, spec: BatchSpec, *, stop: threading.Event
+    connect: ConnectUnlessStopped,
+    batch: SpoolBatch,
+    spec: BatchSpec,
+    *,
+    stop: threading.Event,
+    steering: Steering | None = None,
 ) -> CollectResult:
     """Fill a batch and finish it.
 
@@ -92,6 +126,7 @@ def collect(
         batch: Opened and, afterwards, closed by the caller.
         spec: What to collect.
         stop: Set it to end the collection within half a second; what isn't sealed goes back.
+        steering: Lets another thread suspend or drain it; `None`: nobody does.
 
     Returns:
         The counts, and the manifest's URI.
@@ -110,13 +145,16 @@ def collect(
             rows=batch.rows,
             segments=len(batch.segments),
         )
-    return _Collection(batch, spec, stop).run(connect)
+    return _Collection(batch, spec, stop, steering or Steering()).run(connect)
 
 
 class _Collection:
     """One attempt at one batch."""
 
-    def __init__(self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event) -> None:
+    def __init__(self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event, steering: Steering) -> None:
+        self._steering = steering
+        self._was_suspended = False
+        self._told = 0, 0
         self._batch = batch
         self._spec = spec
         self._stop = stop
@@ -155,6 +193,9 @@ class _Collection:
     def run(self, connect: ConnectUnlessStopped) -> CollectResult:
         try:
             while (reason := self._end()) is None:
+                if self._is_suspended():
+                    self._stop_or_deadline.wait(_TICK_SECONDS)
+                    continue
                 connection = connect(stop=self._stop_or_deadline, on_failure=self._failed_to_connect)
                 if connection is None:
                     continue
@@ -162,12 +203,13 @@ class _Collection:
                 self._receive_over(connection)
         finally:
             self._sealer.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
-        if reason is EndReason.TIME and self._connections == 0:
+        if reason is EndReason.TIME and self._connections == 0 and not self._was_suspended:
             raise TransientBrokerError(
                 f"no connection within the batch's {self._spec.max_time} for {self._batch.source}: "
                 f"{self._no_connection or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
                 "goes on with the next attempt"
             ) from self._no_connection
+        self._tell()
         manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri
         return CollectResult(
             reason=reason,
@@ -183,12 +225,21 @@ class _Collection:
             seconds=time.monotonic() - self._began,
         )
 
+    def _is_suspended(self) -> bool:
+        if not self._steering.suspended.is_set():
+            return False
+        self._was_suspended = True
+        self._last_arrival = time.monotonic()  # nobody listens: that is no silence of the broker
+        return True
+
     def _failed_to_connect(self, failure: JmsError) -> None:
         self._no_connection = failure
+        self._steering.trouble = str(failure)
 
     def _receive_over(self, connection: Connection) -> None:
         received_before = self._received
         lost = False
+        self._steering.connected = True
         try:
             for target in self._spec.moves_to:
                 target_of(connection.broker, target, self._spec.subscription.destination)
@@ -199,8 +250,10 @@ class _Collection:
             self._await_sealer()
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
+            self._steering.trouble = str(loss)
             lost = True
         finally:
+            self._steering.connected = False
             self._give_up_rows()
             self._close(connection)
         if lost and self._received == received_before:
@@ -226,7 +279,8 @@ class _Collection:
         arrivals = Arrivals(connection, self._subscription(connection))
         self._left = 0
         self._last_arrival = time.monotonic()
-        while self._end() is None:
+        while self._end() is None and not self._is_suspended():
+            self._tell()
             arrived = arrivals.take(_TICK_SECONDS)
             if not arrived:
                 self._wait_on(arrivals, connection)
@@ -246,6 +300,17 @@ class _Collection:
             self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
             self._seal()
+
+    def _tell(self) -> None:
+        """Tell who watches how far it is."""
+        stored = self._batch.rows - self._rows_before
+        received_before, stored_before = self._told
+        self._told = self._received, stored
+        self._steering.count(
+            received=self._received - received_before,
+            stored=stored - stored_before,
+            in_flight=self._in_unit,
+        )
 
     def _wait_on(self, arrivals: Arrivals, connection: Connection) -> None:
         """Do what is due while nothing comes."""
@@ -373,6 +438,8 @@ class _Collection:
     def _end(self) -> EndReason | None:
         if self._stop.is_set():
             return EndReason.STOPPED
+        if self._steering.drained.is_set():
+            return EndReason.DRAINED
         maximum = self._spec.max_messages
         if maximum is not None and self._promised >= maximum:
             return EndReason.COUNT

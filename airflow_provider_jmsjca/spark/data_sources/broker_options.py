@@ -59,18 +59,29 @@ class BrokerOptions:
         return to_connection_settings(resolve([layer]))
 
     def _password(self) -> str | None:
-        if self._password_file is not None:
-            try:
-                return Path(self._password_file).read_text(encoding="utf-8").rstrip("\r\n")
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{self._source}: passwordFile {self._password_file}: {error.strerror}"
-                ) from error
-        if self._password_env is not None:
-            if self._password_env not in os.environ:
-                raise ConfigurationError(
-                    f"{self._source}: passwordEnv: there is no environment variable {self._password_env!r} "
-                    "in this process of Spark; expected it to be set before Spark starts, or passwordFile"
-                )
-            return os.environ[self._password_env]
-        return None
+        return secret_from(self._source, "password", file=self._password_file, variable=self._password_env)
+
+
+def secret_from(source: str, name: str, *, file: str | None, variable: str | None) -> str | None:
+    """Return a secret that the options name only the place of; `None` if they name none.
+
+    Args:
+        source: Format of the data source, for errors.
+        name: Name of the secret; its options are `<name>File` and `<name>Env`.
+        file: Path of the file that holds it.
+        variable: Environment variable that holds it.
+
+    Raises:
+        ConfigurationError: The secret isn't there.
+    """
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise ConfigurationError(f"{source}: {name}File {file}: {error.strerror}") from error
+    if variable is not None and variable not in os.environ:
+        raise ConfigurationError(
+            f"{source}: {name}Env: there is no environment variable {variable!r} in this process of Spark; "
+            f"expected it to be set before Spark starts, or {name}File"
+        )
+    return None if variable is None else os.environ[variable]

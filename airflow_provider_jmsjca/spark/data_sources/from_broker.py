@@ -14,6 +14,7 @@ often as Spark likes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -37,9 +38,16 @@ from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.activations.registry import (
+    Identity,
+    Registrar,
+    Registration,
+    register_collector,
+)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.collecting.batcher import Steering, collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.errors import (
     BatchInUseError,
     ConfigurationError,
@@ -47,7 +55,11 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.data_sources.broker_options import BROKER_OPTIONS, BrokerOptions
+from airflow_provider_jmsjca.spark.data_sources.broker_options import (
+    BROKER_OPTIONS,
+    BrokerOptions,
+    secret_from,
+)
 from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolStreamReader
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
 from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_partition
@@ -59,6 +71,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.states import adopt, prune
+from airflow_provider_jmsjca.store.base import ActivationKind, Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 
@@ -66,7 +79,7 @@ NAME = "jms"
 OPTIONS = (
     *BROKER_OPTIONS, "path", "destination", "selector",
     "subscriptionName", "batchId", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxReceiveSeconds",
-    "idleSeconds", "slots", "retentionHours", "onPruned",
+    "idleSeconds", "slots", "retentionHours", "onPruned", "storeUrlFile", "storeUrlEnv",
 )  # fmt: skip
 _log = safe_logger(__name__)
 _PRUNE_SECONDS = 600.0
@@ -142,7 +155,8 @@ class SpoolingReceiver:
             raise ConfigurationError(f"{NAME}: a durable subscription has one consumer; expected slots=1")
         self.retention = timedelta(hours=options.count("retentionHours") or 24)
         self.skip = options.choice("onPruned", ("fail", "skip")) == "skip"
-        self.stop = threading.Event()
+        self._store_file, self._store_env = options.text("storeUrlFile"), options.text("storeUrlEnv")
+        self.stop, self.steering = threading.Event(), Steering()
         self._given = dict(given)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,6 +166,27 @@ class SpoolingReceiver:
     def activation(self) -> str:
         """Whose batches share the ids they have seen."""
         return f"{self._broker.url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
+
+    def register(self) -> Registration | None:
+        """Register the stream in the store that the options name; `None` if they name none.
+
+        Raises:
+            ConfigurationError: The URL of the store isn't where the options say.
+        """
+        url = secret_from(NAME, "storeUrl", file=self._store_file, variable=self._store_env)
+        if url is None:
+            return None
+        broker = self._broker.url.partition("?")[0]
+        identity = Identity(
+            activation=activation_name(str(self.destination), broker, self._durable, self._durable),
+            kind=ActivationKind.STREAM,
+            owner=f"Spark, spool {self.spool}",
+            destination=str(self.destination),
+            broker=broker,
+        )
+        return register_collector(
+            Registrar(functools.partial(_opened_store, url)), identity, self.steering, self.stop.set
+        )
 
     def settings(self) -> ConnectionSettings:
         """Return what to connect with, the password included."""
@@ -183,7 +218,7 @@ class SpoolingReceiver:
     def _receive_share(self, most: int) -> int:
         name = f"stream-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex}"
         with self._open(name) as batch:
-            result = collect(self._connect(), batch, self._spec(most), stop=self.stop)
+            result = collect(self._connect(), batch, self._spec(most), stop=self.stop, steering=self.steering)
         if result.rows == 0:
             batch.discard()
         return result.rows
@@ -227,6 +262,14 @@ class SpoolingReceiver:
             raise SpoolError(f"{self.spool}: {error.strerror or error}") from error
 
 
+@contextlib.contextmanager
+def _opened_store(url: str) -> Iterator[Store]:
+    from airflow_provider_jmsjca.store.sql.store import open_store  # noqa: PLC0415 - needs SQLAlchemy
+
+    with contextlib.closing(open_store(url)) as store:
+        yield store
+
+
 class JmsReader(DataSourceReader):
     """One batch, named by `batchId`: whatever Spark does with it again reads the same messages."""
 
@@ -263,6 +306,8 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None
         self._committed = 0
         self._pruned = time.monotonic()
+        self._registration: Registration | None = None
+        self._is_registered = False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the bound on a micro-batch."""
@@ -286,13 +331,17 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Receive, unless the spool has batches that weren't planned; return how far the micro-batch goes.
 
+        Where the options name a store, an operator may have the stream suspended: nothing is received then.
+
         Raises:
+            DeliveryStoppedError: An operator has the stream drained or stopped, and the spool has nothing
+                that Spark has not planned.
             JmsError: The broker refuses; of one that can't be reached only if the query has an end.
         """
         first = self._position(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.most
         self._receiver.finish_left()
-        if self._sequence.refresh() <= first:
+        if self._sequence.refresh() <= first and self._may_receive():
             self._receive(most)
         end, rows = first, 0
         for each in self._sequence[first : self._sequence.refresh()]:
@@ -301,6 +350,13 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
                 break
             end += 1
         return self._offset(end)
+
+    def _may_receive(self) -> bool:
+        if not self._is_registered:
+            self._registration, self._is_registered = self._receiver.register(), True
+        if self._registration is not None:
+            self._registration.admit()
+        return not self._receiver.steering.suspended.is_set()
 
     def _receive(self, most: int) -> None:
         if self._left is not None:
@@ -338,3 +394,5 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """End a receive that goes on; what isn't sealed goes back to the broker."""
         self._receiver.stop.set()
+        if self._registration is not None:
+            self._registration.end()

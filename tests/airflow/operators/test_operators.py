@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 import logging
@@ -26,6 +27,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 
+from airflow_provider_jmsjca import ActivationKind, RunStatus, WantedState, open_store
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.limbo import LimboSender
@@ -42,11 +44,11 @@ from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
 from tests.dead_letters import original_of
+from tests.memory_store import MemoryStore
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import s3a_jars
 from tests.unit.engine.brokers import LesserConnection
@@ -713,3 +715,22 @@ def test_the_sensor_gives_up_at_its_timeout() -> None:
         )
     )
     assert outcome.state == TaskInstanceState.FAILED
+
+
+def test_a_collector_is_registered_and_refused_while_it_is_stopped(
+    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
+    publish("a")
+    with contextlib.closing(open_store(url)) as store:
+        assert run_task(collect(tmp_path / "spool")).value["rows"] == 1
+        (run,) = store.activations.runs()
+        found = run.report
+        assert (found.kind, found.committed, found.status) == (
+            ActivationKind.COLLECTOR, 1, RunStatus.ENDED,
+        )  # fmt: skip
+        publish("b")
+        store.activations.want(found.activation, WantedState.STOPPED, reason="full", asked_by="ada")
+        assert run_task(collect(tmp_path / "other")).state == TaskInstanceState.SKIPPED
+        assert [message.body for message in server.messages("orders")] == ["b"]

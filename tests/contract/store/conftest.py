@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.store.sql.database import Database
 from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from tests.memory_store import MemoryStore
 from tests.servers.postgres import Postgres
 
 KINDS = ("memory", "sqlite", "postgresql")

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import event
 
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, Store, WantedState
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store
+from tests.memory_store import MemoryStore
 
 STOPPED = WantedState.STOPPED
 HOSTILE = "no \0 stock '; DROP TABLE jms_activation; -- " + "é" * 3_000

@@ -20,9 +20,9 @@ from airflow_provider_jmsjca.store.base import (
     Store,
     stored_name,
 )
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
+from tests.memory_store import MemoryStore
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 BROKEN = Failure(class_names=("shop.Broken", "builtins.Exception"), message="no \0 stock \ud800")

@@ -25,7 +25,6 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
-from airflow_provider_jmsjca.store.memory import MemoryLimbo, MemoryStore
 from airflow_provider_jmsjca.transports.base import (
     Capabilities,
     ConnectionState,
@@ -37,6 +36,7 @@ from airflow_provider_jmsjca.transports.base import (
     UnitOfWork,
 )
 from airflow_provider_jmsjca.transports.memory import Broker
+from tests.memory_store import MemoryLimbo, MemoryStore
 from tests.unit.engine.brokers import LesserConnection
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -18,9 +18,9 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import EVERYTHING, Store
-from airflow_provider_jmsjca.store.memory import MemoryActivations, MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from tests.memory_store import MemoryActivations, MemoryStore
 from tests.unit.engine.listening import Site, until
 
 

@@ -38,7 +38,6 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.store.base import EVERYTHING, AttemptSelection, Store
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -50,6 +49,7 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.members import in_limbo, limbo_name, member_settings, settings_of
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.memory_store import MemoryStore
 from tests.pace import at_most
 from tests.unit.engine.listening import MODES, ORDERS, QUICK, until
 

@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.engine.activations import registry
 from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, WantedState
-from airflow_provider_jmsjca.store.memory import MemoryActivations, MemoryStore
+from tests.memory_store import MemoryActivations, MemoryStore
 from tests.unit.engine.listening import Site, fail, nothing, until
 
 SPEC = {"name": "booking", "destination": "queue://orders"}

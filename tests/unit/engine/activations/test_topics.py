@@ -17,10 +17,10 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.store.base import EVERYTHING
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.memory_store import MemoryStore
 from tests.unit.engine.listening import QUICK, Site, nothing, until
 
 NEWS = Destination.topic("news")

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.store.base import EVERYTHING, AttemptSelection
-from airflow_provider_jmsjca.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.unit.engine import streaming
 from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
 

@@ -18,8 +18,8 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.ledger import Found, Ledger, activation_name
 from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
-from airflow_provider_jmsjca.store.memory import MemoryAttempts, MemoryStore
 from airflow_provider_jmsjca.transports import connect
+from tests.memory_store import MemoryAttempts, MemoryStore
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
 

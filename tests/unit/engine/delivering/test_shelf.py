@@ -24,9 +24,9 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import EVERYTHING, LimboEntry
-from airflow_provider_jmsjca.store.memory import MemoryLimbo, MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.memory_store import MemoryLimbo, MemoryStore
 from tests.unit.engine import streaming
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, until

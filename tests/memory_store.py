@@ -1,4 +1,4 @@
-"""The twin of the store, in memory: the model that the others are compared with."""
+"""A store in memory: the model that the SQL stores are compared with, and a quick one for unit tests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MemoryAttempts:
     def seen_from(self, where: str) -> Self:
         """Return the same attempts as another process sees them."""
         other = copy.copy(self)
-        other._where = where  # noqa: SLF001  # of the same class
+        other._where = where  # of the same class
         return other
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
@@ -223,7 +223,7 @@ class MemoryOwners:
     def seen_from(self, where: str) -> Self:
         """Return the same owners as another process sees them."""
         other = copy.copy(self)
-        other._where = where  # noqa: SLF001  # of the same class
+        other._where = where  # of the same class
         return other
 
     def now(self) -> datetime:
@@ -511,7 +511,7 @@ class MemoryActivations:
     def seen_from(self, where: str, owners: MemoryOwners) -> Self:
         """Return the same registry as another process sees it."""
         other = copy.copy(self)
-        other._where, other._owners = where, owners  # noqa: SLF001  # of the same class
+        other._where, other._owners = where, owners  # of the same class
         return other
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
