@@ -14,6 +14,8 @@ _USUAL: Final = 100
 # A run that may settle this many keeps the prefetch it has.
 _LARGE: Final = 500
 _SPARE: Final = 10
+MOST_IN_ORDER: Final = 200
+"""Most messages that wait for one acknowledgement: ActiveMQ hands out 200 and waits for it."""
 # ActiveMQ hands out 200 messages at a time from its store, and a wider window slows its transactions down.
 _OF_BATCH: Final = 200
 # Sessions that wait for the broker after each message take one by one; the others would wait for messages.
@@ -50,6 +52,26 @@ def for_activation(
     return None if concurrency <= _USUAL // 2 else 2 * concurrency
 
 
+def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int | None:
+    """Return the prefetch of a consumer whose messages one batch at a time takes, in order.
+
+    Several such consumers have no more than a batch each: nobody else could handle what waits behind it.
+
+    Args:
+        asked: What the configuration says.
+        concurrency: How many such consumers there are.
+        batch_size: Messages in each batch.
+
+    Returns:
+        `None`: the batches are too large for that.
+    """
+    if not 1 < batch_size <= MOST_IN_ORDER:
+        return None
+    if concurrency > 1:
+        return batch_size
+    return max(batch_size, min(2 * batch_size, MOST_IN_ORDER) if asked is None else asked)
+
+
 def for_limited_run(prefetch: int | None, limit: int) -> int | None:
     """Return the prefetch of a run that settles no more than `limit` messages of a queue.
 
@@ -58,6 +80,12 @@ def for_limited_run(prefetch: int | None, limit: int) -> int | None:
     """
     most = limit + _SPARE
     return prefetch if most >= _LARGE else min(prefetch or most, most)
+
+
+def consumers_of_limited_run(count: int, prefetch: int, limit: int) -> int:
+    """Return how many consumers, with so much prefetch each, a run has that settles `limit` messages."""
+    most = limit + _SPARE
+    return count if most >= _LARGE else min(count, max(1, most // prefetch))
 
 
 def for_session(asked: int | None, *, is_topic: bool, one_by_one: bool) -> int:

@@ -32,6 +32,8 @@ class Capabilities:
         typed_properties: Property types survive the way through the broker.
         unit_frees_prefetch: What a unit acknowledges makes room for further messages before its commit.
             Without it a unit can't settle more messages than the prefetch.
+        cumulative_acknowledgement: An acknowledgement settles all messages that its consumer received before,
+            if `Subscription.in_order` allows it, and those of other consumers not.
         priority: Higher priorities overtake lower ones on the default configuration.
         message_groups: `JMSXGroupID` keeps a group on one consumer.
         body_kinds: The kinds of body that survive the way through the broker.
@@ -50,6 +52,7 @@ class Capabilities:
     delayed_delivery: bool = False
     typed_properties: bool = False
     unit_frees_prefetch: bool = False
+    cumulative_acknowledgement: bool = False
     priority: bool = False
     message_groups: bool = False
     body_kinds: frozenset[BodyKind] = frozenset({BodyKind.TEXT, BodyKind.BYTES, BodyKind.EMPTY})

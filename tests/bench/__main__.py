@@ -112,7 +112,7 @@ def main() -> int:
     for line in growth.report():
         print(line)
     return _on_brokers(
-        asked.brokers or ["activemq", "rabbitmq"],
+        asked.brokers or ["activemq", "artemis", "rabbitmq"],
         lambda broker: _bench(broker, messages, rounds),
     )
 

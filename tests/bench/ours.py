@@ -29,6 +29,8 @@ from tests.bench.rates import (
     INDIVIDUAL,
     LISTENER,
     LISTENER_BATCH,
+    LISTENER_BATCH_FEW,
+    LISTENER_BATCH_SEVERAL,
     LISTENER_CC,
     LISTENER_STORED,
     LISTENER_SYNC,
@@ -40,6 +42,7 @@ from tests.bench.rates import (
     PUBLISH_BYTES_BULK,
     PUBLISH_TRANSACTION,
     SEALED,
+    SESSIONS,
     TRANSACTED,
     TRANSACTION,
     Measured,
@@ -163,8 +166,11 @@ class Ours:
         yield meter.result(TRANSACTED, self.who, messages)
 
     def _batches(self, messages: int) -> Iterator[Measured]:
+        several = {LISTENER_BATCH: 1, LISTENER_BATCH_FEW: 4, LISTENER_BATCH_SEVERAL: SESSIONS}
+        for what, endpoints in several.items():
+            spec = {"endpoint_pool_max_size": endpoints, "batch_size": TRANSACTION}
+            yield from self._listen(what, "cc", messages, **spec)
         spec = {"endpoint_pool_max_size": 1, "batch_size": TRANSACTION}
-        yield from self._listen(LISTENER_BATCH, "cc", messages, **spec)
         run_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=run_folder()) as folder:
             store = open_store(f"sqlite:///{folder}/store.db")

@@ -32,6 +32,8 @@ LISTENER: Final = "listener with redelivery handling, serial"
 LISTENER_CC: Final = "listener with redelivery handling, cc"
 LISTENER_SYNC: Final = "listener with redelivery handling, sync"
 LISTENER_BATCH: Final = f"listener, batches of {TRANSACTION}"
+LISTENER_BATCH_FEW: Final = f"{LISTENER_BATCH}, 4 endpoints"
+LISTENER_BATCH_SEVERAL: Final = f"{LISTENER_BATCH}, {SESSIONS} endpoints"
 LISTENER_STORED: Final = f"listener, batches of {TRANSACTION}, attempts and ids stored in SQLite"
 SEALED: Final = "receive into sealed segments"
 

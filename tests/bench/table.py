@@ -15,6 +15,8 @@ from tests.bench.rates import (
     JAVA,
     LISTENER,
     LISTENER_BATCH,
+    LISTENER_BATCH_FEW,
+    LISTENER_BATCH_SEVERAL,
     LISTENER_CC,
     LISTENER_STORED,
     OURS,
@@ -55,6 +57,10 @@ GOALS = (
     Goal(what=LISTENER, rival=JAVA, beside=INDIVIDUAL, least=0.8),
     Goal(what=LISTENER, rival=PLAIN, beside=INDIVIDUAL, least=1.5),
     Goal(what=LISTENER_CC, rival=JAVA, beside=INDIVIDUAL_SEVERAL, least=0.8),
+    *(
+        Goal(what=each, rival=OURS, beside=TRANSACTED, least=0.6)
+        for each in (LISTENER_BATCH, LISTENER_BATCH_FEW, LISTENER_BATCH_SEVERAL)
+    ),
     Goal(what=LISTENER_STORED, rival=OURS, beside=LISTENER_BATCH, least=0.75),
     Goal(what=TRANSACTED, rival=JAVA, least=0.8),
     Goal(what=SEALED, rival=None, least=12_000),

@@ -88,6 +88,11 @@ MEANINGS = {
         "What a transaction acknowledges makes room for more before its commit",
         "a transaction settles no more messages than the prefetch",
     ),
+    "cumulative_acknowledgement": (
+        "Batches settled at once",
+        "One acknowledgement settles all messages before it on the same consumer",
+        "each message is acknowledged by itself",
+    ),
     "priority": (
         "Priorities",
         "Higher priorities overtake lower ones on the default configuration",

@@ -92,11 +92,14 @@ class MessageArrived:
         undecodable: Why it can't be decoded: it is moved and never delivered.
         unsubscribed: Nobody subscribes to it: it is moved and never delivered.
         size: Bytes of memory that it takes; 0 for a small one, which counts by number alone.
+        consumer: Number of the consumer that received it, if that consumer settles its messages in the order
+            of arrival. One unit of work at a time takes them. `None`: any unit may take the message.
     """
 
     delivery: int
     message_id: str | None
     source: int = 0
+    consumer: int | None = None
     group: str | None = None
     redelivered: bool = False
     parked: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
@@ -38,6 +38,7 @@ class InHand:
     Attributes:
         key: The message's id, or something that stands for it.
         source: Which of the destinations it came from.
+        consumer: As in `MessageArrived`.
         arrival: What the broker says of its deliveries; `None` once that is taken into account.
         flagged: The message was delivered before, so the sighting counts (J129).
         counted: This sighting has been counted already.
@@ -70,6 +71,7 @@ class InHand:
     unsubscribed: bool = False
     in_progress: bool = False
     source: int = 0
+    consumer: int | None = None
     seen: int = 0
     counted: bool = False
     raised: bool = False
@@ -332,6 +334,9 @@ class Line:
     Several destinations stand in a line each, and take turns. What was put back is taken before any of them,
     without a turn of its own: its destination has had it.
 
+    A consumer that settles in order has a queue of its own. It belongs to the unit that has taken a message
+    from it, which takes from no other, and always the first message: that one blocks those behind it.
+
     Args:
         destinations: How many there are.
         quantity: Most messages of each in a cycle of turns (I4).
@@ -342,32 +347,51 @@ class Line:
         self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
         self._turns = Turns(destinations, quantity) if destinations > 1 else None
         self._claims: dict[tuple[str, str], int] = {}
+        self._in_order: dict[int, deque[InHand]] = {}  # by consumer
+        self._owners: dict[int, int] = {}  # the unit that has a consumer
+        self._consumers: dict[int, int | None] = {}  # the consumer from which a unit takes
 
     def __len__(self) -> int:
-        if self._turns is None:
-            return len(self._front) + len(self._lines[0])
-        return len(self._front) + sum(map(len, self._lines))
+        count = len(self._front)
+        if self._in_order:
+            count += sum(map(len, self._in_order.values()))
+        return count + (len(self._lines[0]) if self._turns is None else sum(map(len, self._lines)))
 
     def __iter__(self) -> Iterator[InHand]:
         """Yield every message that waits."""
-        return chain(self._front, *self._lines)
+        return chain(self._front, *self._lines, *self._in_order.values())
 
     @property
     def has_claims(self) -> bool:
-        """Whether a unit has reserved a group or messages."""
-        return bool(self._claims)
+        """Whether a unit has reserved a group, messages or a consumer."""
+        return bool(self._claims or self._owners)
 
     def append(self, message: InHand) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""
-        (self._front if message.in_progress else self._lines[message.source]).append(message)
+        if message.consumer is not None:
+            self._queue_of(message.consumer).append(message)
+        elif message.in_progress:
+            self._front.append(message)
+        else:
+            self._lines[message.source].append(message)
 
-    def push_front(self, messages: Iterable[InHand]) -> None:
-        """Put messages back in front, in their order."""
-        self._front[:0] = messages
+    def push_front(self, messages: Sequence[InHand]) -> None:
+        """Put messages of one unit back in front, in their order."""
+        if messages and (consumer := messages[0].consumer) is not None:
+            self._queue_of(consumer).extendleft(reversed(messages))
+        else:
+            self._front[:0] = messages
+
+    def _queue_of(self, consumer: int) -> deque[InHand]:
+        queue = self._in_order.get(consumer)
+        if queue is None:
+            queue = self._in_order[consumer] = deque()
+        return queue
 
     def clear(self) -> None:
         """Let go of all messages."""
         self._front.clear()
+        self._in_order.clear()
         for line in self._lines:
             line.clear()
 
@@ -378,6 +402,10 @@ class Line:
 
     def take(self, number: int | None) -> InHand | None:
         """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
+        if self._in_order and (queue := self._offered_in_order(number)) is not None:
+            return queue.popleft()
+        if not self._may_take_any(number):
+            return None
         if self._front and (message := self._take_from(self._front, number)) is not None:
             return message
         if self._turns is None:
@@ -387,11 +415,32 @@ class Line:
 
     def offers_front(self, number: int | None) -> bool:
         """Say whether this unit may take a message without asking for a turn."""
-        return self._find(self._front, number) is not None
+        return self._may_take_any(number) and self._find(self._front, number) is not None
 
     def offers_turn(self, number: int | None) -> bool:
         """Say whether a destination has a message that this unit may take."""
-        return any(self._find(line, number) is not None for line in self._lines)
+        if self._in_order and self._offered_in_order(number) is not None:
+            return True
+        return self._may_take_any(number) and any(
+            self._find(line, number) is not None for line in self._lines
+        )
+
+    def _may_take_any(self, number: int | None) -> bool:
+        """Say whether a unit takes messages of consumers that don't settle in order."""
+        return number is None or self._consumers.get(number) is None
+
+    def _offered_in_order(self, number: int | None) -> deque[InHand] | None:
+        """Return the queue of the consumer whose first message this unit may take."""
+        taken_from: Iterable[int | None]
+        if number is not None and number in self._consumers:
+            taken_from = (self._consumers[number],)
+        else:
+            taken_from = (each for each in self._in_order if each not in self._owners)
+        for consumer in taken_from:
+            queue = None if consumer is None else self._in_order.get(consumer)
+            if queue and self._is_free(queue[0], number):
+                return queue
+        return None
 
     def _take_from(self, line: MutableSequence[InHand], number: int | None) -> InHand | None:
         index = self._find(line, number)
@@ -403,17 +452,24 @@ class Line:
 
     def _find(self, line: MutableSequence[InHand], number: int | None) -> int | None:
         for index, message in enumerate(line):
-            if not self._claims or (
-                self._claims.get(("message", message.key), number) == number
-                and (message.group is None or self._claims.get(("group", message.group), number) == number)
-            ):
+            if self._is_free(message, number):
                 return index
         return None
 
-    def claim_group(self, unit: Unit, message: InHand) -> None:
-        """Reserve the message's group, if it has one, for the unit."""
+    def _is_free(self, message: InHand, number: int | None) -> bool:
+        """Say whether no other unit has reserved a message or its group."""
+        return not self._claims or (
+            self._claims.get(("message", message.key), number) == number
+            and (message.group is None or self._claims.get(("group", message.group), number) == number)
+        )
+
+    def claim(self, unit: Unit, message: InHand) -> None:
+        """Reserve for a unit what a message that it takes belongs to: its group, its consumer."""
         if message.group is not None:
             self._claims["group", message.group] = unit.number
+        if message.consumer is not None:
+            self._owners[message.consumer] = unit.number
+        self._consumers[unit.number] = message.consumer
 
     def claim_messages(self, unit: Unit) -> None:
         """Reserve every message of the unit for it."""
@@ -421,6 +477,9 @@ class Line:
 
     def release(self, unit: Unit) -> None:
         """Give up what the unit reserved."""
+        consumer = self._consumers.pop(unit.number, None)
+        if consumer is not None:
+            del self._owners[consumer]
         if self._claims:
             self._claims = {claim: owner for claim, owner in self._claims.items() if owner != unit.number}
 
@@ -642,6 +701,7 @@ class Sightings:
             unsubscribed=event.unsubscribed,
             in_progress=event.in_progress,
             source=event.source,
+            consumer=event.consumer,
             size=event.size,
         )
 

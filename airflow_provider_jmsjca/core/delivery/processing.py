@@ -390,7 +390,7 @@ class Processing:
     def adopt(self, unit: Unit, began: float) -> None:
         """Take in a unit of work of one message, which was handed over at a moment, as it is."""
         self._units.adopt(unit)
-        self._line.claim_group(unit, unit.members[0])
+        self._line.claim(unit, unit.members[0])
         if (timeout := self._settings.transaction_timeout) is not None:
             self._timers.set_for(TimerKind.TIMEOUT, unit.number, began + timeout.total_seconds())
 
@@ -420,7 +420,7 @@ class Processing:
 
     def _take(self, unit: Unit, message: InHand) -> None:
         unit.current = message
-        self._line.claim_group(unit, message)
+        self._line.claim(unit, message)
         if self._settings.in_progress and message.is_to_be_staged:
             self._taking_out.stage(unit, message)
             return
@@ -499,6 +499,10 @@ class Processing:
                 self._hand_over(unit, message)
             case Pause(pause=pause, park=False):
                 self._pause(unit, message, pause)
+            case Pause() | Transfer() | Discard() | Keep() if unit.members and message.consumer is not None:
+                # The members are settled first: acknowledging this message would settle them too.
+                unit.full = True
+                self._completion.put_back(unit)
             case Pause() | Transfer() | Discard():
                 self._taking_out.begin(unit, message, step)
             case Again():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import itertools
+import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol, Self, TypeAlias
@@ -26,7 +27,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
 
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
@@ -41,9 +42,10 @@ _LARGE = 16 * 1024
 class Duplicates:
     """Knows messages by their ids: those a handler has done with, and those in hand.
 
-    One that was handled is a duplicate. One that comes while another of its id is in hand waits for what
-    becomes of that one. What was moved or deleted counts as not handled, so that it may be put back into its
-    queue. A message without an id is never a duplicate. Not safe to use from several threads at once.
+    One that was handled is a duplicate. One that comes while another of its id is in hand waits for the
+    outcome of that one; messages behind it wait too if their consumer settles in order. A moved or deleted
+    message counts as not handled, so that it may be put back into its queue. A message without an id is never
+    a duplicate. Not safe to use from several threads at once.
 
     Args:
         remembered: How many handled messages are known; the oldest are forgotten first.
@@ -55,7 +57,14 @@ class Duplicates:
         self._remembered = remembered
         self._handled: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, list[Received]] = {}
+        # Behind a waiting message, by its consumer, if that settles in order.
+        self._behind: dict[Consumer, list[Received]] = {}
         self._intake: object = None
+
+    @property
+    def waiting(self) -> Iterator[Received]:
+        """The messages that wait."""
+        return itertools.chain(*self._waiting.values(), *self._behind.values())
 
     def is_handled(self, message_id: str | None) -> bool:
         """Say whether a message is the duplicate of one that was handled."""
@@ -72,6 +81,10 @@ class Duplicates:
         if intake is not self._intake:
             self._intake = intake
             self._waiting.clear()
+            self._behind.clear()
+        if self._behind and (behind := self._behind.get(received.consumer)) is not None:
+            behind.append(received)
+            return True
         if message_id is None:
             return False
         waiting = self._waiting.get(message_id)
@@ -79,6 +92,8 @@ class Duplicates:
             self._waiting[message_id] = []
             return False
         waiting.append(received)
+        if received.consumer.settles_in_order:
+            self._behind[received.consumer] = []
         return True
 
     def out_of_hand(self, intake: object, message_id: str | None, *, handled: bool) -> list[Received]:
@@ -89,7 +104,12 @@ class Duplicates:
             self._handled[message_id] = None
             if len(self._handled) > self._remembered:
                 self._handled.popitem(last=False)
-        return self._waiting.pop(message_id, []) if intake is self._intake else []
+        if intake is not self._intake:
+            return []
+        found: list[Received] = []
+        for received in self._waiting.pop(message_id, ()):
+            found += received, *self._behind.pop(received.consumer, ())
+        return found
 
 
 class Verdict(enum.Enum):
@@ -294,6 +314,7 @@ class SettledLately:
         self._ids: deque[Identity | None] | None = None  # an empty one counts where a thousand are idle
         self._settled_before: frozenset[Identity | None] = frozenset()
         self._repeated: list[Received] = []
+        self._settling = threading.Lock()
         self._said = False
         self.stable = False
 
@@ -370,25 +391,28 @@ class SettledLately:
         self._repeated.append(received)
 
     def settle_again(self, name: str) -> None:
-        """Settle duplicates, and what this listener settled before the way to the broker broke down."""
-        while self._repeated:
-            try:
-                received = self._repeated.pop(0)
-            except IndexError:  # another thread was quicker
-                return
-            if not self._said:
-                self._said = True
-                message = received.readable
-                _log.info(
-                    "%s: %s came again although it was settled, as others may: they are settled once more, "
-                    "without a call",
-                    name,
-                    None if message is None else message.message_id,
-                )
-            try:
-                received.consumer.acknowledge((received,))
-            except JmsError as error:
-                _log.debug("%s: it comes once more: %s", name, error)
+        """Settle duplicates, and what this listener settled before the way to the broker broke down.
+
+        All messages kept so far are settled when this returns, by whichever thread.
+        """
+        with self._settling:
+            while self._repeated:
+                self._settle_once_more(self._repeated.pop(0), name)
+
+    def _settle_once_more(self, received: Received, name: str) -> None:
+        if not self._said:
+            self._said = True
+            message = received.readable
+            _log.info(
+                "%s: %s came again although it was settled, as others may: they are settled once more, "
+                "without a call",
+                name,
+                None if message is None else message.message_id,
+            )
+        try:
+            received.consumer.acknowledge((received,))
+        except JmsError as error:
+            _log.debug("%s: it comes once more: %s", name, error)
 
 
 class Bearer(Protocol):
@@ -434,6 +458,7 @@ class Intake:
         noticed: Whether somebody is about to look at the arrivals.
         arrivals: Received and not yet looked at, in order.
         origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
+        consumers: Numbers of the consumers that settle in order, for the machine; filled on demand.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
         bytes: How much of memory the large ones of those take; the number of messages bounds the others.
@@ -444,6 +469,7 @@ class Intake:
         "_large",
         "arrivals",
         "bytes",
+        "consumers",
         "held",
         "link",
         "noticed",
@@ -460,6 +486,7 @@ class Intake:
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
         self.origins: dict[int, Destination] = {}
+        self.consumers: dict[Consumer, int] = {}
         self.bytes = 0
         self._large: dict[int, int] = {}
 
@@ -710,6 +737,7 @@ class Admission:
         self._wanted = wanted
         self._post = post
         self._held_up = False
+        self._batches = settings.delivery.batch_size > 1
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
         self.settled = SettledLately(len(self._sources))
@@ -721,7 +749,8 @@ class Admission:
         old, self.intake = self.intake, intake
         settled = self.settled
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
-        for received in tuple(old.arrivals):
+        waiting = () if self.duplicates is None else self.duplicates.waiting
+        for received in (*waiting, *old.arrivals):
             try:
                 back |= self._went_back(received)
             except Exception as error:  # noqa: BLE001 - an edge: what it was is of no use if it can't be read
@@ -838,7 +867,18 @@ class Admission:
         size = intake.hold(event.delivery, received, message)
         if origin is not None:
             intake.origins[event.delivery] = origin
-        return replace(event, size=size) if size else event
+        consumer = self._number_of(received.consumer) if self._batches else None
+        return event if not size and consumer is None else replace(event, size=size, consumer=consumer)
+
+    def _number_of(self, consumer: Consumer) -> int | None:
+        """Return the machine's number of a consumer that settles in order; `None` for any other."""
+        if not consumer.settles_in_order:
+            return None
+        numbers = self.intake.consumers
+        number = numbers.get(consumer)
+        if number is None:
+            number = numbers[consumer] = next(self.numbers)
+        return number
 
     def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
         """Look again at the messages that waited for one of their own id."""

@@ -348,6 +348,7 @@ class Settler:
         self._driver = driver
         self._tally = driver.tally
         self._confirm = settings.confirm
+        self._batches = settings.delivery.batch_size > 1
         self._ledger = driver.ledger
         self._shelf = shelf_of(settings)
         self._origin = ConsumedFrom(
@@ -368,6 +369,8 @@ class Settler:
         confirms each: a crash brings those back that were under way, and nothing else is done twice.
         """
         try:
+            if self._batches:  # an unsettled message may be in front of them
+                self._driver.admission.settled.settle_again(self._driver.settings.name)
             if isinstance(decision, CommitUnit):
                 # What goes out with a commit would be lost with it, if its message counted as handled before.
                 sends = decision.unit in self._driver.sending or self._driver.settings.copies

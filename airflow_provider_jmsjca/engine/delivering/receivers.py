@@ -7,7 +7,7 @@ import functools
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.copies.in_progress import RUN
@@ -40,6 +40,7 @@ from airflow_provider_jmsjca.transports.base import (
     ConnectionState,
     Consumer,
     OnReceived,
+    Subscription,
 )
 
 _log = safe_logger("airflow_provider_jmsjca.listener")
@@ -199,11 +200,9 @@ class Receivers:
     def _open(self, source: int) -> None:
         if self._connection is None or self._on_received is None:
             raise AssertionError("consumers are opened on a connection")
-        subscription = self._settings.subscriptions[source]
-        is_queue = subscription.destination.kind is DestinationKind.QUEUE
+        subscription, count = consumers_of(self._settings, source, self._connection)
         before = len(self._consumers)
-        # A second consumer on a topic would get every message a second time.
-        for _ in range(self._settings.receivers if is_queue else 1):
+        for _ in range(count):
             try:
                 consumer = self._connection.consume(subscription, self._on_received)
             except JmsError:
@@ -211,6 +210,16 @@ class Receivers:
                     self._consumers.pop().close()
                 raise
             self._consumers.append(consumer)
+
+
+def consumers_of(settings: ListenerSettings, source: int, connection: Connection) -> tuple[Subscription, int]:
+    """Return what consumers of a destination receive over a connection, and how many there are."""
+    subscription, units = settings.subscriptions[source], settings.unit_consumers
+    if units is not None and connection.capabilities.cumulative_acknowledgement:
+        return replace(subscription, in_order=True, prefetch=units.prefetch), units.count
+    # A second consumer on a topic would get every message a second time.
+    is_queue = subscription.destination.kind is DestinationKind.QUEUE
+    return subscription, settings.receivers if is_queue else 1
 
 
 def _check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
@@ -326,20 +335,29 @@ class LinkUser(Idler, Protocol):
         """The broker has confirmed the intake's consumers."""
 
 
-def watches(settings: ListenerSettings, connect: ConnectFunction, who: Idler) -> list[BacklogWatch]:
-    """Return what notices messages that stay, for each queue; none is started."""
+def watches(
+    settings: ListenerSettings, connect: ConnectFunction, who: Idler, connection: Connection
+) -> list[BacklogWatch]:
+    """Return what notices messages that stay, for each queue; none is started.
+
+    Args:
+        settings: What is consumed.
+        connect: Opens a connection to look over.
+        who: Whether it has something to do.
+        connection: The one over which the listener consumes.
+    """
     return [
         BacklogWatch(
             name=settings.name,
             queue=subscription.destination,
             filtered=bool(subscription.selector),
-            consumers=settings.receivers,
+            consumers=consumers_of(settings, source, connection)[1],
             connect=connect,
             idle_for=who.idle_for,
             keeps=who.keeps,
             clock=time.monotonic,
         )
-        for subscription in settings.subscriptions
+        for source, subscription in enumerate(settings.subscriptions)
         if subscription.destination.kind is DestinationKind.QUEUE
     ]
 

@@ -122,6 +122,21 @@ class InProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitConsumers:
+    """Consumers of which each gives its messages to one unit of work at a time, in order.
+
+    One acknowledgement settles a batch there, where `Capabilities.cumulative_acknowledgement` says so.
+
+    Attributes:
+        count: How many there are on the queue.
+        prefetch: Of each.
+    """
+
+    count: int
+    prefetch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
     """How an activation consumes.
 
@@ -132,6 +147,8 @@ class ListenerSettings:
         returns: The queue by which parked messages of a durable subscription come back; `None`: parked
             messages go back to their destination.
         receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
+        unit_consumers: Consumers of batches, on brokers with cumulative acknowledgements; `None`: as on other
+            brokers.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
@@ -174,6 +191,7 @@ class ListenerSettings:
     further: tuple[Subscription, ...] = ()
     returns: Subscription | None = None
     receivers: int = 1
+    unit_consumers: UnitConsumers | None = None
     pool_initial: int = 1
     pool_idle_timeout: timedelta | None = None
     confirm: bool = False
@@ -370,6 +388,7 @@ def listener_settings(
         further=subscriptions[1:],
         returns=returns,
         receivers=receivers,
+        unit_consumers=_unit_consumers(spec, subscriptions, concurrency),
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
         confirm=surroundings.confirm or spec.confirm or not unconfirmed,
@@ -396,6 +415,21 @@ def listener_settings(
         whole=activation_name(spec.title, surroundings.url, spec.durable_name, surroundings.client_id),
         spec=spec,
     )
+
+
+def _unit_consumers(
+    spec: ActivationSpec, subscriptions: tuple[Subscription, ...], concurrency: int
+) -> UnitConsumers | None:
+    """Return the consumers of batches; `None` where messages are settled in another order, or shared."""
+    subscription, *further = subscriptions
+    destination = subscription.destination
+    if further or spec.in_progress_destination is not None:
+        return None
+    if concurrency > 1 and destination.kind is DestinationKind.TOPIC:  # each would get every message
+        return None
+    asked = prefetch_of(destination, spec.prefetch)
+    found = prefetch.for_unit(asked, concurrency=concurrency, batch_size=spec.batch_size)
+    return None if found is None else UnitConsumers(count=concurrency, prefetch=found)
 
 
 def _store_for(spec: ActivationSpec, destination: Destination, store: Store | None) -> Store | None:
@@ -481,7 +515,15 @@ def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
     returns = settings.returns
     if returns is not None:
         returns = replace(returns, prefetch=prefetch.for_limited_run(returns.prefetch, limit))
-    return replace(settings, subscription=first, further=tuple(further), returns=returns)
+    units = settings.unit_consumers
+    if units is not None and settings.delivery.destination.kind is DestinationKind.QUEUE:
+        units = UnitConsumers(
+            count=prefetch.consumers_of_limited_run(units.count, units.prefetch, limit),
+            prefetch=prefetch.for_limited_run(units.prefetch, limit) or units.prefetch,
+        )
+    return replace(
+        settings, subscription=first, further=tuple(further), returns=returns, unit_consumers=units
+    )
 
 
 def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity, identity_of
-from airflow_provider_jmsjca.core.prefetch import for_session
+from airflow_provider_jmsjca.core.prefetch import MOST_IN_ORDER, for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
@@ -58,8 +58,6 @@ class AcknowledgeMode(enum.StrEnum):
     SESSION_TRANSACTED = "session_transacted"
 
 
-# One acknowledgement at the end for more than that would stall ActiveMQ: it hands out 200 and waits for one.
-MOST_IN_ORDER = 200
 # How many of the messages that it handed back a session knows; the broker may have given them to others.
 _REMEMBERED = 32_768
 AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})

@@ -24,6 +24,15 @@ def _receive(
     return consumer, collector.wait(count)
 
 
+def test_the_capability_says_whether_each_of_several_consumers_settles_in_order(
+    connection: Connection, queue: Destination
+) -> None:
+    subscription = Subscription(destination=queue, in_order=True)
+    consumers = [connection.consume(subscription, Collector()) for _ in range(2)]
+    capability = connection.capabilities.cumulative_acknowledgement
+    assert [each.settles_in_order for each in consumers] == [capability] * 2
+
+
 def test_acknowledged_is_gone_and_the_rest_comes_back(
     connect: Connect, queue: Destination, alone: bool
 ) -> None:

@@ -10,6 +10,8 @@ from tests.bench.rates import (
     JAVA,
     LISTENER,
     LISTENER_BATCH,
+    LISTENER_BATCH_FEW,
+    LISTENER_BATCH_SEVERAL,
     LISTENER_CC,
     LISTENER_STORED,
     OURS,
@@ -37,6 +39,8 @@ OUR_ROUNDS = [
     *measured(LISTENER, OURS, 1500),
     *measured(LISTENER_CC, OURS, 790),
     *measured(LISTENER_BATCH, OURS, 1000),
+    *measured(LISTENER_BATCH_FEW, OURS, 48),
+    *measured(LISTENER_BATCH_SEVERAL, OURS, 47),
     *measured(LISTENER_STORED, OURS, 740),
     *measured(TRANSACTED, OURS, 80),
     *measured(SEALED, OURS, 11_999),
@@ -75,6 +79,9 @@ def test_each_goal_of_the_issue_is_judged() -> None:
         (False, f"  NOT MET       {LISTENER}: 0.75 x, goal 0.8 x Java client ({INDIVIDUAL})"),
         (True, f"  met           {LISTENER}: 1.50 x, goal 1.5 x stomp.py ({INDIVIDUAL})"),
         (False, f"  NOT MET       {LISTENER_CC}: 0.79 x, goal 0.8 x Java client ({INDIVIDUAL_SEVERAL})"),
+        (True, f"  met           {LISTENER_BATCH}: 12.50 x, goal 0.6 x ours ({TRANSACTED})"),
+        (True, f"  met           {LISTENER_BATCH_FEW}: 0.60 x, goal 0.6 x ours ({TRANSACTED})"),
+        (False, f"  NOT MET       {LISTENER_BATCH_SEVERAL}: 0.58 x, goal 0.6 x ours ({TRANSACTED})"),
         (False, f"  NOT MET       {LISTENER_STORED}: 0.74 x, goal 0.75 x ours ({LISTENER_BATCH})"),
         (True, f"  met           {TRANSACTED}: 0.80 x, goal 0.8 x Java client"),
         (False, f"  NOT MET       {SEALED}: 11,999/s, goal 12,000/s"),
@@ -83,7 +90,18 @@ def test_each_goal_of_the_issue_is_judged() -> None:
 
 def test_a_rival_that_did_not_run_is_named_with_the_reason() -> None:
     verdicts = list(table.verdicts([*OUR_ROUNDS, *PLAIN_ROUNDS], {JAVA: "no Java 17 or newer"}))
-    assert [met for met, _ in verdicts] == [None] * 4 + [False, None, True, None, False, None, False]
+    assert [met for met, _ in verdicts] == [None] * 4 + [
+        False,
+        None,
+        True,
+        None,
+        True,
+        True,
+        False,
+        False,
+        None,
+        False,
+    ]
     assert verdicts[2][1] == (
         f"  not measured  {PUBLISH}: goal 0.9 x Java client; Java client is missing: no Java 17 or newer"
     )

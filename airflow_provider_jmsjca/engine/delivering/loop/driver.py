@@ -181,7 +181,7 @@ class LoopDriver(Driver):
         if not self._looks and link.connection.capabilities.backlog:
             self._looks = [
                 self._loop.create_task(look_for_what_stays(watch, self._source.in_thread))
-                for watch in watches(self.settings, self._source.look, self)
+                for watch in watches(self.settings, self._source.look, self, link.connection)
             ]
 
     def opening(self, intake: Intake) -> None:

@@ -180,7 +180,7 @@ class ThreadLink(ConsumingLink):
     def _watch_backlog(self, connection: Connection) -> None:
         if self._watches or not connection.capabilities.backlog:
             return
-        self._watches = watches(self._settings, self._connect, self._user)
+        self._watches = watches(self._settings, self._connect, self._user, connection)
         for watch in self._watches:
             watch.start()
         if self._unwanted:  # closed meanwhile
@@ -508,12 +508,16 @@ class Dispatcher(Driver):
         link = intake.link
         with self.lock:
             intake.uncount(number)
-            if any(each.in_order or each.one_of_several for each in self._receives.subscriptions):
+            receives = self._receives
+            if receives.unit_consumers is not None or any(
+                each.in_order or each.one_of_several for each in receives.subscriptions
+            ):
                 first, *further = (
-                    replace(each, in_order=False, one_of_several=False)
-                    for each in self._receives.subscriptions
+                    replace(each, in_order=False, one_of_several=False) for each in receives.subscriptions
                 )
-                self._receives = replace(self._receives, subscription=first, further=tuple(further))
+                self._receives = replace(
+                    receives, subscription=first, further=tuple(further), unit_consumers=None
+                )
                 todo = self._reconnect(link, "a message stays unsettled")
             self.admission.admit_more()
         self.speak()

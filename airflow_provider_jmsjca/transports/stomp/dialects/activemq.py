@@ -76,6 +76,7 @@ class ActiveMqDialect(Dialect):
         delayed_delivery=True,
         message_groups=True,
         unit_frees_prefetch=True,
+        cumulative_acknowledgement=True,
         max_property_characters=LONGEST_PROPERTY,
     )
     names: ClassVar[NameSyntax] = NameSyntax(

@@ -1,7 +1,8 @@
 """Random histories against a model broker: nothing is lost, nothing settled twice, whatever step is cut.
 
 J81-J84 concurrency, J129-J132 counts, J142 and J167 cascade, J183-J191 batches, J192-J203 hold-until-ack.
-With one message in hand at a time, everything is settled in the order of arrival, but for what must stay.
+With one message in hand at a time, everything is settled in the order of arrival, but for what must stay. So
+is everything from a consumer whose batches are settled with one acknowledgement.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Stored:
     tried: int = 0
     delivery: int | None = None
     source: int = 0
+    consumer: int | None = None
 
     @property
     def never_delivered(self) -> bool:
@@ -113,6 +115,7 @@ class Model(RuleBasedStateMachine):
         keep_poison=st.booleans(),
         unsubscribed=st.none() | st.just(Destination.queue("unsubscribed")),
         move_retries=st.sampled_from([None, None, 0, 2]),
+        consumers=st.integers(0, 3),
     )
     def begin(  # noqa: PLR0917 - called by hypothesis, by name
         self,
@@ -126,6 +129,7 @@ class Model(RuleBasedStateMachine):
         keep_poison: bool,
         unsubscribed: Destination | None,
         move_retries: int | None,
+        consumers: int,
     ) -> None:
         self.settings = DeliverySettings(
             destination=Destination.queue("orders"),
@@ -141,10 +145,14 @@ class Model(RuleBasedStateMachine):
             unsubscribed=unsubscribed,
             move_retries=move_retries,
         )
+        self.consumers = consumers if batch_size > 1 else 0
         self.begin_empty()
+
+    consumers = 0  # that settle in order
 
     def begin_empty(self) -> None:
         """Begin with nothing at the broker."""
+        self.openings = 0
         self.called: Counter[tuple[str | None, int]] = Counter()
         self.now = 0.0
         self.next_delivery = 0
@@ -402,6 +410,7 @@ class Model(RuleBasedStateMachine):
         self.kept = 0
         self.left = False
         self.consuming = False
+        self.openings += 1
 
     def disconnect(self) -> None:
         self.hand_back()
@@ -410,18 +419,15 @@ class Model(RuleBasedStateMachine):
         for unit in self.units.values():
             unit.bad = True
 
-    def receiver(self, message: Stored) -> int | None:  # noqa: ARG002 - for those with more than one
-        """Say over which consumer it came, if that one is promised order."""
-        return 0
+    def receiver(self, message: Stored) -> int | None:
+        """Return the consumer that received a message, if that one is promised order."""
+        return message.consumer or 0
 
     def settle(self, delivery: int) -> Stored:
         message = self.outstanding[delivery]  # fails if it was settled before
+        in_order = message.consumer is not None or self.settings.concurrency == self.settings.batch_size == 1
         receiver = self.receiver(message)
-        if (
-            self.settings.concurrency == self.settings.batch_size == 1
-            and not self.left
-            and receiver is not None
-        ):
+        if in_order and not self.left and receiver is not None:
             mates = (number for number, each in self.outstanding.items() if self.receiver(each) == receiver)
             assert delivery == min(mates), "settled in the order of arrival"
         del self.outstanding[delivery]
@@ -491,6 +497,8 @@ class Model(RuleBasedStateMachine):
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
+        if self.consumers:
+            message.consumer = self.openings * 10 + self.next_delivery % self.consumers + 1
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
         plain = not (message.redelivered or message.never_delivered) and message.parked is None
@@ -507,6 +515,7 @@ class Model(RuleBasedStateMachine):
             unsubscribed=message.unsubscribed,
             parked=message.parked,
             undecodable=FAILURE if message.undecodable else None,
+            consumer=message.consumer,
         )
 
     def arrive_directly(self, message: Stored) -> bool:

@@ -236,6 +236,37 @@ def test_a_batch_ends_when_the_move_of_one_of_its_messages_is_lost_with_the_conn
     assert (end.batch_index, end.rollback) == (1, True)
 
 
+def test_a_consumer_that_settles_in_order_gives_a_batch_consecutive_messages() -> None:
+    run = Run(settings=replace(BATCH, concurrency=3))
+    one, other = (delivered(run.arrive(consumer=each)) for each in (8, 9))
+    assert one.unit != other.unit
+    for each in (9, 8, 9):  # deliveries 3, 4, 5: all wait, although a third unit may begin
+        assert run.arrive(consumer=each) == []
+    later = delivered(run.send(e.HandlerReturned(call=one.call)))
+    assert later.delivery == 4
+    end = end_of_batch(run.send(e.HandlerRaised(call=later.call, failure=FAILURE)))
+    rolled_back, *again = run.send(e.HandlerReturned(call=end.call))
+    assert isinstance(rolled_back, d.RollBackUnit)
+    assert delivered(again).delivery == 1, "what is rolled back is the first of its consumer again"
+    assert delivered(run.send(e.HandlerReturned(call=other.call))).delivery == 3
+
+
+def test_a_batch_in_order_ends_before_a_message_that_is_moved() -> None:
+    """Acknowledging that message would settle those before it too."""
+    run = Run(handling="3:move(queue:dlq)", settings=BATCH)
+    one = delivered(run.arrive(consumer=8))
+    run.arrive(seen=3, consumer=8)
+    run.arrive(consumer=8)
+    end = end_of_batch(run.send(e.HandlerReturned(call=one.call)))
+    (commit,) = run.send(e.HandlerReturned(call=end.call))
+    assert isinstance(commit, d.CommitUnit)
+    assert commit.acknowledge == (1,)
+    (move,) = run.send(e.UnitCommitted(unit=commit.unit))
+    assert isinstance(move, d.MoveMessage)
+    assert move.delivery == 2
+    assert delivered(run.send(e.UnitCommitted(unit=move.unit))).delivery == 3
+
+
 def test_a_batch_of_which_everything_was_moved_has_no_end() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
     (move,) = run.arrive(seen=3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.admission import Duplicates
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Received
+from airflow_provider_jmsjca.transports.base import Consumer, Outgoing, Received
 from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, nothing, until
 
 
@@ -177,16 +177,38 @@ def test_the_oldest_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
 def test_what_waited_with_an_older_intake_is_gone() -> None:
     """Its consumers are closed, so the broker has it back."""
     duplicates = Duplicates()
-    assert not duplicates.has_to_wait("old", "ID:1", _received(1))
-    assert duplicates.has_to_wait("old", "ID:1", _received(2))
-    assert not duplicates.has_to_wait("new", "ID:1", _received(3))
+    received = [_received("any order") for _ in range(4)]
+    assert not duplicates.has_to_wait("old", "ID:1", received[0])
+    assert duplicates.has_to_wait("old", "ID:1", received[1])
+    assert not duplicates.has_to_wait("new", "ID:1", received[2])
     assert duplicates.out_of_hand("old", "ID:1", handled=False) == []
-    assert duplicates.has_to_wait("new", "ID:1", _received(4))
-    assert duplicates.out_of_hand("new", "ID:1", handled=False) == [4]
+    assert duplicates.has_to_wait("new", "ID:1", received[3])
+    assert duplicates.out_of_hand("new", "ID:1", handled=False) == [received[3]]
 
 
-def _received(stand_in: object) -> Received:
-    return stand_in  # type: ignore[return-value]  # it is only kept
+def test_messages_wait_behind_one_that_waits_where_their_consumer_settles_in_order() -> None:
+    duplicates = Duplicates()
+    first, again, behind, nameless = (_received("in order") for _ in range(4))
+    other, elsewhere = _received("in order"), _received("any order")
+    behind.consumer = nameless.consumer = again.consumer
+    assert not duplicates.has_to_wait(None, "ID:1", first)
+    assert duplicates.has_to_wait(None, "ID:1", again)
+    assert duplicates.has_to_wait(None, "ID:2", behind)
+    assert duplicates.has_to_wait(None, None, nameless)
+    assert not duplicates.has_to_wait(None, "ID:3", other)
+    assert not duplicates.has_to_wait(None, "ID:4", elsewhere)
+    assert list(duplicates.waiting) == [again, behind, nameless]
+    assert duplicates.out_of_hand(None, "ID:1", handled=True) == [again, behind, nameless]
+    assert not duplicates.has_to_wait(None, "ID:2", behind)
+
+
+def _received(how: str) -> Received:
+    return Received(cast("Consumer", _Consumer(how == "in order")), None, 0, JmsMessage.empty)
+
+
+@dataclass(eq=False)
+class _Consumer:
+    settles_in_order: bool
 
 
 def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:

@@ -11,7 +11,12 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.configuration.precedence import Layer, resolve
 from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
-from airflow_provider_jmsjca.engine.delivering.settings import BARE, Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    BARE,
+    Surroundings,
+    bounded,
+    listener_settings,
+)
 
 SECONDS = timedelta(seconds=1)
 
@@ -111,6 +116,42 @@ def test_only_who_has_one_message_in_hand_promises_to_settle_in_order(
 ) -> None:
     subscriptions = listener_settings(ActivationSpec(**{"destination": "queue://q", **given})).subscriptions
     assert {each.in_order for each in subscriptions} == {promised}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"endpoint_pool_max_size": 15, "batch_size": 100}, (15, 100)),
+        ({"endpoint_pool_max_size": 1, "batch_size": 100}, (1, 200)),
+        ({"endpoint_pool_max_size": 4, "batch_size": 100, "prefetch": 1000}, (4, 100)),
+        ({"endpoint_pool_max_size": 1, "batch_size": 100, "prefetch": 50}, (1, 100)),
+        ({"endpoint_pool_max_size": 1, "batch_size": 100, "prefetch": 500}, (1, 500)),
+        ({"endpoint_pool_max_size": 4, "batch_size": 100, "concurrency_mode": "sync"}, (4, 100)),
+        ({"endpoint_pool_max_size": 4, "batch_size": 201}, None),
+        ({"endpoint_pool_max_size": 4}, None),
+        ({"batch_size": 10, "destination": ["queue://q", "queue://r"]}, None),
+        ({"batch_size": 10, "destination": "topic://t"}, None),
+        ({"batch_size": 10, "destination": "topic://t", "concurrency_mode": "sync"}, (1, 20)),
+        ({"batch_size": 10, "in_progress_destination": "queue://p"}, None),
+    ],
+)
+def test_each_batch_has_a_consumer_of_its_own(
+    given: dict[str, object], expected: tuple[int, int] | None
+) -> None:
+    """One acknowledgement settles it where the broker can do that."""
+    spec = {"destination": "queue://q", "concurrency_mode": "cc", **given}
+    units = listener_settings(ActivationSpec(**spec)).unit_consumers
+    assert (units and (units.count, units.prefetch)) == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1000, (15, 100)), (250, (2, 100)), (30, (1, 40))])
+def test_a_limited_run_sets_aside_few_messages_for_its_batches(limit: int, expected: tuple[int, int]) -> None:
+    settings = listener_settings(
+        ActivationSpec(destination="queue://q", concurrency_mode="cc", batch_size=100)
+    )
+    units = bounded(settings, limit).unit_consumers
+    assert units is not None
+    assert (units.count, units.prefetch) == expected
 
 
 def test_what_a_spec_sets_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from tests.unit.engine.listening import QUICK, Site, nothing, until
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.memory.connection import (
+    CAPABILITIES,
+    MemoryConnection,
+    MemoryConsumer,
+)
+from tests.unit.engine.listening import ORDERS, QUICK, Site, nothing, until
 
 POOLED: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "cc", "endpoint_pool_max_size": 2},
@@ -131,6 +140,73 @@ def test_poison_leaves_a_batch_alone(site: Site) -> None:
     ).run(idle_for=QUICK)
     assert site.bodies("dead") == ["b"]
     assert (counts.moved, counts.committed) == (1, 2)
+    assert site.broker.depth("orders") == 0
+
+
+@pytest.fixture
+def cumulative(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
+    """Let the broker acknowledge cumulatively, and fail whoever settles out of order; return what is open."""
+    opened: list[Subscription] = []
+    settle, start = MemoryConsumer.settle, MemoryConsumer.__init__
+
+    def noting(self: MemoryConsumer, *args: Any, **named: Any) -> None:
+        start(self, *args, **named)
+        opened.append(self.subscription)
+
+    def in_order(self: MemoryConsumer, received: Received) -> None:
+        delivery = self._find(received)
+        if self.subscription.in_order and delivery is not None and delivery.unit is not None:
+            first = min(self._unsettled, key=lambda each: each.entry.position)
+            assert delivery is first, "settled out of order"
+        settle(self, received)
+
+    monkeypatch.setattr(MemoryConsumer, "__init__", noting)
+    monkeypatch.setattr(MemoryConsumer, "settle", in_order)
+    monkeypatch.setattr(MemoryConsumer, "settles_in_order", property(lambda self: self.subscription.in_order))
+    cumulates = replace(CAPABILITIES, cumulative_acknowledgement=True)
+    monkeypatch.setattr(MemoryConnection, "capabilities", cumulates)
+    return opened
+
+
+@pytest.mark.parametrize("mode", [*POOLED, ONE_UNIT], ids=["cc", "sync", "one"])
+def test_each_unit_settles_the_messages_of_a_consumer_in_order(
+    site: Site, cumulative: list[Subscription], mode: dict[str, Any]
+) -> None:
+    """With rollbacks, dead letters out of the middle of batches, and messages that are dropped as handled."""
+    repeated = [replace(JmsMessage.text("again"), message_id=f"ID:{each}") for each in (1, 1, 2, 1)]
+    fresh = [replace(JmsMessage.text(str(each)), message_id=f"ID:new {each}") for each in range(40)]
+    failed: set[Any] = set()
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.end_of_batch:
+            return
+        if delivery.body in {"7", "8", "31"}:
+            raise KeyError(delivery.body)
+        if delivery.body == "20" and not failed:
+            failed.add("20")
+            raise ValueError("20")
+
+    activation = site.activation(
+        handle,
+        batch_size=5,
+        batch_idle_timeout=0.02,
+        non_retryable=["KeyError"],
+        dead_letter_destination="queue://dead",
+        duplicate_event_elimination=True,
+        balanced=True,
+        **mode,
+    )
+    connection = connect(site.settings)
+    for one in (*fresh[:10], *repeated[:2], *fresh[10:20], *repeated[2:], *fresh[20:]):
+        connection.send([Outgoing(destination=ORDERS, message=with_origin(one, one, ORDERS))])
+    connection.close()
+    counts = activation.run(idle_for=QUICK, run_for=timedelta(seconds=20))
+    units, size = mode["endpoint_pool_max_size"], 5
+    assert [(each.in_order, each.prefetch) for each in cumulative] == [
+        (True, size if units > 1 else 10)
+    ] * units
+    assert sorted(site.bodies("dead")) == ["31", "7", "8"]
+    assert (counts.committed, counts.moved, counts.failed) == (39, 3, 0)
     assert site.broker.depth("orders") == 0
 
 
