@@ -340,9 +340,14 @@ class Line:
     Args:
         destinations: How many there are.
         quantity: Most messages of each in a cycle of turns (I4).
+
+    Attributes:
+        size: Bytes of memory that large waiting messages take.
     """
 
     def __init__(self, destinations: int, quantity: int) -> None:
+        self.size = 0
+        self._count = 0
         self._front: list[InHand] = []
         self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
         self._turns = Turns(destinations, quantity) if destinations > 1 else None
@@ -352,10 +357,7 @@ class Line:
         self._consumers: dict[int, int | None] = {}  # the consumer from which a unit takes
 
     def __len__(self) -> int:
-        count = len(self._front)
-        if self._in_order:
-            count += sum(map(len, self._in_order.values()))
-        return count + (len(self._lines[0]) if self._turns is None else sum(map(len, self._lines)))
+        return self._count
 
     def __iter__(self) -> Iterator[InHand]:
         """Yield every message that waits."""
@@ -368,6 +370,8 @@ class Line:
 
     def append(self, message: InHand) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""
+        self._count += 1
+        self.size += message.size
         if message.consumer is not None:
             self._queue_of(message.consumer).append(message)
         elif message.in_progress:
@@ -377,6 +381,8 @@ class Line:
 
     def push_front(self, messages: Sequence[InHand]) -> None:
         """Put messages of one unit back in front, in their order."""
+        self._count += len(messages)
+        self.size += sum(message.size for message in messages)
         if messages and (consumer := messages[0].consumer) is not None:
             self._queue_of(consumer).extendleft(reversed(messages))
         else:
@@ -390,6 +396,7 @@ class Line:
 
     def clear(self) -> None:
         """Let go of all messages."""
+        self._count = self.size = 0
         self._front.clear()
         self._in_order.clear()
         for line in self._lines:
@@ -402,6 +409,13 @@ class Line:
 
     def take(self, number: int | None) -> InHand | None:
         """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
+        message = self._take(number) if self._count else None
+        if message is not None:
+            self._count -= 1
+            self.size -= message.size
+        return message
+
+    def _take(self, number: int | None) -> InHand | None:
         if self._in_order and (queue := self._offered_in_order(number)) is not None:
             return queue.popleft()
         if not self._may_take_any(number):
@@ -619,8 +633,12 @@ class Filling:
         # A message in progress finds room behind whatever waits.
         if self.settings.in_progress or not len(self.line):
             return False
-        messages = chain(self.line, *(unit.messages for unit in self.units if not unit.lost))
-        return sum(message.size for message in messages) >= self.settings.batch_bytes
+        taken = sum(
+            unit.size + (0 if unit.current is None else unit.current.size)
+            for unit in self.units
+            if not unit.lost
+        )
+        return self.line.size + taken >= self.settings.batch_bytes
 
     def _next(self, unit: Unit | None) -> InHand | None:
         """Return the message that is to be taken by a unit, or by a new one; `None` if none may be."""

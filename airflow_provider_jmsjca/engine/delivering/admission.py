@@ -564,7 +564,7 @@ class ArrivalReader:
         )
 
     def read(
-        self, received: Received, number: int, *, ask: bool = True
+        self, received: Received, number: int, *, ask: bool = True, consumer: int | None = None
     ) -> tuple[MessageArrived, JmsMessage | None, Destination | None]:
         """Return what the machine is told, and the message as the handler gets it.
 
@@ -572,6 +572,7 @@ class ArrivalReader:
             received: From the transport.
             number: Names it to the machine.
             ask: Whether to find out if it is wanted.
+            consumer: As in `MessageArrived`; never of a message in progress.
 
         Returns:
             The message is what can be kept of one that can't be decoded, or `None`. The destination is the
@@ -586,7 +587,7 @@ class ArrivalReader:
             source = 0
             if len(self._sources) > 1:
                 source = self._sources[received.consumer.subscription.destination]
-            event, message = self._read(received, number, source, ask=ask)
+            event, message = self._read(received, number, source, ask=ask, consumer=consumer)
             return event, message, None
         destination = received.consumer.subscription.destination
         if destination != self._in_progress.destination:
@@ -628,7 +629,14 @@ class ArrivalReader:
         return unparked(message) if self._parks or staged else (message, None)
 
     def _read(
-        self, received: Received, number: int, source: int, *, ask: bool = True, staged: bool = False
+        self,
+        received: Received,
+        number: int,
+        source: int,
+        *,
+        ask: bool = True,
+        staged: bool = False,
+        consumer: int | None = None,
     ) -> tuple[MessageArrived, JmsMessage | None]:
         message: JmsMessage | None = None
         try:
@@ -640,19 +648,20 @@ class ArrivalReader:
             subscribes = self._subscribes if ask else None
             unsubscribed = subscribes is not None and not subscribes(message)
         except PoisonMessageError as error:
-            return _poison(message or received.salvaged, number, source, error)
+            return _poison(message or received.salvaged, number, source, error, consumer)
         except BaseException as error:
             if message is None:
                 raise
             _log.error(
                 "A message could not be asked whether it is wanted: it is poison", exc_info=loggable(error)
             )
-            return _poison(message, number, source, error)
+            return _poison(message, number, source, error, consumer)
         group = message.properties.get("JMSXGroupID")
         event = MessageArrived(
             delivery=number,
             message_id=message.message_id,
             source=source,
+            consumer=consumer,
             group=None if group is None else str(group),
             redelivered=came_before(message),
             parked=parked,
@@ -667,12 +676,13 @@ def came_before(message: JmsMessage) -> bool:
 
 
 def _poison(
-    message: JmsMessage | None, number: int, source: int, error: BaseException
+    message: JmsMessage | None, number: int, source: int, error: BaseException, consumer: int | None
 ) -> tuple[MessageArrived, JmsMessage | None]:
     event = MessageArrived(
         delivery=number,
         message_id=None if message is None else message.message_id,
         source=source,
+        consumer=consumer,
         undecodable=Failure.of(error),
     )
     return event, message
@@ -846,7 +856,8 @@ class Admission:
             self.settled.forget(self._went_back(received))
             self._settled_before = self.settled.settled_before
             return None
-        event, message, origin = self._reader.read(received, number)
+        consumer = self._number_of(received.consumer) if self._batches else None
+        event, message, origin = self._reader.read(received, number, consumer=consumer)
         if event.left and not self._reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
@@ -867,8 +878,7 @@ class Admission:
         size = intake.hold(event.delivery, received, message)
         if origin is not None:
             intake.origins[event.delivery] = origin
-        consumer = self._number_of(received.consumer) if self._batches else None
-        return event if not size and consumer is None else replace(event, size=size, consumer=consumer)
+        return replace(event, size=size) if size else event
 
     def _number_of(self, consumer: Consumer) -> int | None:
         """Return the machine's number of a consumer that settles in order; `None` for any other."""
