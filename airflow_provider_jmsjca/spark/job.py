@@ -31,6 +31,7 @@ own standard output, among whatever else the driver says.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -42,11 +43,13 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
-from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS, write_rejects
-from airflow_provider_jmsjca.spark.tables import TableAttempt, Written, delta, jdbc
+from airflow_provider_jmsjca.spark.rejects import BatchRejects
+from airflow_provider_jmsjca.spark.tables import TableAttempt, TableSink, TableWrite, check_write
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
-from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
-from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
+from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
+from airflow_provider_jmsjca.spark.tables.jdbc import JdbcSink
+from airflow_provider_jmsjca.spark.tables.parquet import ParquetSink
+from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.splits import parts
@@ -58,7 +61,13 @@ if TYPE_CHECKING:
 EXIT_SPOOL: Final = 65
 EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
-_MODES: Final = {"parquet": ("append",), "delta": delta.MODES, "jdbc": jdbc.MODES}
+_PARTITION_BYTES: Final = 8 * 1024 * 1024
+_MOST_PARTITIONS: Final = 200
+_SINKS: Final[Mapping[str, TableSink]] = {
+    "parquet": ParquetSink(),
+    "delta": DeltaSink(),
+    "jdbc": JdbcSink(),
+}
 
 _log = safe_logger(__name__)
 
@@ -93,9 +102,8 @@ class Batch:
         self.fence = fence
         self.arguments = tuple(arguments)
         self._stored: dict[str, int] = {}
-        self._rejects: list[RejectsFile] = []
+        self._rejects = BatchRejects(manifest, fence)
         self._kept: list[DataFrame] = []
-        self._refused: list[DataFrame] = []
         self._progress: ProgressLines | None = None
 
     @classmethod
@@ -128,6 +136,16 @@ class Batch:
     def batch_id(self) -> str:
         """The batch's name."""
         return self.manifest.batch_id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions suit the batch: one for each 8 MiB of its segments, 1 to 200.
+
+        Use it as `spark.sql.shuffle.partitions` and `spark.databricks.delta.snapshotPartitions`. Spark's and
+        Delta's defaults, 200 and 50, cost a small batch many times its own work.
+        """
+        size = sum(segment.bytes for segment in self.manifest.segments)
+        return min(max(1, math.ceil(size / _PARTITION_BYTES)), _MOST_PARTITIONS)
 
     def messages(self, spark: SparkSession) -> DataFrame:
         """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`) and `_jms`.
@@ -189,7 +207,7 @@ class Batch:
         Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
         systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
         elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
-        `tables.delta.write_once`. `jdbc`: as `tables.jdbc.replace_in_one_transaction`, on PostgreSQL.
+        `tables.delta.DeltaSink`. `jdbc`: as `tables.jdbc.JdbcSink`, on PostgreSQL.
 
         Args:
             df: The rows.
@@ -215,39 +233,25 @@ class Batch:
         # A row of a refused message must not stay in another table.
         rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
         attempt = TableAttempt(
-            batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence, rejects_rows=rejects_rows
+            batch_id=self.batch_id,
+            folder=self.manifest.folder,
+            fence=self.fence,
+            rejects=self._rejects,
+            rejects_rows=rejects_rows,
         )
-        modes = _MODES.get(format)
-        if modes is None:
-            raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_MODES)}")
-        if mode not in modes:
-            raise ConfigurationError(f"write: mode {mode!r}: format {format} has {', '.join(modes)}")
-        if options and format != "jdbc":
-            raise ConfigurationError(f"write: options: only format jdbc has any, not {format}")
-        for refused in self._refused if ORIGIN in df.columns else ():
+        sink = _SINKS.get(format)
+        if sink is None:
+            raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_SINKS)}")
+        write = TableWrite(table=table, mode=mode, partition_by=tuple(partition_by), options=options or {})
+        check_write(format, sink, write)
+        if sink.writes_once and table in self._stored:
+            raise ConfigurationError(
+                f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
+            )
+        for refused in self._rejects.refused if ORIGIN in df.columns else ():
             df = without(df, refused)
-        if format == "jdbc":
-            written = jdbc.replace_in_one_transaction(df, table, attempt, options or {}, partition_by)
-        elif format == "delta":
-            if table in self._stored:
-                raise ConfigurationError(
-                    f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
-                )
-            written = delta.write_once(df, table, attempt, mode=mode, partition_by=partition_by)
-        elif (path := local_path(df, table)) is None:
-            written = Written(rows=replace_by_overwrite(df, table, attempt, partition_by))
-        else:
-            written = Written(rows=replace_by_rename(df, path, attempt, partition_by))
-        self._stored[table] = written.rows
-        self._turn_away(written.refused)
-        return written.rows
-
-    def _turn_away(self, refused: DataFrame | None) -> None:
-        """Reject messages that a table refused, if there are any."""
-        if refused is not None:
-            self._refused.append(refused)
-            self._kept.append(refused)
-            self.reject(refused.selectExpr("*", f"'{EXCEPTION_CLASS}' AS exception_class"))
+        self._stored[table] = sink.write(df, write, attempt)
+        return self._stored[table]
 
     def reject(self, df: DataFrame) -> int:
         """Turn messages away: once the batch is done they go to the dead-letter destination.
@@ -270,12 +274,8 @@ class Batch:
 
         Source: J162, J163.
         """
-        self._rejects += write_rejects(df, self.manifest, self.fence, self._rejects)
-        return self._rejected
-
-    @property
-    def _rejected(self) -> int:
-        return sum(file.rows for file in self._rejects)
+        self._rejects.add(df)
+        return self._rejects.count
 
     def check_fence(self) -> None:
         """Refuse to go on if a newer attempt has begun; call it before you commit anywhere by yourself.
@@ -298,8 +298,8 @@ class Batch:
             fence=self.fence,
             rows=self.manifest.rows,
             stored=dict(self._stored),
-            rejected=self._rejected,
-            rejects=tuple(self._rejects),
+            rejected=self._rejects.count,
+            rejects=self._rejects.files,
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):
@@ -338,8 +338,9 @@ class Batch:
 
         if self._progress is not None:
             self._progress.stop()
-        if self._kept and SparkSession.getActiveSession() is not None:
-            for df in self._kept:
+        kept = [*self._kept, *self._rejects.refused]
+        if kept and SparkSession.getActiveSession() is not None:
+            for df in kept:
                 df.unpersist()
         self._kept.clear()
 

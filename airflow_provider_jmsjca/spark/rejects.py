@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, check_origin
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, check_origin, without
 from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.files import (
@@ -49,6 +49,8 @@ _ASIDE: Final = "_rejects-"
 _FOLDER_COLUMN: Final = "_jms_segment"
 _FOREIGN: Final = -1
 _NO_REASON: Final = "no reason given"
+_LEFT_OUT: Final = "an earlier attempt stored the batch without this message, and left no reason"
+_REJECTS_DDL: Final = "segment INT, position INT, exception_class STRING, exception_message STRING"
 # What differs from message to message in the reasons of `mapping`: the value, its place in a list or map.
 _PARTICULAR: Final = (
     (re.compile(r'(, (?:found the string|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
@@ -92,8 +94,66 @@ class RejectedMessage:
     exception_message: str
 
 
+class BatchRejects:
+    """The messages that one attempt rejects.
+
+    Args:
+        manifest: The batch.
+        fence: The number of the attempt.
+
+    Attributes:
+        files: The sealed files that count.
+        refused: Messages that a table refused: their rows must not be stored in another table either.
+    """
+
+    def __init__(self, manifest: Manifest, fence: int) -> None:
+        self.files: tuple[RejectsFile, ...] = ()
+        self.refused: list[DataFrame] = []
+        self._manifest = manifest
+        self._fence = fence
+        self._sealed = 0
+        self._stored: DataFrame | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages are rejected."""
+        return sum(file.rows for file in self.files)
+
+    def add(self, df: DataFrame) -> None:
+        """Reject messages; arguments and errors as `write_rejects`.
+
+        A message that an earlier attempt stored for good is not rejected.
+        """
+        if self._stored is not None:
+            df = without(df, self._stored)
+        found = write_rejects(df, self._manifest, self._fence, self.files, number=self._sealed)
+        self._sealed += len(found)
+        self.files += found
+
+    def refuse(self, refused: DataFrame) -> None:
+        """Reject messages of which a table refuses a row; see `tables.Rejects`."""
+        self.refused.append(refused)
+        self.add(refused.selectExpr("*", f"'{EXCEPTION_CLASS}' AS exception_class"))
+
+    def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
+        """Take over the outcome of an earlier attempt; see `tables.Rejects`."""
+        own, self.files, self._stored = self.files, tuple(files), stored
+        if own:
+            paths = [path_for_spark(self._manifest.folder / file.file) for file in own]
+            found = rows.sparkSession.read.schema(_REJECTS_DDL).json(paths)
+            self.add(found.selectExpr(f"struct(segment, position) AS {ORIGIN}", *REJECT_COLUMNS[1:]))
+        if stored is not None:
+            self.add(
+                rows.selectExpr(
+                    f"struct({ORIGIN}.segment, {ORIGIN}.position) AS {ORIGIN}",
+                    f"'{EXCEPTION_CLASS}' AS exception_class",
+                    f"'{_LEFT_OUT}' AS exception_message",
+                )
+            )
+
+
 def write_rejects(
-    df: DataFrame, manifest: Manifest, fence: int, before: Sequence[RejectsFile] = ()
+    df: DataFrame, manifest: Manifest, fence: int, before: Sequence[RejectsFile] = (), *, number: int = 0
 ) -> tuple[RejectsFile, ...]:
     """Seal files of rejects, which Spark's executors write.
 
@@ -104,7 +164,8 @@ def write_rejects(
         df: With the columns of `REJECT_COLUMNS`. A message that is named twice is written once.
         manifest: The batch.
         fence: The attempt.
-        before: What this attempt has sealed; messages in there aren't written again.
+        before: The files that count so far; messages in there aren't written again.
+        number: How many files this attempt has sealed.
 
     Raises:
         ConfigurationError: A column is missing, or a row names no message of the batch.
@@ -119,6 +180,9 @@ def write_rejects(
         )
     check_origin("reject", df)
     folder = manifest.folder
+    if not df.count():  # most batches have none: spare them a shuffle and a commit
+        check_fence(folder, fence)
+        return ()
     aside = folder / f"{_ASIDE}{uuid.uuid4().hex}"
     try:
         with committing(folder):
@@ -132,7 +196,7 @@ def write_rejects(
                 check_fence(folder, fence)
                 return tuple(
                     _seal(part, folder / f"rejects-{fence:06d}-{number:06d}.jsonl")
-                    for number, part in enumerate(sorted(written, key=_segment_of), start=len(before))
+                    for number, part in enumerate(sorted(written, key=_segment_of), start=number)
                 )
         finally:
             remove_folder(aside)  # a newer attempt may have removed it

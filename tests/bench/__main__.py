@@ -14,6 +14,7 @@ and so does the processor time for each message, but it doesn't depend on what e
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import sys
@@ -118,7 +119,7 @@ def main() -> int:
 
 
 def _spark(brokers: list[str], messages: int) -> int:
-    from tests.bench import mapping, pipeline  # noqa: PLC0415 - only here Spark is needed
+    from tests.bench import mapping, pipeline, spark_tables  # noqa: PLC0415 - only here Spark is needed
 
     def work(broker: Broker) -> None:
         for line in pipeline.on_broker(broker, messages // 10):
@@ -126,7 +127,7 @@ def _spark(brokers: list[str], messages: int) -> int:
         for line in pipeline.in_spark(broker, messages, messages // 10):
             print(line, flush=True)
 
-    for line in mapping.report():
+    for line in itertools.chain(mapping.report(), spark_tables.report()):
         print(line, flush=True)
     return _on_brokers(brokers, work)
 

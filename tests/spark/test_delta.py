@@ -91,6 +91,51 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
 
 
+def test_a_small_batch_costs_one_job_to_write_and_one_to_count(writer: Writer) -> None:
+    for batch_id in ("one", "two"):
+        writer.write("SELECT 1 AS n", batch_id)
+    writer.spark.sparkContext.setJobGroup("third batch", "")
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "three") == 2
+    tracker = writer.spark.sparkContext.statusTracker()
+    writer.spark.sparkContext.setJobGroup("other tests", "")
+    assert len(tracker.getJobIdsForGroup("third batch")) <= 2
+
+
+NUMBERED = [JmsMessage.text('{"n": 1}'), JmsMessage.text('{"n": null}'), JmsMessage.text("no JSON")]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("n INT NOT NULL", "n INT", True, [0]),
+        ("n INT NOT NULL", "n INT", False, [0]),
+        ("n INT", "n INT NOT NULL", False, [0, 1]),
+    ],
+)
+def test_another_schema_in_a_retry_neither_loses_a_message_nor_rejects_a_stored_one(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path, case: tuple[str, str, bool, list[int]]
+) -> None:
+    """The first attempt dies after its commit, before or after it has rejected messages."""
+    first, then, is_rejected_first, stored = case
+    table, manifest = str(tmp_path / "table"), make_batch(NUMBERED)
+    dies = Batch(manifest, take_fence(manifest.folder))
+    mapped = dies.json(dies.messages(spark), first)
+    if is_rejected_first:
+        dies.reject(mapped.rejects)
+    dies.write(mapped.rows, table, format="delta")
+
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        mapped = batch.json(batch.messages(spark), then)
+        if is_rejected_first:
+            batch.reject(mapped.rejects)
+        assert batch.write(mapped.rows, table, format="delta") == len(stored)
+        batch.reject(mapped.rejects)
+    found = spark.read.format("delta").load(table).select("jms_position").collect()
+    assert sorted(row.jms_position for row in found) == stored
+    rejected = [each.message.body for each in rejected_messages(manifest)]
+    assert rejected == [message.body for place, message in enumerate(NUMBERED) if place not in stored]
+
+
 def test_a_new_column_widens_the_table_and_another_type_is_refused(writer: Writer) -> None:
     writer.write("SELECT 1.5D AS n, 'x' AS c", "one", partition_by=["c"])
     writer.write("SELECT 2D AS n, 'x' AS c, true AS more", "two", partition_by=["c"])
@@ -129,7 +174,7 @@ def test_what_a_batch_can_not_do_is_said(writer: Writer) -> None:
     for arguments, fault in [
         ({"table": writer.table, "format": "delta"}, "has written to .* before; write the union of the rows"),
         ({"table": writer.table, "format": "orc"}, "format 'orc': expected one of parquet, delta"),
-        ({"table": writer.table, "mode": "overwrite"}, "mode 'overwrite': format parquet has append"),
+        ({"table": writer.table, "mode": "overwrite"}, "mode 'overwrite': format parquet supports append"),
         ({"table": "a b", "format": "delta"}, "'a b': expected an absolute path, a URI .* or a name"),
     ]:
         with pytest.raises(ConfigurationError, match=fault):

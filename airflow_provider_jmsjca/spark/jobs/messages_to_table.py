@@ -54,8 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asked = parser.parse_args(batch.arguments)
         options = jdbc_options(asked, os.environ) if asked.format == "jdbc" else None
         conf = SparkConf().setAppName(f"jms {batch.batch_id}").setIfMissing("spark.log.level", "WARN")
+        conf.setIfMissing("spark.sql.shuffle.partitions", str(batch.partitions))
         if asked.format == "delta":
-            for name, value in delta.SESSION.items():
+            settings = {"spark.databricks.delta.snapshotPartitions": str(batch.partitions)}
+            for name, value in (delta.SESSION | settings).items():
                 conf.setIfMissing(name, value)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
         try:

@@ -1,49 +1,136 @@
-"""Tables that a batch is written to, one module for each format. Doing it twice leaves one copy.
+"""Table sinks, one module per format. Writing a batch twice leaves one copy.
 
+`TableSink` is the port. `Batch.write` checks a `TableWrite` against what the sink supports, then calls it.
 May import `core`, `spool` and `errors`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, Protocol
 
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spool.files import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from airflow_provider_jmsjca.spool.attempts import RejectsFile
+
 BATCH_COLUMN: Final = "jms_batch_id"
 """The column of a table that names the batch of each row."""
 
 
+class Rejects(Protocol):
+    """Messages that an attempt rejects."""
+
+    @property
+    def files(self) -> tuple[RejectsFile, ...]:
+        """The rejects files sealed so far."""
+
+    def refuse(self, refused: DataFrame) -> None:
+        """Reject the messages of rows that a table refuses.
+
+        When this returns, the rejects are durable. Call it before the commit that leaves these rows out.
+
+        Args:
+            refused: Columns `_jms`, a struct of `segment` and `position`, and `exception_message`.
+        """
+
+    def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
+        """Take over the outcome of an earlier attempt, whose commit stands.
+
+        The rejects of that attempt count, then those of this one. A message that was stored is not rejected.
+        A message that this attempt would store, and that was neither stored nor rejected, is rejected.
+
+        Args:
+            files: The rejects files that counted at that commit.
+            rows: The rows of this attempt.
+            stored: Messages that the commit stored: column `_jms`. `None` if the rows don't name them.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAttempt:
-    """Who writes.
+    """The attempt that writes.
 
     Attributes:
         batch_id: Names the batch in the table.
         folder: The batch's folder, for the fence.
         fence: This attempt's number.
-        rejects_rows: Write the batch without the messages that the table refuses, and return those. Otherwise
-            a refused row fails the write. The rows must name their messages.
+        rejects: The messages that this attempt rejects; `None` if it can't reject any.
+        rejects_rows: Reject the messages of rows that the table refuses, and write the others. Otherwise a
+            refused row fails the write. The rows must name their messages.
     """
 
     batch_id: str
     folder: Place
     fence: int
+    rejects: Rejects | None = None
     rejects_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """Result of a write.
+class TableWrite:
+    """The table to write to, and how.
 
     Attributes:
-        rows: How many rows of the batch the table has.
-        refused: Messages whose rows the table refused, each once: columns `_jms`, a struct of `segment` and
-            `position`, and `exception_message`. `None` if there are none.
+        table: Path, URI or name of the table.
+        mode: `append`, `overwrite` or `upsert`.
+        partition_by: Columns to partition by.
+        options: Options of the format.
     """
 
-    rows: int
-    refused: DataFrame | None = None
+    table: str
+    mode: str = "append"
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class TableSink(Protocol):
+    """A table format."""
+
+    @property
+    def modes(self) -> Collection[str]:
+        """The values of `mode` that it supports."""
+
+    @property
+    def writes_once(self) -> bool:
+        """Whether a batch can write to a table once only; otherwise its last write counts."""
+
+    @property
+    def arguments(self) -> Collection[str]:
+        """The further fields of `TableWrite` that it supports."""
+
+    def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
+        """Write the rows of a batch and return how many rows of the batch the table has.
+
+        Raises:
+            ConfigurationError: The table can't take the rows, or an argument is wrong. Nothing was written.
+            FencedError: A newer attempt has begun.
+            PoisonMessageError: The table refuses a row, and `attempt.rejects_rows` is off.
+            SpoolError: The operating system refused.
+        """
+
+
+def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
+    """Refuse arguments that a format doesn't support.
+
+    Args:
+        name: The format.
+        sink: Its sink.
+        write: The arguments.
+
+    Raises:
+        ConfigurationError: The first argument that the format doesn't support.
+    """
+    if write.mode not in sink.modes:
+        raise ConfigurationError(
+            f"write: mode {write.mode!r}: format {name} supports {', '.join(sorted(sink.modes))}"
+        )
+    for each in fields(write):
+        if each.name in {"table", "mode", *sink.arguments}:
+            continue
+        if getattr(write, each.name):
+            raise ConfigurationError(f"write: {each.name}: not supported by format {name}")

@@ -6,13 +6,15 @@ committed before. The rows get the column `jms_batch_id`.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, Written
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
     check_partitions,
@@ -24,11 +26,11 @@ from airflow_provider_jmsjca.spark.tables.columns import (
     widened,
     without,
 )
-from airflow_provider_jmsjca.spool.attempts import check_fence
+from airflow_provider_jmsjca.spool.attempts import RejectsFile, check_fence
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 PACKAGES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -37,7 +39,6 @@ SESSION: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 """What Delta wants of a Spark session."""
-MODES: Final = ("append", "overwrite")
 _NAME: Final = re.compile(r"(?:(?:\w+|`[^`]+`)\.){0,2}(?:\w+|`[^`]+`)")
 _ABSENT: Final = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST")
 _CHECK: Final = "delta.constraints."
@@ -45,79 +46,206 @@ _LENGTH: Final = re.compile(r"(?:var)?char\(([0-9]+)\)")
 _LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SHOWN_VALUES: Final = 100
 _MAPPING: Final = "delta.columnMapping.mode"
+_RECORD: Final = "jmsjca"
 # The number of the only transaction that a batch has with a table.
 _VERSION: Final = 0
 
 
-def write_once(
-    df: DataFrame,
-    table: str,
-    attempt: TableAttempt,
-    *,
-    mode: str = "append",
-    partition_by: Sequence[str] = (),
-) -> Written:
-    """Write the rows in one commit, unless the table has this batch.
+class DeltaSink:
+    """A Delta Lake table.
 
-    With `attempt.rejects_rows`, messages leave the batch whose rows the table's constraints refuse: `CHECK`,
-    `NOT NULL`, and the length of `VARCHAR` and `CHAR`. A table with constraints costs one more pass over the
-    rows. With `overwrite` only `CHECK` is looked at.
+    The rows of a batch are one commit. With `attempt.rejects_rows`, the messages are rejected whose rows the
+    table's constraints refuse: `CHECK`, `NOT NULL`, and the length of `VARCHAR` and `CHAR`. A table with
+    constraints costs one more pass over the rows. With `overwrite`, only `CHECK` is tested before the write.
 
-    Guarantee: the table has all of these rows once or none of them, whenever a process dies. Of two attempts
-    that commit at the same moment Delta refuses one. What an attempt commits that is overtaken meanwhile
-    counts; the newer attempt leaves it as it is.
-
-    Args:
-        df: The rows.
-        table: Absolute path, URI, or name in the catalog; created if missing.
-        attempt: Who writes.
-        mode: `append`, or `overwrite` for a table that has the rows of the newest batch alone.
-        partition_by: Columns to partition a new table by.
-
-    Returns:
-        How many rows of the batch the table has, and the refused messages.
-
-    Raises:
-        ConfigurationError: Spark has no Delta Lake; the table is of another format, has a column of this name
-            and another type, or is partitioned otherwise; or a name needs Delta's column mapping.
-        FencedError: A newer attempt has begun.
+    Guarantee: the table has all of these rows once or none of them, whenever a process dies. If two attempts
+    commit at the same moment, Delta refuses one. The first commit of a batch stands, even that of an attempt
+    that has just been superseded. A later attempt writes nothing and takes over the rejects of the attempt
+    that committed, which the commit's `userMetadata` names.
     """
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
-    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
 
-    is_name = _is_name(table)
-    rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
-    spark = df.sparkSession
-    try:
-        detail = _detail(spark, table if is_name else f"delta.`{table}`")
-        checks: list[str] = []
-        if detail is not None and detail["format"] == "delta":
-            checks += _constraints(rows, detail)
-        if detail is not None and mode == "append":
-            if detail["format"] != "delta":
-                raise ConfigurationError(f"table {table}: expected a Delta table, found {detail['format']}")
-            check_partitions(table, detail["partitionColumns"], partition_by)
-            found = (spark.read.table(table) if is_name else _load(spark, table)).schema
-            widened(table, found, rows.schema)
-            checks += _column_rules(found, rows.schema)
-        refused = _refused(table, rows, checks) if checks and attempt.rejects_rows else None
-        if refused is not None:
-            rows = without(rows, refused)
-        check_fence(attempt.folder, attempt.fence)
-        writer = rows.write.format("delta").mode(mode).partitionBy(*partition_by)
-        writer = writer.option("txnAppId", f"jmsjca/{attempt.batch_id}").option("txnVersion", _VERSION)
+    modes: Final = ("append", "overwrite")
+    writes_once: Final = True
+    arguments: Final = ("partition_by",)
+
+    def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
+        """Write the rows in one commit, unless the table has this batch.
+
+        `write.table` is an absolute path, a URI, or a name in the catalog. `overwrite` keeps the rows of the
+        newest batch only. See `TableSink.write`.
+
+        Raises:
+            ConfigurationError: Spark has no Delta Lake; the table is of another format, has a column of this
+                name and another type, or is partitioned otherwise; or a name needs Delta's column mapping.
+            FencedError: A newer attempt has begun.
+        """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+        try:
+            return _DeltaWrite(df, write, attempt).run()
+        except PySparkException as error:
+            _explain(error)
+            raise
+
+
+class _DeltaWrite:
+    """One write of a batch to a Delta table."""
+
+    def __init__(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> None:
+        from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+        self._spark = df.sparkSession
+        self._table = write.table
+        self._write = write
+        self._attempt = attempt
+        self._is_name = _is_name(write.table)
+        self._in_sql = write.table if self._is_name else f"delta.`{write.table}`"
+        self._given = df
+        rows = stored_rows(write.table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
+        self._rows = rows
+
+    def run(self) -> int:
+        """Commit the rows and return how many rows of the batch the table has."""
+        checks = self._checks()
+        if checks and self._attempt.rejects_rows and self._attempt.rejects is not None:
+            refused = _refused(self._table, self._rows, checks)
+            if refused is not None:
+                self._rows = without(self._rows, refused)
+                self._attempt.rejects.refuse(refused)
+        check_fence(self._attempt.folder, self._attempt.fence)
+        self._append()
+        check_fence(self._attempt.folder, self._attempt.fence)
+        return self._outcome()
+
+    def _checks(self) -> list[str]:
+        """Compare the rows with the table, and return an expression for each of the table's constraints."""
+        found = _describe(self._spark, self._in_sql)
+        if found is None:
+            return []
+        if found.format != "delta":
+            raise ConfigurationError(f"table {self._table}: expected a Delta table, found {found.format}")
+        checks = list(_constraints(self._rows, self._properties())) if found.has_constraints else []
+        if self._write.mode == "append":
+            check_partitions(self._table, found.partitions, self._write.partition_by)
+            columns = self._read().schema
+            widened(self._table, columns, self._rows.schema)
+            checks += _column_rules(columns, self._rows.schema)
+        return checks
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            row["key"]: row["value"]
+            for row in self._spark.sql(f"SHOW TBLPROPERTIES {self._in_sql}").collect()
+        }
+
+    def _read(self) -> DataFrame:
+        if self._is_name:
+            return self._spark.read.table(self._table)
+        return self._spark.read.format("delta").load(self._table)
+
+    def _append(self) -> None:
+        batch_id, mode = self._attempt.batch_id, self._write.mode
+        writer = self._rows.write.format("delta").mode(mode).partitionBy(*self._write.partition_by)
+        writer = writer.option("txnAppId", f"jmsjca/{batch_id}").option("txnVersion", _VERSION)
         writer = writer.option("mergeSchema" if mode == "append" else "overwriteSchema", "true")
-        if is_name:
-            writer.saveAsTable(table)
+        writer = writer.option("userMetadata", self._record())
+        if self._is_name:
+            writer.saveAsTable(self._table)
         else:
-            writer.save(table)
-        check_fence(attempt.folder, attempt.fence)
-        written = spark.read.table(table) if is_name else _load(spark, table)
-        count = written.where(sql.col(BATCH_COLUMN) == attempt.batch_id).count()
-        return Written(rows=count, refused=refused)
-    except PySparkException as error:
-        _explain(error)
+            writer.save(self._table)
+
+    def _record(self) -> str:
+        """Return the commit's `userMetadata`: the attempt and the rejects that count if it commits."""
+        rejects = self._attempt.rejects.files if self._attempt.rejects is not None else ()
+        said = {"batch_id": self._attempt.batch_id, "fence": self._attempt.fence}
+        return json.dumps({_RECORD: said | {"rejects": [asdict(file) for file in rejects]}})
+
+    def _outcome(self) -> int:
+        """Return the batch's rows; if an earlier attempt committed them, take over its rejects."""
+        record, rows = self._commit(newest=1)
+        if record is None:
+            record, rows = self._commit(newest=None)
+        if record is not None and record.fence == self._attempt.fence and rows is not None:
+            return rows
+        return self._committed_before(record)
+
+    def _commit(self, newest: int | None) -> tuple[_Record | None, int | None]:
+        """Return the record and the number of rows of the batch's commit; `None` if it isn't found."""
+        limit = "" if newest is None else f" LIMIT {newest}"
+        history = self._spark.sql(f"DESCRIBE HISTORY {self._in_sql}{limit}")
+        if newest is None:
+            history = history.where(history["userMetadata"].contains(json.dumps(self._attempt.batch_id)))
+        for row in history.select("userMetadata", "operationMetrics").collect():
+            record = _Record.parsed(row["userMetadata"])
+            if record is not None and record.batch_id == self._attempt.batch_id:
+                rows = (row["operationMetrics"] or {}).get("numOutputRows")
+                return record, None if rows is None else int(rows)
+        return None, None
+
+    def _committed_before(self, record: _Record | None) -> int:
+        from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+        stored = self._read().where(sql.col(BATCH_COLUMN) == self._attempt.batch_id)
+        if self._attempt.rejects is not None and ORIGIN in self._given.columns:
+            names = stored.selectExpr(f"struct(jms_segment AS segment, jms_position AS position) AS {ORIGIN}")
+            files = () if record is None else record.rejects
+            self._attempt.rejects.adopt(files, self._given, names.distinct())
+        return stored.count()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What a commit's `userMetadata` says of the attempt that made it."""
+
+    batch_id: str
+    fence: int
+    rejects: tuple[RejectsFile, ...]
+
+    @classmethod
+    def parsed(cls, text: str | None) -> _Record | None:
+        """Return the record, or `None` if the text is none of ours."""
+        try:
+            said = json.loads(text or "")[_RECORD]
+            rejects = tuple(RejectsFile.checked(file) for file in said["rejects"])
+            return cls(batch_id=said["batch_id"], fence=said["fence"], rejects=rejects)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """A table, as the catalog describes it."""
+
+    format: str
+    partitions: tuple[str, ...]
+    has_constraints: bool
+
+
+def _describe(spark: SparkSession, table: str) -> _Described | None:
+    """Return the description of a table, or `None` if there is none; reads none of its files."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
+
+    try:
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    except AnalysisException as error:
+        if error.getCondition() in {*_ABSENT, "TABLE_OR_VIEW_NOT_FOUND"} or any(
+            name in str(error) for name in _ABSENT
+        ):
+            return None
         raise
+    section, partitions, details = "", [], dict[str, str]()
+    for name, said in ((row["col_name"], row["data_type"]) for row in rows):
+        if name.startswith("# ") or not name:
+            section = section if name == "# col_name" else name
+        elif section == "# Partition Information":
+            partitions.append(name)
+        elif section == "# Detailed Table Information":
+            details[name] = said
+    return _Described(
+        format=details.get("Provider", "").lower(),
+        partitions=tuple(partitions),
+        has_constraints=_CHECK in details.get("Table Properties", ""),
+    )
 
 
 def _refused(table: str, rows: DataFrame, checks: Sequence[str]) -> DataFrame | None:
@@ -136,11 +264,11 @@ def _refused(table: str, rows: DataFrame, checks: Sequence[str]) -> DataFrame | 
     return None
 
 
-def _constraints(rows: DataFrame, detail: Row) -> Iterator[str]:
+def _constraints(rows: DataFrame, properties: Mapping[str, str]) -> Iterator[str]:
     """Yield an expression for each CHECK constraint: the reason, or NULL for a row that satisfies it."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
 
-    for key, condition in sorted(detail["properties"].items()):
+    for key, condition in sorted(properties.items()):
         if not key.startswith(_CHECK):
             continue
         used = [
@@ -188,24 +316,6 @@ def _is_name(table: str) -> bool:
     raise ConfigurationError(
         f"table {table!r}: expected an absolute path, a URI such as s3a://... or a name such as sales.orders"
     )
-
-
-def _load(spark: SparkSession, table: str) -> DataFrame:
-    return spark.read.format("delta").load(table)
-
-
-def _detail(spark: SparkSession, table: str) -> Row | None:
-    """Return what Delta says of a table, or `None` if there is none."""
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
-
-    try:
-        return spark.sql(f"DESCRIBE DETAIL {table}").first()
-    except AnalysisException as error:
-        if error.getCondition() in {*_ABSENT, "TABLE_OR_VIEW_NOT_FOUND"} or any(
-            name in str(error) for name in _ABSENT
-        ):
-            return None
-        raise
 
 
 def _explain(error: PySparkException) -> None:

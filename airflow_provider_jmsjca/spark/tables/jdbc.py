@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, Written
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
     SHOWN,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-MODES: Final = ("append",)
 _DRIVER: Final = "org.postgresql.Driver"
 _SCHEME: Final = "jdbc:postgresql:"
 _PACKAGES: Final = "org.postgresql:postgresql:42.7.8"
@@ -63,13 +62,21 @@ _WIDER: Final = frozenset(
 _log = safe_logger(__name__)
 
 
+class JdbcSink:
+    """A table of PostgreSQL; see `replace_in_one_transaction`."""
+
+    modes: Final = ("append",)
+    writes_once: Final = False
+    arguments: Final = ("options",)
+
+    def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
+        """See `TableSink.write`."""
+        return replace_in_one_transaction(df, write.table, attempt, write.options)
+
+
 def replace_in_one_transaction(
-    df: DataFrame,
-    table: str,
-    attempt: TableAttempt,
-    options: Mapping[str, str],
-    partition_by: Sequence[str] = (),
-) -> Written:
+    df: DataFrame, table: str, attempt: TableAttempt, options: Mapping[str, str]
+) -> int:
     """Replace the rows of the batch by these.
 
     Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, messages leave the
@@ -88,10 +95,9 @@ def replace_in_one_transaction(
             with an index on `jms_batch_id`. Columns that it lacks are added.
         attempt: Who writes.
         options: Spark's for JDBC: `url`, `user`, `password` and so on; `isolationLevel` can't be `NONE`.
-        partition_by: Must be empty.
 
     Returns:
-        How many rows of the batch the table has, and the refused messages.
+        How many rows of the batch the table has.
 
     Raises:
         ConfigurationError: The URL is missing or not PostgreSQL's, the driver isn't there, the name is no
@@ -103,7 +109,7 @@ def replace_in_one_transaction(
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
-    schema, name = _checked(table, options, partition_by)
+    schema, name = _checked(table, options)
     digest = hashlib.sha256(json.dumps([table, attempt.batch_id]).encode()).hexdigest()
     prefix = f"jms_{digest[:16]}_"
     within = f"{_quoted(schema)}." if schema else ""
@@ -139,16 +145,16 @@ def replace_in_one_transaction(
             )
             count, refused = filling.run()
             connection.execute(f"DROP TABLE {aside}")
+            if refused and attempt.rejects is not None:
+                said = [((segment, position), reason) for segment, position, reason in refused]
+                kind = f"{ORIGIN} STRUCT<segment: INT, position: INT>, exception_message STRING"
+                attempt.rejects.refuse(df.sparkSession.createDataFrame(said, kind))
             with committing_as(attempt.folder, attempt.fence):
                 connection.commit()
         except BaseException:
             _drop_aside(connection, aside)
             raise
-    if not refused:
-        return Written(rows=count)
-    said = [((segment, position), reason) for segment, position, reason in refused]
-    kind = f"{ORIGIN} STRUCT<segment: INT, position: INT>, exception_message STRING"
-    return Written(rows=count, refused=df.sparkSession.createDataFrame(said, kind))
+    return count
 
 
 def _check_types(table: str, rows: DataFrame) -> None:
@@ -395,7 +401,7 @@ def _beginning(text: str, most: int = _SHOWN_VALUES) -> str:
     )
 
 
-def _checked(table: str, options: Mapping[str, str], partition_by: Sequence[str]) -> tuple[str | None, str]:
+def _checked(table: str, options: Mapping[str, str]) -> tuple[str | None, str]:
     """Return schema and name of a table."""
     url = options.get("url", "")
     if not url.startswith(_SCHEME):
@@ -403,10 +409,6 @@ def _checked(table: str, options: Mapping[str, str], partition_by: Sequence[str]
         raise ConfigurationError(
             f"format jdbc: expected options with a url such as {_SCHEME}//host:5432/database, found {shown}; "
             "other databases aren't supported"
-        )
-    if partition_by:
-        raise ConfigurationError(
-            "format jdbc: partition_by: a table of a database isn't partitioned by Spark"
         )
     if any(name.lower() == "isolationlevel" and options[name].upper() == "NONE" for name in options):
         raise ConfigurationError(

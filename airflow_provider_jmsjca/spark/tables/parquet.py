@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import check_partitions, stored_rows, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing
 from airflow_provider_jmsjca.spool.files.posix import locked, synchronize_folder, synchronize_tree
@@ -42,6 +42,21 @@ _BY_SIZE: Final = {
     "parquet.block.size.row.check.min": "1",
 }
 _LOCK_SECONDS: Final = 60.0
+
+
+class ParquetSink:
+    """A folder of Parquet files; see `replace_by_rename` and `replace_by_overwrite`."""
+
+    modes: Final = ("append",)
+    writes_once: Final = False
+    arguments: Final = ("partition_by",)
+
+    def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
+        """See `TableSink.write`."""
+        path = local_path(df, write.table)
+        if path is None:
+            return replace_by_overwrite(df, write.table, attempt, write.partition_by)
+        return replace_by_rename(df, path, attempt, write.partition_by)
 
 
 def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partition_by: Sequence[str]) -> int:
