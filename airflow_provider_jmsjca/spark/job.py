@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects
-from airflow_provider_jmsjca.spark.tables import TableAttempt, TableSink, TableWrite, check_write
+from airflow_provider_jmsjca.spark.tables import UPSERT, TableAttempt, TableSink, TableWrite, check_write
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
 from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
 from airflow_provider_jmsjca.spark.tables.jdbc import JdbcSink
@@ -104,6 +104,8 @@ class Batch:
         self._stored: dict[str, int] = {}
         self._rejects = BatchRejects(manifest, fence)
         self._kept: list[DataFrame] = []
+        self._mapped: list[Mapped] = []
+        self._sealed: list[DataFrame] = []
         self._progress: ProgressLines | None = None
 
     @classmethod
@@ -169,7 +171,7 @@ class Batch:
         The bodies are read once, although both halves are used. Until the `with` block ends, what was read is
         kept in Spark's memory, and on its disks where that is too small.
         """
-        return split(self._keep(sort_json(messages, schema, keep)))
+        return self._split(sort_json(messages, schema, keep))
 
     def try_map(self, messages: DataFrame, columns: Mapping[str, Column | str]) -> Mapped:
         """Evaluate expressions for each message; see `mapping.sort_tried`. Hand its `rejects` to `reject`.
@@ -177,11 +179,12 @@ class Batch:
         One bad message never fails the batch: a message for which an expression raises an error is a reject.
         Each expression is evaluated once, as with `json`.
         """
-        return split(self._keep(sort_tried(messages, columns)))
+        return self._split(sort_tried(messages, columns))
 
-    def _keep(self, df: DataFrame) -> DataFrame:
-        self._kept.append(df.persist())
-        return df
+    def _split(self, sorted_messages: DataFrame) -> Mapped:
+        self._kept.append(sorted_messages.persist())
+        self._mapped.append(split(sorted_messages))
+        return self._mapped[-1]
 
     def write(
         self,
@@ -192,6 +195,9 @@ class Batch:
         mode: str = "append",
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
+        keys: Sequence[str] = (),
+        order_by: str | None = None,
+        delete_when: str | None = None,
     ) -> int:
         """Put rows into a table, once for each batch.
 
@@ -214,12 +220,23 @@ class Batch:
             table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog;
                 with `jdbc` its name in the database.
             format: `parquet`, `delta` or `jdbc`.
-            mode: `append`; with `delta` also `overwrite`, for a table of the newest batch alone.
+            mode: `append`. With `delta` also `overwrite`, for a table of the newest batch alone. With `delta`
+                and `jdbc` also `upsert`: a row replaces the row that has the same `keys`. The rows need the
+                column `_jms`. The rejects of `json` and `try_map` are rejected before; reject others of
+                yours before too, since a retry takes over the rejects of the attempt that committed.
             partition_by: Further columns to partition by.
             options: With `jdbc` Spark's options for JDBC: `url`, `user`, `password`.
+            keys: With `upsert`, the columns that identify a row. A message without a key is rejected. A table
+                of a database needs a unique index on them, which `write` creates with the table.
+            order_by: With `upsert`, the column that tells which of two rows of a key is newer; a row that is
+                older than the table's changes nothing. Of equal rows the later one counts, and NULL is the
+                oldest. `None`: the later batch counts, and within a batch the later message.
+            delete_when: With `upsert`, a condition in SQL on the rows: a row for which it is true deletes the
+                row of its key. A deleted key leaves no trace, so an older row may create it again.
 
         Returns:
-            How many rows of the batch the table has.
+            How many rows of the batch the table has. With `upsert`, how many rows the batch inserted or
+            updated.
 
         Raises:
             FencedError: A newer attempt has begun.
@@ -242,7 +259,15 @@ class Batch:
         sink = _SINKS.get(format)
         if sink is None:
             raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_SINKS)}")
-        write = TableWrite(table=table, mode=mode, partition_by=tuple(partition_by), options=options or {})
+        write = TableWrite(
+            table=table,
+            mode=mode,
+            partition_by=tuple(partition_by),
+            options=options or {},
+            keys=tuple(keys),
+            order_by=order_by,
+            delete_when=delete_when,
+        )
         check_write(format, sink, write)
         if sink.writes_once and table in self._stored:
             raise ConfigurationError(
@@ -250,6 +275,10 @@ class Batch:
             )
         for refused in self._rejects.refused if ORIGIN in df.columns else ():
             df = without(df, refused)
+        if mode == UPSERT:
+            # A retry can't tell from the table which messages were stored, so it must know all others.
+            for mapped in self._mapped:
+                self.reject(mapped.rejects)
         self._stored[table] = sink.write(df, write, attempt)
         return self._stored[table]
 
@@ -274,7 +303,9 @@ class Batch:
 
         Source: J162, J163.
         """
-        self._rejects.add(df)
+        if not any(df is sealed for sealed in self._sealed):
+            self._rejects.add(df)
+            self._sealed.append(df)
         return self._rejects.count
 
     def check_fence(self) -> None:

@@ -138,18 +138,19 @@ class BatchRejects:
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
         """Take over the outcome of an earlier attempt; see `tables.Rejects`."""
         own, self.files, self._stored = self.files, tuple(files), stored
+        if stored is None:
+            return
         if own:
             paths = [path_for_spark(self._manifest.folder / file.file) for file in own]
             found = rows.sparkSession.read.schema(_REJECTS_DDL).json(paths)
             self.add(found.selectExpr(f"struct(segment, position) AS {ORIGIN}", *REJECT_COLUMNS[1:]))
-        if stored is not None:
-            self.add(
-                rows.selectExpr(
-                    f"struct({ORIGIN}.segment, {ORIGIN}.position) AS {ORIGIN}",
-                    f"'{EXCEPTION_CLASS}' AS exception_class",
-                    f"'{_LEFT_OUT}' AS exception_message",
-                )
+        self.add(
+            rows.selectExpr(
+                f"struct({ORIGIN}.segment, {ORIGIN}.position) AS {ORIGIN}",
+                f"'{EXCEPTION_CLASS}' AS exception_class",
+                f"'{_LEFT_OUT}' AS exception_message",
             )
+        )
 
 
 def write_rejects(

@@ -174,6 +174,7 @@ def submit(
     jars: Sequence[str] = (),
     conf: Mapping[str, str] | None = None,
     schema: str = "id LONG NOT NULL",
+    arguments: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Submit the ready-made job as a new attempt; what it says is added to `log`."""
     settings = {"spark.ui.enabled": "false", "spark.databricks.delta.snapshotPartitions": "2"}
@@ -193,6 +194,7 @@ def submit(
                 "--table", sink.table,
                 "--format", sink.format,
                 "--schema", schema,
+                *arguments,
             ],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd=log.parent,
             env={

@@ -40,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
         parser.add_argument("--table", required=True, help="path or URI of the table, or its name")
         parser.add_argument("--format", default="parquet", help="parquet, delta or jdbc")
-        parser.add_argument("--mode", default="append", help="append, or with delta also overwrite")
+        parser.add_argument(
+            "--mode", default="append", help="append; delta also overwrite; delta and jdbc also upsert"
+        )
+        parser.add_argument("--keys", nargs="*", default=[], help="with upsert: columns that identify a row")
+        parser.add_argument("--order-by", help="with upsert: the column that tells the newer row")
+        parser.add_argument("--delete-when", help="with upsert: a condition; such a row deletes its key")
         fields = parser.add_mutually_exclusive_group()
         fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
         fields.add_argument(
@@ -84,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 mode=asked.mode,
                 partition_by=asked.partition_by,
                 options=options,
+                keys=asked.keys,
+                order_by=asked.order_by,
+                delete_when=asked.delete_when,
             )
         finally:
             spark.stop()

@@ -22,6 +22,9 @@ BATCH_COLUMN: Final = "jms_batch_id"
 """The column of a table that names the batch of each row."""
 
 
+UPSERT: Final = "upsert"
+
+
 class Rejects(Protocol):
     """Messages that an attempt rejects."""
 
@@ -41,13 +44,14 @@ class Rejects(Protocol):
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
         """Take over the outcome of an earlier attempt, whose commit stands.
 
-        The rejects of that attempt count, then those of this one. A message that was stored is not rejected.
-        A message that this attempt would store, and that was neither stored nor rejected, is rejected.
+        The rejects of that attempt count. Where it is known which messages were stored, those that this
+        attempt has rejected are added, but for stored ones. A message that this attempt would store, and that
+        was neither stored nor rejected, is rejected.
 
         Args:
             files: The rejects files that counted at that commit.
             rows: The rows of this attempt.
-            stored: Messages that the commit stored: column `_jms`. `None` if the rows don't name them.
+            stored: Messages that the commit stored: column `_jms`. `None` if the table doesn't tell.
         """
 
 
@@ -80,12 +84,19 @@ class TableWrite:
         mode: `append`, `overwrite` or `upsert`.
         partition_by: Columns to partition by.
         options: Options of the format.
+        keys: With `upsert`, the columns that identify a row.
+        order_by: With `upsert`, the column that tells which of two rows of a key is newer. `None` takes the
+            order of batches, and within a batch the order in which the messages were received.
+        delete_when: With `upsert`, a condition in SQL: such a row deletes the row of its key.
     """
 
     table: str
     mode: str = "append"
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    order_by: str | None = None
+    delete_when: str | None = None
 
 
 class TableSink(Protocol):
@@ -134,3 +145,10 @@ def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
             continue
         if getattr(write, each.name):
             raise ConfigurationError(f"write: {each.name}: not supported by format {name}")
+    if write.mode == UPSERT:
+        if not write.keys:
+            raise ConfigurationError("write: mode 'upsert': expected keys, the columns that identify a row")
+    elif write.keys or write.order_by or write.delete_when:
+        raise ConfigurationError(
+            f"write: keys, order_by and delete_when belong to mode 'upsert', not to {write.mode!r}"
+        )

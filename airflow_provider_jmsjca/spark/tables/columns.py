@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,6 +53,38 @@ def stored_rows(table: str, df: DataFrame) -> DataFrame:
         *(quoted_name(name) for name in df.columns if name != ORIGIN),
         *(df[ORIGIN][part].alias(name) for name, part in _STORED.items()),
     )
+
+
+def check_upsert(table: str, df: DataFrame, write: TableWrite) -> None:
+    """Refuse an upsert whose columns the rows don't have, or whose rows don't name their messages.
+
+    Args:
+        table: The table's name, for the error.
+        df: The rows.
+        write: The upsert.
+
+    Raises:
+        ConfigurationError: The first column that is missing.
+    """
+    if ORIGIN not in df.columns:
+        raise ConfigurationError(
+            f"table {table}: mode 'upsert': the rows have no column {ORIGIN}, which tells the newer message"
+        )
+    for name in (*write.keys, *([write.order_by] if write.order_by else [])):
+        if name not in df.columns:
+            raise ConfigurationError(
+                f"table {table}: mode 'upsert': the rows have no column {name!r}; found "
+                f"{', '.join(each for each in df.columns if each != ORIGIN)}"
+            )
+
+
+def missing_keys(keys: Sequence[str]) -> list[str]:
+    """Return an expression for each key: the reason to refuse a row without it, or NULL."""
+    return [
+        f"CASE WHEN {quoted_name(name)} IS NULL THEN "
+        f"{quoted_text(f'column {name!r} is a key of the upsert, found null')} END"
+        for name in keys
+    ]
 
 
 def check_origin(what: str, df: DataFrame) -> None:

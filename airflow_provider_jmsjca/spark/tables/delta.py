@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, UPSERT, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
     check_partitions,
+    check_upsert,
     misfit,
+    missing_keys,
     quoted_name,
     quoted_text,
     shown,
@@ -48,7 +52,11 @@ _SHOWN_VALUES: Final = 100
 _MAPPING: Final = "delta.columnMapping.mode"
 _RECORD: Final = "jmsjca"
 # The number of the only transaction that a batch has with a table.
-_VERSION: Final = 0
+_VERSION: Final = "0"
+_DELETES: Final = "_jms_deletes"
+_RANK: Final = "_jms_rank"
+# By whether it is an upsert, the metrics of a commit that count the batch's rows.
+_METRICS: Final = {False: ("numOutputRows",), True: ("numTargetRowsInserted", "numTargetRowsUpdated")}
 
 
 class DeltaSink:
@@ -61,18 +69,21 @@ class DeltaSink:
     Guarantee: the table has all of these rows once or none of them, whenever a process dies. If two attempts
     commit at the same moment, Delta refuses one. The first commit of a batch stands, even that of an attempt
     that has just been superseded. A later attempt writes nothing and takes over the rejects of the attempt
-    that committed, which the commit's `userMetadata` names.
+    that committed, which the commit's `userMetadata` names. An upsert is one `MERGE` with the same guarantee.
     """
 
-    modes: Final = ("append", "overwrite")
+    modes: Final = ("append", "overwrite", UPSERT)
     writes_once: Final = True
-    arguments: Final = ("partition_by",)
+    arguments: Final = ("partition_by", "keys", "order_by", "delete_when")
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows in one commit, unless the table has this batch.
 
         `write.table` is an absolute path, a URI, or a name in the catalog. `overwrite` keeps the rows of the
         newest batch only. See `TableSink.write`.
+
+        Returns:
+            How many rows of the batch the table has; for an upsert, how many rows it inserted or updated.
 
         Raises:
             ConfigurationError: Spark has no Delta Lake; the table is of another format, has a column of this
@@ -100,37 +111,52 @@ class _DeltaWrite:
         self._attempt = attempt
         self._is_name = _is_name(write.table)
         self._in_sql = write.table if self._is_name else f"delta.`{write.table}`"
+        self._is_upsert = write.mode == UPSERT
+        self._deletes = f"coalesce({write.delete_when or 'false'}, false)"
         self._given = df
         rows = stored_rows(write.table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
         self._rows = rows
 
     def run(self) -> int:
         """Commit the rows and return how many rows of the batch the table has."""
+        if self._is_upsert:
+            check_upsert(self._table, self._given, self._write)
         checks = self._checks()
         if checks and self._attempt.rejects_rows and self._attempt.rejects is not None:
             refused = _refused(self._table, self._rows, checks)
             if refused is not None:
                 self._rows = without(self._rows, refused)
                 self._attempt.rejects.refuse(refused)
+        elif self._is_upsert and _refused(self._table, self._rows, missing_keys(self._write.keys)):
+            raise PoisonMessageError(f"table {self._table}: a row lacks a key of the upsert")
         check_fence(self._attempt.folder, self._attempt.fence)
-        self._append()
+        if self._is_upsert:
+            self._merge()
+        else:
+            self._append()
         check_fence(self._attempt.folder, self._attempt.fence)
         return self._outcome()
 
     def _checks(self) -> list[str]:
         """Compare the rows with the table, and return an expression for each of the table's constraints."""
+        keys = missing_keys(self._write.keys)
         found = _describe(self._spark, self._in_sql)
         if found is None:
-            return []
+            return keys
         if found.format != "delta":
             raise ConfigurationError(f"table {self._table}: expected a Delta table, found {found.format}")
-        checks = list(_constraints(self._rows, self._properties())) if found.has_constraints else []
-        if self._write.mode == "append":
-            check_partitions(self._table, found.partitions, self._write.partition_by)
+        checks: list[str] = []
+        if found.has_constraints:
+            checks += _constraints(self._rows, self._properties())
+        if self._write.mode != "overwrite":
+            if not self._is_upsert or self._write.partition_by:
+                check_partitions(self._table, found.partitions, self._write.partition_by)
             columns = self._read().schema
             widened(self._table, columns, self._rows.schema)
             checks += _column_rules(columns, self._rows.schema)
-        return checks
+        if self._write.delete_when:  # only the key counts of a row that deletes
+            checks = [f"CASE WHEN NOT {self._deletes} THEN {check} END" for check in checks]
+        return [*keys, *checks]
 
     def _properties(self) -> dict[str, str]:
         return {
@@ -144,15 +170,61 @@ class _DeltaWrite:
         return self._spark.read.format("delta").load(self._table)
 
     def _append(self) -> None:
-        batch_id, mode = self._attempt.batch_id, self._write.mode
-        writer = self._rows.write.format("delta").mode(mode).partitionBy(*self._write.partition_by)
-        writer = writer.option("txnAppId", f"jmsjca/{batch_id}").option("txnVersion", _VERSION)
+        commit = {
+            "txnAppId": f"jmsjca/{self._attempt.batch_id}",
+            "txnVersion": _VERSION,
+            "userMetadata": self._record(),
+        }
+        self._save(self._rows, self._write.mode, commit)
+
+    def _save(self, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
+        writer = rows.write.format("delta").mode(mode).partitionBy(*self._write.partition_by)
         writer = writer.option("mergeSchema" if mode == "append" else "overwriteSchema", "true")
-        writer = writer.option("userMetadata", self._record())
+        writer = writer.options(**options)
         if self._is_name:
             writer.saveAsTable(self._table)
         else:
             writer.save(self._table)
+
+    def _merge(self) -> None:
+        """Commit the newest row of each key by MERGE; the table gets columns that it lacks before that."""
+        known = _describe(self._spark, self._in_sql)
+        columns = [quoted_name(name) for name in self._rows.columns]
+        if known is None or set(self._rows.columns) - set(self._read().columns):
+            # Without rows: a crash in between leaves the table as it was, with more columns.
+            self._save(self._rows.limit(0), "append", {})
+        order = f"{quoted_name(self._write.order_by)} DESC NULLS LAST, " if self._write.order_by else ""
+        keys = [quoted_name(name) for name in self._write.keys]
+        rank = (
+            f"row_number() OVER (PARTITION BY {', '.join(keys)} "
+            f"ORDER BY {order}jms_segment DESC, jms_position DESC)"
+        )
+        newest = self._rows.selectExpr("*", f"{self._deletes} AS {_DELETES}", f"{rank} AS {_RANK}")
+        view = f"jms_{uuid.uuid4().hex}"
+        newest.where(f"{_RANK} = 1").drop(_RANK).createOrReplaceTempView(view)
+        same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
+        newer = "true"
+        if self._write.order_by:
+            at = quoted_name(self._write.order_by)
+            newer = f"(t.{at} IS NULL OR coalesce(s.{at} >= t.{at}, false))"
+        updates = ", ".join(f"t.{name} = s.{name}" for name in columns)
+        values = ", ".join(f"s.{name}" for name in columns)
+        settings = {
+            "spark.databricks.delta.write.txnAppId": f"jmsjca/{self._attempt.batch_id}",
+            "spark.databricks.delta.write.txnVersion": _VERSION,
+            "spark.databricks.delta.commitInfo.userMetadata": self._record(),
+        }
+        try:
+            with _settings(self._spark, settings):
+                self._spark.sql(
+                    f"MERGE INTO {self._in_sql} AS t USING {view} AS s ON {same} "  # noqa: S608 - quoted
+                    f"WHEN MATCHED AND {newer} AND s.{_DELETES} THEN DELETE "
+                    f"WHEN MATCHED AND {newer} THEN UPDATE SET {updates} "
+                    f"WHEN NOT MATCHED AND NOT s.{_DELETES} THEN INSERT ({', '.join(columns)}) "
+                    f"VALUES ({values})"
+                )
+        finally:
+            self._spark.catalog.dropTempView(view)
 
     def _record(self) -> str:
         """Return the commit's `userMetadata`: the attempt and the rejects that count if it commits."""
@@ -167,6 +239,11 @@ class _DeltaWrite:
             record, rows = self._commit(newest=None)
         if record is not None and record.fence == self._attempt.fence and rows is not None:
             return rows
+        if self._is_upsert and (record is None or rows is not None):
+            # Without a record there was nothing to change, and Delta has left the commit out.
+            if record is not None and self._attempt.rejects is not None:
+                self._attempt.rejects.adopt(record.rejects, self._given, None)
+            return rows or 0
         return self._committed_before(record)
 
     def _commit(self, newest: int | None) -> tuple[_Record | None, int | None]:
@@ -178,8 +255,9 @@ class _DeltaWrite:
         for row in history.select("userMetadata", "operationMetrics").collect():
             record = _Record.parsed(row["userMetadata"])
             if record is not None and record.batch_id == self._attempt.batch_id:
-                rows = (row["operationMetrics"] or {}).get("numOutputRows")
-                return record, None if rows is None else int(rows)
+                metrics = row["operationMetrics"] or {}
+                counts = [metrics[name] for name in _METRICS[self._is_upsert] if name in metrics]
+                return record, sum(map(int, counts)) if counts else None
         return None, None
 
     def _committed_before(self, record: _Record | None) -> int:
@@ -187,10 +265,29 @@ class _DeltaWrite:
 
         stored = self._read().where(sql.col(BATCH_COLUMN) == self._attempt.batch_id)
         if self._attempt.rejects is not None and ORIGIN in self._given.columns:
-            names = stored.selectExpr(f"struct(jms_segment AS segment, jms_position AS position) AS {ORIGIN}")
-            files = () if record is None else record.rejects
-            self._attempt.rejects.adopt(files, self._given, names.distinct())
+            names = None
+            # An upsert keeps a part of the rows.
+            if not self._is_upsert and "jms_segment" in stored.columns:
+                origin = f"struct(jms_segment AS segment, jms_position AS position) AS {ORIGIN}"
+                names = stored.selectExpr(origin).distinct()
+            self._attempt.rejects.adopt(() if record is None else record.rejects, self._given, names)
         return stored.count()
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Make settings of the session, and restore them at the end."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,9 @@ A task of Spark's commits its partition as one transaction. A task that is run a
 there, writes them once more: its executor died, or lost the database, before it could report. So each row
 aside has the partition and the transaction it came by, and of each partition the newest transaction counts.
 
+An upsert keeps the newest row of each key aside, then inserts or updates by one statement. The table
+`jms_upserts`, beside the target, names the batches whose upserts were committed, with their rejects.
+
 All rows are inserted by one statement. Only if the database refuses one of them, a block of PL/pgSQL inserts
 them message by message, and notes in the table aside why a message was refused.
 """
@@ -17,21 +20,24 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, UPSERT, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
     SHOWN,
+    check_upsert,
+    missing_keys,
     quoted_name,
     quoted_text,
     shown,
     stored_rows,
     type_name,
 )
-from airflow_provider_jmsjca.spool.attempts import check_fence, committing_as
+from airflow_provider_jmsjca.spool.attempts import RejectsFile, check_fence, committing_as
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -44,6 +50,10 @@ _PACKAGES: Final = "org.postgresql:postgresql:42.7.8"
 _PARTITION: Final = "_jms_partition"
 _TRANSACTION: Final = "_jms_transaction"
 _REASON: Final = "_jms_reason"
+_DELETES: Final = "_jms_deletes"
+_UPSERTS: Final = "jms_upserts"
+# The SQLSTATE by which the block takes back a row that it has only tried.
+_TRIED: Final = "JMS00"
 # Types of the table that take a text, or refuse it.
 _FROM_TEXT: Final = ("uuid", "json", "jsonb")
 _SHOWN_VALUES: Final = 100
@@ -63,21 +73,19 @@ _log = safe_logger(__name__)
 
 
 class JdbcSink:
-    """A table of PostgreSQL; see `replace_in_one_transaction`."""
+    """A table of PostgreSQL; see `write_in_one_transaction`."""
 
-    modes: Final = ("append",)
+    modes: Final = ("append", UPSERT)
     writes_once: Final = False
-    arguments: Final = ("options",)
+    arguments: Final = ("options", "keys", "order_by", "delete_when")
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""
-        return replace_in_one_transaction(df, write.table, attempt, write.options)
+        return write_in_one_transaction(df, write, attempt)
 
 
-def replace_in_one_transaction(
-    df: DataFrame, table: str, attempt: TableAttempt, options: Mapping[str, str]
-) -> int:
-    """Replace the rows of the batch by these.
+def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
+    """Replace the rows of the batch by these, or upsert them.
 
     Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, messages leave the
     batch whose rows the database refuses because of their data (SQLSTATE classes 22 and 23). Within a batch
@@ -87,29 +95,34 @@ def replace_in_one_transaction(
     dies. A task of Spark's that is run again replaces what it wrote before. Of two attempts that commit at
     the same moment the older one commits nothing: they wait for each other with a lock of the database, and
     the fence is checked right at the commit. An attempt that fails removes its table aside, unless the
-    connection is lost.
+    connection is lost. An upsert that was committed is not repeated: a later attempt takes over its rejects.
 
     Args:
         df: The rows.
-        table: Name of the table, `orders` or `sales.orders`, as the database spells it; created if missing,
-            with an index on `jms_batch_id`. Columns that it lacks are added.
-        attempt: Who writes.
-        options: Spark's for JDBC: `url`, `user`, `password` and so on; `isolationLevel` can't be `NONE`.
+        write: Name of the table, `orders` or `sales.orders`, as the database spells it; created if missing,
+            with an index on `jms_batch_id` and, for an upsert, a unique index on its keys. Columns that it
+            lacks are added. Options are Spark's for JDBC: `url`, `user`, `password` and so on;
+            `isolationLevel` can't be `NONE`.
+        attempt: The attempt that writes.
 
     Returns:
-        How many rows of the batch the table has.
+        How many rows of the batch the table has; for an upsert, how many rows it inserted or updated.
 
     Raises:
         ConfigurationError: The URL is missing or not PostgreSQL's, the driver isn't there, the name is no
             table's, tasks would write without transactions, a column has a type that the database doesn't
-            have, or one that doesn't take the rows' without loss. Nothing was changed.
+            have, or one that doesn't take the rows' without loss, or an upsert has no unique index on its
+            keys. Nothing was changed.
         FencedError: A newer attempt has begun. Nothing was changed.
         PoisonMessageError: The database refuses a row, and `attempt.rejects_rows` is off. Nothing was
             changed.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
+    table, options, is_upsert = write.table, write.options, write.mode == UPSERT
     schema, name = _checked(table, options)
+    if is_upsert:
+        check_upsert(table, df, write)
     digest = hashlib.sha256(json.dumps([table, attempt.batch_id]).encode()).hexdigest()
     prefix = f"jms_{digest[:16]}_"
     within = f"{_quoted(schema)}." if schema else ""
@@ -117,7 +130,9 @@ def replace_in_one_transaction(
     given = {"driver": _DRIVER, **options, "dbtable": aside}
     rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
     _check_types(table, rows)
-    rows = _storable(rows).withColumn(_PARTITION, sql.spark_partition_id())
+    rows = _storable(rows, missing_keys(write.keys)).withColumn(_PARTITION, sql.spark_partition_id())
+    if is_upsert:
+        rows = rows.withColumn(_DELETES, sql.expr(f"coalesce({write.delete_when or 'false'}, false)"))
     with _Connection(df, given) as connection:
         _remove_aside(connection, schema, prefix)
         check_fence(attempt.folder, attempt.fence)
@@ -130,10 +145,21 @@ def replace_in_one_transaction(
             rows.write.format("jdbc").options(**given).mode("append").save()
             connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", target)
             columns = _columns(connection, aside)
-            for name in (_PARTITION, _TRANSACTION, _REASON):
+            for name in (_PARTITION, _TRANSACTION, _REASON, *([_DELETES] if is_upsert else [])):
                 del columns[name]
-            known = _fit(connection, table, target, columns)
-            connection.execute(f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?", attempt.batch_id)  # noqa: S608 - quoted
+            known = _fit(connection, table, target, columns, write.keys)
+            upserts = _Upserts(connection, within, table, attempt) if is_upsert else None
+            if upserts is not None and (done := upserts.found()) is not None:
+                count, files = done
+                _drop_aside(connection, aside)
+                if attempt.rejects is not None:
+                    attempt.rejects.adopt(files, df, None)
+                return count
+            if upserts is None:
+                connection.execute(
+                    f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
+                    attempt.batch_id,
+                )
             filling = _Filling(
                 connection,
                 table=table,
@@ -142,6 +168,7 @@ def replace_in_one_transaction(
                 columns=columns,
                 known=known,
                 attempt=attempt,
+                write=write,
             )
             count, refused = filling.run()
             connection.execute(f"DROP TABLE {aside}")
@@ -149,6 +176,8 @@ def replace_in_one_transaction(
                 said = [((segment, position), reason) for segment, position, reason in refused]
                 kind = f"{ORIGIN} STRUCT<segment: INT, position: INT>, exception_message STRING"
                 attempt.rejects.refuse(df.sparkSession.createDataFrame(said, kind))
+            if upserts is not None:
+                upserts.record(count)
             with committing_as(attempt.folder, attempt.fence):
                 connection.commit()
         except BaseException:
@@ -180,8 +209,55 @@ def _has_parts(kind: DataType) -> bool:
     return isinstance(kind, StructType | MapType | VariantType)
 
 
-def _storable(rows: DataFrame) -> DataFrame:
-    """Return the rows with a reason for those whose texts PostgreSQL can't store, and without these texts."""
+class _Upserts:
+    """The upserts that were committed, by table and batch: a table beside the target."""
+
+    def __init__(self, connection: _Connection, within: str, table: str, attempt: TableAttempt) -> None:
+        self._connection = connection
+        self._upserts = f"{within}{_quoted(_UPSERTS)}"
+        self._table = table
+        self._attempt = attempt
+
+    def found(self) -> tuple[int, list[RejectsFile]] | None:
+        """Return the rows and the rejects files of this batch, or `None` if it hasn't been committed."""
+        # Two transactions that create the table at the same moment would collide.
+        self._connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", _UPSERTS)
+        self._connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._upserts} (table_name text, jms_batch_id text, fence integer, "
+            "rows bigint, rejects json, committed timestamptz DEFAULT now(), "
+            "PRIMARY KEY (table_name, jms_batch_id))"
+        )
+        found = self._connection.rows(
+            f"SELECT rows, rejects FROM {self._upserts} WHERE table_name = ? AND jms_batch_id = ?",  # noqa: S608 - quoted
+            self._table,
+            self._attempt.batch_id,
+        )
+        if not found:
+            return None
+        ((rows, rejects),) = found
+        return int(str(rows)), [RejectsFile.checked(file) for file in json.loads(str(rejects))]
+
+    def record(self, rows: int) -> None:
+        """Note the batch as committed, in the transaction of its rows."""
+        files = self._attempt.rejects.files if self._attempt.rejects is not None else ()
+        self._connection.execute(
+            f"INSERT INTO {self._upserts} (table_name, jms_batch_id, fence, rows, rejects) "  # noqa: S608 - quoted
+            "VALUES (?, ?, ?::integer, ?::bigint, ?::json)",
+            self._table,
+            self._attempt.batch_id,
+            str(self._attempt.fence),
+            str(rows),
+            json.dumps([asdict(file) for file in files]),
+        )
+
+
+def _storable(rows: DataFrame, rules: Sequence[str]) -> DataFrame:
+    """Return the rows with a reason to refuse one, and without texts that PostgreSQL can't store.
+
+    Args:
+        rows: The rows.
+        rules: Further expressions: the reason to refuse a row, or NULL.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql.types import ArrayType, StringType  # noqa: PLC0415 - as above
 
@@ -204,7 +280,7 @@ def _storable(rows: DataFrame) -> DataFrame:
             else quoted_name(name)
             for name in rows.columns
         ),
-        sql.expr(f"coalesce({', '.join([*reasons.values(), 'CAST(NULL AS STRING)', 'NULL'])})").alias(
+        sql.expr(f"coalesce({', '.join([*rules, *reasons.values(), 'CAST(NULL AS STRING)', 'NULL'])})").alias(
             _REASON
         ),
     )
@@ -232,13 +308,15 @@ class _Filling:
         aside: The table aside, quoted.
         columns: Of the rows, with the types they have aside.
         known: The table's columns with their types.
-        attempt: Who writes.
+        attempt: The attempt that writes.
+        write: Tells an upsert.
     """
 
     def __init__(
         self,
         connection: _Connection,
         *,
+        write: TableWrite,
         table: str,
         target: str,
         aside: str,
@@ -253,6 +331,8 @@ class _Filling:
         self._columns = columns
         self._known = known
         self._attempt = attempt
+        self._write = write
+        self._is_upsert = write.mode == UPSERT
 
     def run(self) -> tuple[int, list[tuple[int, int, str]]]:
         """Return how many rows the table has of the batch; segment, position and reason of refused messages.
@@ -286,6 +366,8 @@ class _Filling:
         return self._insert_each()
 
     def _insert_all(self) -> int:
+        if self._is_upsert:
+            return self._upsert()
         count = self._connection.execute(
             f"INSERT INTO {self._target} ({self._listed()}) SELECT {self._values('')} FROM {self._aside} "  # noqa: S608 - quoted
             f"WHERE ({_PARTITION}, {_TRANSACTION}) IN ({self._newest()})",
@@ -294,7 +376,43 @@ class _Filling:
         self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE", of_rows=True)
         return count
 
+    def _upsert(self) -> int:
+        """Apply the newest row of each key, without the rows that have a reason."""
+        keys = ", ".join(map(_quoted, self._write.keys))
+        order = f"{_quoted(self._write.order_by)} DESC NULLS LAST, " if self._write.order_by else ""
+        self._connection.execute(
+            f"DELETE FROM {self._aside} WHERE ctid NOT IN (SELECT DISTINCT ON ({keys}) ctid "  # noqa: S608 - quoted
+            f"FROM {self._aside} WHERE {_REASON} IS NULL "
+            f"AND ({_PARTITION}, {_TRANSACTION}) IN ({self._newest()}) "
+            f"ORDER BY {keys}, {order}jms_segment DESC, jms_position DESC)"
+        )
+        same = " AND ".join(f"t.{_quoted(name)} = {self._value('s.', name)}" for name in self._write.keys)
+        self._connection.execute(
+            f"DELETE FROM {self._target} AS t USING {self._aside} AS s "  # noqa: S608 - quoted
+            f"WHERE s.{_DELETES} AND {same} AND {self._newer('s')}"
+        )
+        count = self._connection.execute(
+            f"INSERT INTO {self._target} AS t ({self._listed()}) SELECT {self._values('')} "  # noqa: S608 - quoted
+            f"FROM {self._aside} WHERE NOT {_DELETES} {self._on_conflict()}",
+            of_rows=True,
+        )
+        self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE", of_rows=True)
+        return count
+
+    def _newer(self, row: str) -> str:
+        """Tell whether a row is as new as the table's row `t`."""
+        if self._write.order_by is None:
+            return "true"
+        at = _quoted(self._write.order_by)
+        return f"(t.{at} IS NULL OR coalesce({row}.{at} >= t.{at}, false))"
+
+    def _on_conflict(self) -> str:
+        keys = ", ".join(map(_quoted, self._write.keys))
+        updates = ", ".join(f"{_quoted(name)} = EXCLUDED.{_quoted(name)}" for name in self._columns)
+        return f"ON CONFLICT ({keys}) DO UPDATE SET {updates} WHERE {self._newer('EXCLUDED')}"
+
     def _insert_each(self) -> tuple[int, list[tuple[int, int, str]]]:
+        """Find the messages that the database refuses, and insert the others."""
         self._connection.execute(
             f"DELETE FROM {self._aside} WHERE ({_PARTITION}, {_TRANSACTION}) NOT IN ({self._newest()})"  # noqa: S608 - quoted
         )
@@ -306,27 +424,40 @@ class _Filling:
             f"jms_position, min({_REASON}) AS why FROM {self._aside} WHERE {_REASON} IS NOT NULL "
             "GROUP BY 1, 2) AS refused"
         )
-        ((count,),) = self._connection.rows(
-            f"SELECT count(*) FROM {self._target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
-            self._attempt.batch_id,
-        )
+        if self._is_upsert:
+            count = self._upsert()
+        else:
+            ((stored,),) = self._connection.rows(
+                f"SELECT count(*) FROM {self._target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
+                self._attempt.batch_id,
+            )
+            count = int(str(stored))
         refused = json.loads(str(found)) if found is not None else []
-        return int(str(count)), [(at, row, f"table {self._table}: {why}") for at, row, why in refused]
+        return count, [(at, row, f"table {self._table}: {why}") for at, row, why in refused]
 
     def _listed(self) -> str:
         return ", ".join(map(_quoted, self._columns))
 
     def _values(self, row: str) -> str:
-        return ", ".join(
-            f"{row}{_quoted(name)}" + (f"::{self._known[name]}" if self._known[name] in _FROM_TEXT else "")
-            for name in self._columns
-        )
+        return ", ".join(self._value(row, name) for name in self._columns)
+
+    def _value(self, row: str, name: str) -> str:
+        kind = self._known[name]
+        return f"{row}{_quoted(name)}" + (f"::{kind}" if kind in _FROM_TEXT else "")
 
     def _newest(self) -> str:
         return f"SELECT {_PARTITION}, max({_TRANSACTION}) FROM {self._aside} GROUP BY {_PARTITION}"  # noqa: S608 - quoted
 
     def _block(self) -> str:
-        """Return a block that inserts the rows of each message, or notes why the database refuses one."""
+        """Return a block that inserts the rows of each message, or notes why the database refuses one.
+
+        For an upsert the rows are only tried: each is taken back at once.
+        """
+        conflict, rows, end = "", "", ""
+        if self._is_upsert:
+            rows = f" AND NOT {_DELETES}"
+            conflict = f" {self._on_conflict()}"
+            end = f"RAISE EXCEPTION USING ERRCODE = {_literal(_TRIED)};"
         own = ", ".join(map(_literal, self._columns))
         return f"""
         DECLARE
@@ -341,11 +472,15 @@ class _Filling:
             LOOP
             BEGIN
                 FOR _jms_row IN SELECT * FROM {self._aside}
-                    WHERE jms_segment = _jms_message.at AND jms_position = _jms_message.number
+                    WHERE jms_segment = _jms_message.at AND jms_position = _jms_message.number{rows}
                 LOOP
-                    INSERT INTO {self._target} ({self._listed()}) VALUES ({self._values("_jms_row.")});
+                    INSERT INTO {self._target} AS t ({self._listed()})
+                    VALUES ({self._values("_jms_row.")}){conflict};
                 END LOOP;
-            EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
+                {end}
+            EXCEPTION WHEN SQLSTATE '{_TRIED}' THEN
+                NULL;
+            WHEN data_exception OR integrity_constraint_violation THEN
                 GET STACKED DIAGNOSTICS _jms_state = RETURNED_SQLSTATE, _jms_said = MESSAGE_TEXT,
                     _jms_constraint = CONSTRAINT_NAME, _jms_column = COLUMN_NAME;
                 _jms_why := NULL;
@@ -420,18 +555,29 @@ def _checked(table: str, options: Mapping[str, str]) -> tuple[str | None, str]:
     return schema or None, name
 
 
-def _fit(connection: _Connection, table: str, target: str, columns: Mapping[str, str]) -> dict[str, str]:
+def _fit(
+    connection: _Connection, table: str, target: str, columns: Mapping[str, str], keys: Sequence[str]
+) -> dict[str, str]:
     """Create the table or add the columns it lacks; return its columns.
 
     Raises:
-        ConfigurationError: A column has a type that can't take the rows' without loss.
+        ConfigurationError: A column has a type that can't take the rows' without loss, or there is no unique
+            index on the keys of an upsert.
     """
+    listed_keys = ", ".join(map(_quoted, keys))
     if connection.rows("SELECT to_regclass(?)::text", target)[0][0] is None:
         listed = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
         connection.execute(f"CREATE TABLE {target} ({listed})")
         connection.execute(f"CREATE INDEX ON {target} ({_quoted(BATCH_COLUMN)})")
+        if keys:
+            connection.execute(f"CREATE UNIQUE INDEX ON {target} ({listed_keys})")
         return dict(columns)
     known = _columns(connection, target)
+    if keys and not _is_unique(connection, target, keys):
+        raise ConfigurationError(
+            f"table {table}: mode 'upsert': there is no unique index on the keys. Nothing was written: "
+            f"CREATE UNIQUE INDEX ON {target} ({listed_keys})"
+        )
     faults = [
         f"column {name!r} is {known[name]} in the table, and {kind} in what this batch would write"
         for name, kind in columns.items()
@@ -446,6 +592,16 @@ def _fit(connection: _Connection, table: str, target: str, columns: Mapping[str,
         if name not in known:
             connection.execute(f"ALTER TABLE {target} ADD COLUMN {_quoted(name)} {kind}")
     return {**columns, **known}
+
+
+def _is_unique(connection: _Connection, target: str, keys: Sequence[str]) -> bool:
+    found = connection.rows(
+        "SELECT json_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid "
+        "AND attnum = ANY (indkey) WHERE indrelid = to_regclass(?) AND indisunique AND indpred IS NULL "
+        "AND NOT 0 = ANY (indkey) GROUP BY indexrelid",
+        target,
+    )
+    return any(set(json.loads(str(names))) == set(keys) for (names,) in found)
 
 
 def _takes(known: str, kind: str) -> bool:
