@@ -195,6 +195,8 @@ class Batch:
         mode: str = "append",
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
+        cluster_by: Sequence[str] = (),
+        table_properties: Mapping[str, str] | None = None,
         keys: Sequence[str] = (),
         order_by: str | None = None,
         delete_when: str | None = None,
@@ -225,7 +227,11 @@ class Batch:
                 column `_jms`. The rejects of `json` and `try_map` are rejected before; reject others of
                 yours before too, since a retry takes over the rejects of the attempt that committed.
             partition_by: Further columns to partition by.
-            options: With `jdbc` Spark's options for JDBC: `url`, `user`, `password`.
+            options: Options of Spark's writer, such as `compression` or `maxRecordsPerFile`. With `jdbc`
+                Spark's options for JDBC: `url`, `user`, `password`.
+            cluster_by: With `delta`, columns by which a new table is clustered (liquid clustering).
+            table_properties: With `delta`, properties of a new table, such as `delta.enableChangeDataFeed`. A
+                table that exists keeps its clustering and properties.
             keys: With `upsert`, the columns that identify a row. A message without a key is rejected. A table
                 of a database needs a unique index on them, which `write` creates with the table.
             order_by: With `upsert`, the column that tells which of two rows of a key is newer; a row that is
@@ -264,6 +270,8 @@ class Batch:
             mode=mode,
             partition_by=tuple(partition_by),
             options=options or {},
+            cluster_by=tuple(cluster_by),
+            properties=table_properties or {},
             keys=tuple(keys),
             order_by=order_by,
             delete_when=delete_when,

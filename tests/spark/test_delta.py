@@ -136,6 +136,20 @@ def test_another_schema_in_a_retry_neither_loses_a_message_nor_rejects_a_stored_
     assert rejected == [message.body for place, message in enumerate(NUMBERED) if place not in stored]
 
 
+def test_properties_clustering_and_options_of_a_new_table(writer: Writer) -> None:
+    arguments = {"table_properties": {"delta.appendOnly": "true"}, "cluster_by": ["n"]}
+    rows = "SELECT explode(array(1, 2)) AS n"
+    for batch_id in ("one", "two"):
+        assert writer.write(rows, batch_id, options={"maxRecordsPerFile": "1"}, **arguments) == 2
+    name = f"delta.`{writer.table}`" if writer.table.startswith("/") else writer.table
+    detail = writer.spark.sql(f"DESCRIBE DETAIL {name}").first()
+    assert detail is not None
+    assert (detail["clusteringColumns"], detail["properties"]["delta.appendOnly"]) == (["n"], "true")
+    assert detail["numFiles"] == 4
+    with pytest.raises(ConfigurationError, match="options: txnAppId is set by write itself"):
+        writer.write(rows, "three", options={"txnAppId": "x"})
+
+
 def test_a_new_column_widens_the_table_and_another_type_is_refused(writer: Writer) -> None:
     writer.write("SELECT 1.5D AS n, 'x' AS c", "one", partition_by=["c"])
     writer.write("SELECT 2D AS n, 'x' AS c, true AS more", "two", partition_by=["c"])

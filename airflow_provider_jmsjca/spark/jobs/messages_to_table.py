@@ -43,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(
             "--mode", default="append", help="append; delta also overwrite; delta and jdbc also upsert"
         )
+        parser.add_argument("--cluster-by", nargs="*", default=[], help="with delta: columns to cluster by")
+        parser.add_argument(
+            "--table-property", nargs="*", default=[], metavar="NAME=VALUE", help="of a new Delta table"
+        )
+        parser.add_argument(
+            "--option", nargs="*", default=[], metavar="NAME=VALUE", help="of Spark's writer or of jdbc"
+        )
         parser.add_argument("--keys", nargs="*", default=[], help="with upsert: columns that identify a row")
         parser.add_argument("--order-by", help="with upsert: the column that tells the newer row")
         parser.add_argument("--delete-when", help="with upsert: a condition; such a row deletes its key")
@@ -57,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument("--jdbc-user", help="with jdbc: the user")
         parser.add_argument("--jdbc-password-file", help="with jdbc: a file that has the password")
         asked = parser.parse_args(batch.arguments)
-        options = jdbc_options(asked, os.environ) if asked.format == "jdbc" else None
+        options = named_values("--option", asked.option)
+        if asked.format == "jdbc":
+            options |= jdbc_options(asked, os.environ)
         conf = SparkConf().setAppName(f"jms {batch.batch_id}").setIfMissing("spark.log.level", "WARN")
         conf.setIfMissing("spark.sql.shuffle.partitions", str(batch.partitions))
         if asked.format == "delta":
@@ -89,12 +98,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 mode=asked.mode,
                 partition_by=asked.partition_by,
                 options=options,
+                cluster_by=asked.cluster_by,
+                table_properties=named_values("--table-property", asked.table_property),
                 keys=asked.keys,
                 order_by=asked.order_by,
                 delete_when=asked.delete_when,
             )
         finally:
             spark.stop()
+
+
+def named_values(argument: str, given: Sequence[str]) -> dict[str, str]:
+    """Return values by name.
+
+    Args:
+        argument: Of the command line, for the error.
+        given: `name=value` each.
+
+    Raises:
+        ConfigurationError: One has no name.
+    """
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not name or not sign:
+            raise ConfigurationError(f"{argument} {text!r}: expected NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def jdbc_options(asked: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:

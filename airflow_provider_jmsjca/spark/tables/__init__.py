@@ -83,7 +83,9 @@ class TableWrite:
         table: Path, URI or name of the table.
         mode: `append`, `overwrite` or `upsert`.
         partition_by: Columns to partition by.
-        options: Options of the format.
+        options: Options of Spark's writer, or with `jdbc` of its connection.
+        cluster_by: Columns by which a new table is clustered.
+        properties: Table properties of a new table.
         keys: With `upsert`, the columns that identify a row.
         order_by: With `upsert`, the column that tells which of two rows of a key is newer. `None` takes the
             order of batches, and within a batch the order in which the messages were received.
@@ -94,6 +96,8 @@ class TableWrite:
     mode: str = "append"
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     order_by: str | None = None
     delete_when: str | None = None
@@ -113,6 +117,10 @@ class TableSink(Protocol):
     @property
     def arguments(self) -> Collection[str]:
         """The further fields of `TableWrite` that it supports."""
+
+    @property
+    def reserved(self) -> Collection[str]:
+        """Options in lower case that it sets by itself."""
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows of a batch and return how many rows of the batch the table has.
@@ -145,6 +153,9 @@ def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
             continue
         if getattr(write, each.name):
             raise ConfigurationError(f"write: {each.name}: not supported by format {name}")
+    taken = sorted(name for name in write.options if name.lower() in sink.reserved)
+    if taken:
+        raise ConfigurationError(f"write: options: {taken[0]} is set by write itself; leave it out")
     if write.mode == UPSERT:
         if not write.keys:
             raise ConfigurationError("write: mode 'upsert': expected keys, the columns that identify a row")

@@ -74,13 +74,20 @@ class DeltaSink:
 
     modes: Final = ("append", "overwrite", UPSERT)
     writes_once: Final = True
-    arguments: Final = ("partition_by", "keys", "order_by", "delete_when")
+    arguments: Final = (
+        "partition_by", "options", "cluster_by", "properties", "keys", "order_by", "delete_when",
+    )  # fmt: skip
+    reserved: Final = (
+        "txnappid", "txnversion", "usermetadata", "mergeschema", "overwriteschema", "replacewhere",
+        "partitionoverwritemode", "path",
+    )  # fmt: skip
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows in one commit, unless the table has this batch.
 
         `write.table` is an absolute path, a URI, or a name in the catalog. `overwrite` keeps the rows of the
-        newest batch only. See `TableSink.write`.
+        newest batch only. `cluster_by` and `properties` apply to a table that is created. Else as
+        `TableSink.write`.
 
         Returns:
             How many rows of the batch the table has; for an upsert, how many rows it inserted or updated.
@@ -113,6 +120,7 @@ class _DeltaWrite:
         self._in_sql = write.table if self._is_name else f"delta.`{write.table}`"
         self._is_upsert = write.mode == UPSERT
         self._deletes = f"coalesce({write.delete_when or 'false'}, false)"
+        self._is_new = False
         self._given = df
         rows = stored_rows(write.table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
         self._rows = rows
@@ -130,6 +138,8 @@ class _DeltaWrite:
         elif self._is_upsert and _refused(self._table, self._rows, missing_keys(self._write.keys)):
             raise PoisonMessageError(f"table {self._table}: a row lacks a key of the upsert")
         check_fence(self._attempt.folder, self._attempt.fence)
+        if self._is_new and (self._is_upsert or self._write.cluster_by or self._write.properties):
+            self._create()
         if self._is_upsert:
             self._merge()
         else:
@@ -141,6 +151,7 @@ class _DeltaWrite:
         """Compare the rows with the table, and return an expression for each of the table's constraints."""
         keys = missing_keys(self._write.keys)
         found = _describe(self._spark, self._in_sql)
+        self._is_new = found is None
         if found is None:
             return keys
         if found.format != "delta":
@@ -180,17 +191,34 @@ class _DeltaWrite:
     def _save(self, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
         writer = rows.write.format("delta").mode(mode).partitionBy(*self._write.partition_by)
         writer = writer.option("mergeSchema" if mode == "append" else "overwriteSchema", "true")
-        writer = writer.options(**options)
+        writer = writer.options(**self._write.options, **options)
         if self._is_name:
             writer.saveAsTable(self._table)
         else:
             writer.save(self._table)
 
+    def _create(self) -> None:
+        """Create the table without rows; a crash right after this leaves it empty."""
+        write, parts = self._write, []
+        if write.partition_by:
+            parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, write.partition_by))})")
+        if write.cluster_by:
+            parts.append(f"CLUSTER BY ({', '.join(map(quoted_name, write.cluster_by))})")
+        if write.properties:
+            listed = (
+                f"{quoted_text(name)} = {quoted_text(value)}" for name, value in write.properties.items()
+            )
+            parts.append(f"TBLPROPERTIES ({', '.join(listed)})")
+        with _view(self._rows) as view:
+            self._spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self._in_sql} USING delta {' '.join(parts)} "  # noqa: S608 - quoted
+                f"AS SELECT * FROM {view} WHERE false"
+            )
+
     def _merge(self) -> None:
         """Commit the newest row of each key by MERGE; the table gets columns that it lacks before that."""
-        known = _describe(self._spark, self._in_sql)
         columns = [quoted_name(name) for name in self._rows.columns]
-        if known is None or set(self._rows.columns) - set(self._read().columns):
+        if set(self._rows.columns) - set(self._read().columns):
             # Without rows: a crash in between leaves the table as it was, with more columns.
             self._save(self._rows.limit(0), "append", {})
         order = f"{quoted_name(self._write.order_by)} DESC NULLS LAST, " if self._write.order_by else ""
@@ -200,8 +228,6 @@ class _DeltaWrite:
             f"ORDER BY {order}jms_segment DESC, jms_position DESC)"
         )
         newest = self._rows.selectExpr("*", f"{self._deletes} AS {_DELETES}", f"{rank} AS {_RANK}")
-        view = f"jms_{uuid.uuid4().hex}"
-        newest.where(f"{_RANK} = 1").drop(_RANK).createOrReplaceTempView(view)
         same = " AND ".join(f"t.{key} = s.{key}" for key in keys)
         newer = "true"
         if self._write.order_by:
@@ -214,17 +240,15 @@ class _DeltaWrite:
             "spark.databricks.delta.write.txnVersion": _VERSION,
             "spark.databricks.delta.commitInfo.userMetadata": self._record(),
         }
-        try:
-            with _settings(self._spark, settings):
-                self._spark.sql(
-                    f"MERGE INTO {self._in_sql} AS t USING {view} AS s ON {same} "  # noqa: S608 - quoted
-                    f"WHEN MATCHED AND {newer} AND s.{_DELETES} THEN DELETE "
-                    f"WHEN MATCHED AND {newer} THEN UPDATE SET {updates} "
-                    f"WHEN NOT MATCHED AND NOT s.{_DELETES} THEN INSERT ({', '.join(columns)}) "
-                    f"VALUES ({values})"
-                )
-        finally:
-            self._spark.catalog.dropTempView(view)
+        newest = newest.where(f"{_RANK} = 1").drop(_RANK)
+        with _view(newest) as view, _settings(self._spark, settings):
+            self._spark.sql(
+                f"MERGE INTO {self._in_sql} AS t USING {view} AS s ON {same} "  # noqa: S608 - quoted
+                f"WHEN MATCHED AND {newer} AND s.{_DELETES} THEN DELETE "
+                f"WHEN MATCHED AND {newer} THEN UPDATE SET {updates} "
+                f"WHEN NOT MATCHED AND NOT s.{_DELETES} THEN INSERT ({', '.join(columns)}) "
+                f"VALUES ({values})"
+            )
 
     def _record(self) -> str:
         """Return the commit's `userMetadata`: the attempt and the rejects that count if it commits."""
@@ -272,6 +296,17 @@ class _DeltaWrite:
                 names = stored.selectExpr(origin).distinct()
             self._attempt.rejects.adopt(() if record is None else record.rejects, self._given, names)
         return stored.count()
+
+
+@contextmanager
+def _view(df: DataFrame) -> Iterator[str]:
+    """Give rows a name for SQL; yield the name."""
+    name = f"jms_{uuid.uuid4().hex}"
+    df.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        df.sparkSession.catalog.dropTempView(name)
 
 
 @contextmanager

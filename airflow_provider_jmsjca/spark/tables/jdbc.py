@@ -78,6 +78,7 @@ class JdbcSink:
     modes: Final = ("append", UPSERT)
     writes_once: Final = False
     arguments: Final = ("options", "keys", "order_by", "delete_when")
+    reserved: Final = ("dbtable",)
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""

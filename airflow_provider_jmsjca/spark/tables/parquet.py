@@ -13,9 +13,10 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -37,7 +38,7 @@ COLUMNS: Final = "_common_metadata"
 _SPARK_COLUMNS: Final = b"org.apache.spark.sql.parquet.row.metadata"
 # Parquet's writer looks at the size of a page and of a row group after 100 rows; of large messages that is
 # more than a worker's memory.
-_BY_SIZE: Final = {
+_BY_SIZE: Final[Mapping[str, str]] = {
     "parquet.page.size.row.check.min": "1",
     "parquet.block.size.row.check.min": "1",
 }
@@ -49,17 +50,24 @@ class ParquetSink:
 
     modes: Final = ("append",)
     writes_once: Final = False
-    arguments: Final = ("partition_by",)
+    arguments: Final = ("partition_by", "options")
+    reserved: Final = ("path", "partitionoverwritemode")
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""
         path = local_path(df, write.table)
         if path is None:
-            return replace_by_overwrite(df, write.table, attempt, write.partition_by)
-        return replace_by_rename(df, path, attempt, write.partition_by)
+            return replace_by_overwrite(df, write.table, attempt, write.partition_by, write.options)
+        return replace_by_rename(df, path, attempt, write.partition_by, write.options)
 
 
-def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partition_by: Sequence[str]) -> int:
+def replace_by_rename(
+    df: DataFrame,
+    table: Path,
+    attempt: TableAttempt,
+    partition_by: Sequence[str],
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> int:
     """Write the rows aside and put them in the place of what the batch has in the table.
 
     Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
@@ -73,6 +81,7 @@ def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partiti
         table: The table's folder; created if missing.
         attempt: Who writes.
         partition_by: Further columns to partition by, below the batch.
+        options: Of Spark's writer, such as `compression`.
 
     Returns:
         How many rows were written.
@@ -96,7 +105,8 @@ def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partiti
             check_fence(attempt.folder, attempt.fence)
             if aside.exists():
                 shutil.rmtree(aside)
-        rows.write.options(**_BY_SIZE).partitionBy(*partition_by).parquet(path_for_spark(staged))
+        writer = rows.write.options(**{**_BY_SIZE, **options}).partitionBy(*partition_by)
+        writer.parquet(path_for_spark(staged))
         count = sum(int(pq.read_metadata(file).num_rows) for file in staged.rglob("*.parquet"))
         synchronize_tree(staged)
         for folder in (table, table.parent):  # they may be new
@@ -128,7 +138,11 @@ def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partiti
 
 
 def replace_by_overwrite(
-    df: DataFrame, table: str, attempt: TableAttempt, partition_by: Sequence[str]
+    df: DataFrame,
+    table: str,
+    attempt: TableAttempt,
+    partition_by: Sequence[str],
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Let Spark overwrite the batch's partition; arguments, result and errors as `replace_by_rename`.
 
@@ -154,7 +168,7 @@ def replace_by_overwrite(
     rows = rows.observe(observation, sql.count("*").alias("rows"))
     (
         rows.write.mode("overwrite")
-        .options(partitionOverwriteMode="dynamic", **_BY_SIZE)
+        .options(**{**_BY_SIZE, **options}, partitionOverwriteMode="dynamic")
         .partitionBy(BATCH_COLUMN, *partition_by)
         .parquet(table)
     )
