@@ -224,8 +224,8 @@ class Batch:
             format: `parquet`, `delta` or `jdbc`.
             mode: `append`. With `delta` also `overwrite`, for a table of the newest batch alone. With `delta`
                 and `jdbc` also `upsert`: a row replaces the row that has the same `keys`. The rows need the
-                column `_jms`. The rejects of `json` and `try_map` are rejected before; reject others of
-                yours before too, since a retry takes over the rejects of the attempt that committed.
+                column `_jms`. The rejects of `json` and `try_map` are rejected before the write. Reject
+                other messages before it too: a retry takes over the rejects of the attempt that committed.
             partition_by: Further columns to partition by.
             options: Options of Spark's writer, such as `compression` or `maxRecordsPerFile`. With `jdbc`
                 Spark's options for JDBC: `url`, `user`, `password`.

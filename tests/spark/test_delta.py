@@ -91,16 +91,6 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
 
 
-def test_a_small_batch_costs_one_job_to_write_and_one_to_count(writer: Writer) -> None:
-    for batch_id in ("one", "two"):
-        writer.write("SELECT 1 AS n", batch_id)
-    writer.spark.sparkContext.setJobGroup("third batch", "")
-    assert writer.write("SELECT explode(array(1, 2)) AS n", "three") == 2
-    tracker = writer.spark.sparkContext.statusTracker()
-    writer.spark.sparkContext.setJobGroup("other tests", "")
-    assert len(tracker.getJobIdsForGroup("third batch")) <= 2
-
-
 NUMBERED = [JmsMessage.text('{"n": 1}'), JmsMessage.text('{"n": null}'), JmsMessage.text("no JSON")]
 
 

@@ -297,7 +297,11 @@ def test_the_ready_made_job_says_what_it_misses_of_the_database(
         ("a.b.c", {"options": {"url": "jdbc:postgresql://h/d"}}, "table 'a.b.c': expected a name"),
         ("orders", {"options": {"url": "jdbc:postgresql://h/d"}, "partition_by": ["n"]}, "partition_by"),
         ("orders", {"options": {"url": "jdbc:postgresql://h/d", "isolationlevel": "none"}}, "got NONE"),
-        ("orders", {"options": {}, "mode": "overwrite"}, "mode 'overwrite': format jdbc has append"),
+        (
+            "orders",
+            {"options": {}, "mode": "overwrite"},
+            "mode 'overwrite': format jdbc supports append, upsert",
+        ),
     ],
 )
 def test_what_can_not_be_is_refused_before_anything(

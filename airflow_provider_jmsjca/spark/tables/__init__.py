@@ -138,7 +138,7 @@ def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
 
     Args:
         name: The format.
-        sink: Its sink.
+        sink: The sink of this format.
         write: The arguments.
 
     Raises:
