@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.query import write_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
@@ -282,6 +283,12 @@ def _swept(seen: Mapping[tuple[str, str], datetime], oldest: datetime, keep: int
     return gone
 
 
+def _is_for(message: LimboMessage, destination: str) -> bool:
+    return message.destination == destination or message.destination.startswith(
+        f"{write_named(destination, ())}&"
+    )
+
+
 class MemoryLimbo:
     """`base.Limbo` of one process."""
 
@@ -450,12 +457,12 @@ class MemoryLimbo:
             "state": selection.state,
             "activation": None if selection.activation is None else stored_name(selection.activation),
             "jms_conn_id": selection.jms_conn_id,
-            "destination": selection.destination,
         }
         return [
             each
             for number, each in sorted(self._known.items())
             if (selection.numbers is None or number in selection.numbers)
+            and (selection.destination is None or _is_for(each, selection.destination))
             and all(value is None or getattr(each, name) == value for name, value in asked.items())
         ]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.configuration.destination_options import read_text
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine import witnesses
@@ -277,7 +277,7 @@ class LimboSender:
                     pass
                 case JmsMessage() as message:
                     try:
-                        target = Destination.parse(each.destination)
+                        target = read_text(each.destination)
                     except ConfigurationError as error:
                         self._failed(each, error, done, for_good=True)
                     else:

@@ -247,24 +247,13 @@ class SpoolBatch:
         self.rows += segment.rows
         return segment
 
-    def knows(self, key: str, identity: Identity | None = None) -> bool:
-        """Tell whether a message is in a sealed segment.
+    def knows(self, key: str) -> bool:
+        """Return whether a message is in a sealed segment; very rarely `True` for a message that is not.
 
         Args:
-            key: What `known_ids.message_key` makes of it.
-            identity: What tells it from others that have its id, as `row_identity` makes it; `None` asks for
-                the key alone, and one in a great many keys passes for another. What each segment that has
-                the key holds is read once.
-
-        Raises:
-            SpoolError: A segment can't be read.
+            key: Of the message, as `known_ids.message_key` returns it.
         """
-        own, others = self._sealed_in.get(hash(key), ()), self._others.find(key)
-        if identity is None:
-            return bool(own or others)
-        return any(identity in self._said_in(path) for path in own) or any(
-            identity in self._said_in(path) for path in others if exists(path)
-        )
+        return bool(self._sealed_in.get(hash(key)) or self._others.find(key))
 
     def segments_with(self, key: str) -> list[Place]:
         """Return the sealed segments that may hold a message with this key, here and in other batches.

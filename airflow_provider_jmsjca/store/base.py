@@ -247,7 +247,7 @@ class LimboEntry:
 
     Attributes:
         jms_conn_id: The Airflow connection over which it is to be sent; `orders@host:port` is one host of it.
-        destination: Where to, as `Destination` writes it.
+        destination: Where to, as `sending_text` writes it, with the options if there are any.
         message: What.
         due_at: When; never sooner.
         activation: Whose redelivery it is, or whose handler sent it; empty for one that a task published.
@@ -308,7 +308,7 @@ class LimboSelection:
         state: In this state.
         activation: Of this activation.
         jms_conn_id: To be sent over this connection.
-        destination: To be sent there, as `Destination` writes it.
+        destination: Sent to this one, whatever its options are; as `Destination` writes it.
     """
 
     numbers: frozenset[int] | None = None

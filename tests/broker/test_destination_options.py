@@ -13,9 +13,13 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
+from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.memory import MemoryLimbo
 from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.servers.broker import Broker
 
 
@@ -103,3 +107,20 @@ def test_an_option_the_broker_does_not_know_is_refused_j91(broker: Broker, queue
             session.receive(strange, timeout=0)
         with pytest.raises(ConfigurationError, match="colour is no option of a destination on"):
             session.send(strange, JmsMessage.text("x"))
+
+
+def test_a_delayed_message_goes_to_the_queue_as_its_destination_declares_it_j91(
+    rabbitmq: Broker, queue_name: str
+) -> None:
+    """RabbitMQ refuses a send that declares an existing queue in another way."""
+    quorum = Destination(DestinationKind.QUEUE, queue_name, (("x-queue-type", "quorum"),))
+    limbo, connects = MemoryLimbo(), functools.partial(connect, rabbitmq.settings())
+    with JmsConnection(connects()) as connection, connection.session() as session:
+        assert session.receive(quorum, timeout=0.1) is None  # it declares the queue
+        shelf = Shelf(limbo=limbo, activation="a", jms_conn_id="b", most_tries=1)
+        shelf.put([shelf.entry_of(Outgoing(destination=quorum, message=JmsMessage.text("x")))])
+        done = LimboSender(limbo, lambda _: JmsConnection(connects())).send_due()
+        assert (done.sent, done.failed) == (1, 0)
+        found = session.receive(quorum, timeout=20)
+    assert found is not None
+    assert found.body == "x"

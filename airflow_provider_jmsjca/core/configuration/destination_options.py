@@ -13,7 +13,7 @@ from dataclasses import replace
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
-from airflow_provider_jmsjca.core.query import write_named
+from airflow_provider_jmsjca.core.query import NAMED, read_named, write_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _PREFETCH = "prefetch"
@@ -80,6 +80,26 @@ def reference_text(destination: Destination) -> str:
     if not destination.options:
         return str(destination)
     return write_named(str(destination), destination.options)
+
+
+def sending_text(destination: Destination) -> str:
+    """Return the text from which `read_text` reads a destination with the options that matter for sending."""
+    return reference_text(with_options(destination, broker_options(destination)))
+
+
+def read_text(text: str) -> Destination:
+    """Return the destination of a text that `reference_text`, `sending_text` or `str` has written.
+
+    Raises:
+        ConfigurationError: The text has no such form.
+    """
+    if not text.startswith(NAMED):
+        return Destination.parse(text)
+    faults: list[str] = []
+    name, options = read_named(text, faults)
+    if faults:
+        raise ConfigurationError(faults)
+    return with_options(Destination.parse(name), options)
 
 
 def with_options(destination: Destination, options: Mapping[str, str]) -> Destination:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from airflow_provider_jmsjca.core.configuration.destination_options import sending_text
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.copies.parking import parked_copy
@@ -163,7 +164,7 @@ class Shelf:
             [
                 LimboEntry(
                     jms_conn_id=self.jms_conn_id,
-                    destination=str(target),
+                    destination=sending_text(target),
                     message=copy,
                     due_at=now + pause,
                     activation=self.activation,
@@ -197,7 +198,7 @@ class Shelf:
         digest = None if cause is None else lasting_digest(*cause)
         return LimboEntry(
             jms_conn_id=self.jms_conn_id,
-            destination=str(outgoing.destination),
+            destination=sending_text(outgoing.destination),
             message=outgoing.message,
             due_at=self.clock() + (outgoing.delay or timedelta()),
             activation=self.activation,

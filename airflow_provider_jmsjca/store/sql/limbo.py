@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.query import write_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
@@ -358,10 +359,17 @@ def _where(selection: LimboSelection) -> ColumnElement[bool]:
         LIMBO.c.state: selection.state,
         LIMBO.c.activation: activation,
         LIMBO.c.jms_conn_id: selection.jms_conn_id,
-        LIMBO.c.destination: selection.destination,
     }
+    destination: ColumnElement[bool] = true()
+    if selection.destination is not None:
+        with_options = LIMBO.c.destination.startswith(
+            f"{write_named(selection.destination, ())}&", autoescape=True
+        )
+        destination = or_(LIMBO.c.destination == selection.destination, with_options)
     numbers = true() if selection.numbers is None else LIMBO.c.number.in_(sorted(selection.numbers))
-    return and_(numbers, *(column == value for column, value in asked.items() if value is not None))
+    return and_(
+        numbers, destination, *(column == value for column, value in asked.items() if value is not None)
+    )
 
 
 def _drop(connection: Any, numbers: Sequence[int]) -> None:

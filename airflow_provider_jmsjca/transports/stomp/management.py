@@ -70,11 +70,25 @@ class ManagementControl:
             self._consumer.close()
 
     def attribute(self, name: str) -> int:
-        """Return a number the broker keeps."""
-        return int(self._ask({"_AMQ_Attribute": name}, b""))
+        """Return the value of a numeric attribute.
+
+        Raises:
+            PermanentBrokerError: The broker refuses, or its answer isn't a number.
+            ConnectionLostError: The broker did not answer in time.
+        """
+        found = self._ask({"_AMQ_Attribute": name}, b"")
+        try:
+            return int(found)
+        except (TypeError, ValueError) as error:
+            raise _unreadable(error) from error
 
     def call(self, operation: str, *arguments: str | int | bool) -> Any:
-        """Run an operation and return its result."""
+        """Run an operation and return its result.
+
+        Raises:
+            PermanentBrokerError: The broker refuses, or its answer isn't a JSON list.
+            ConnectionLostError: The broker did not answer in time.
+        """
         return self._ask({"_AMQ_OperationName": operation}, json.dumps(arguments).encode())
 
     def _ask(self, what: dict[str, str], body: bytes) -> Any:
@@ -101,8 +115,11 @@ class ManagementControl:
         if message is None or message.properties.get("_AMQ_OperationSucceeded") != "true":
             kind = UnknownQueueError if _UNKNOWN in text else PermanentBrokerError
             raise kind(f"{_ADDRESS} refused {self._resource}: {text}")
-        answer = json.loads(text) if text else []
-        return answer[0] if answer else None
+        try:
+            answer = json.loads(text) if text else []
+            return answer[0] if answer else None
+        except (TypeError, ValueError, KeyError, RecursionError) as error:
+            raise _unreadable(error) from error
 
 
 def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
@@ -121,10 +138,12 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
             return Backlog()
         except JmsError:
             raise
-        except Exception as error:
-            raise PermanentBrokerError(
-                f"{_ADDRESS} gave an answer that can't be read: {type(error).__name__}: {error}"
-            ) from error
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> PermanentBrokerError:
+    return PermanentBrokerError(f"the answer of {_ADDRESS} is invalid: {type(error).__name__}: {error}")
 
 
 def _counted(control: ManagementControl) -> Backlog:

@@ -56,6 +56,14 @@ def take_over(store: Store, at: int, **choice: Any) -> dict[str, list[int]]:
     return {owner: [each.number for each in messages] for owner, messages in found.items()}
 
 
+def test_a_destination_is_found_whatever_its_options_are(store: Store) -> None:
+    written = "jmsjca://?name=queue://orders&x-queue-type=quorum"
+    found = put(store, 0, 1) + put(store, 2, destination=written)
+    put(store, 3, destination="jmsjca://?name=queue://orders2&x-queue-type=quorum")
+    page = store.limbo.page(LimboSelection(destination="queue://orders"))
+    assert [each.number for each in page] == found
+
+
 @pytest.mark.parametrize("message", [HOSTILE, LONG], ids=["hostile", "long"])
 def test_a_message_is_kept_whole(store: Store, message: JmsMessage) -> None:
     """P20: in Patch Bay a property has 250 characters at most."""

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.spark.rejects import Reject
 from airflow_provider_jmsjca.spool.attempts import RejectsFile
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -63,3 +64,8 @@ def write_rejects(folder: Path, fence: int, number: int, rejects: Iterable[Rejec
     path = folder / f"rejects-{fence:06d}-{number:06d}.jsonl"
     path.write_text("".join(lines))
     return RejectsFile(file=path.name, rows=len(lines), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def is_sealed(batch: SpoolBatch, key: str, identity: Identity) -> bool:
+    """Return whether a sealed segment, of this batch or another one, has a message with this identity."""
+    return any(identity in batch.identities(segment) for segment in batch.segments_with(key))

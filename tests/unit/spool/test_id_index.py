@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.spool.id_index import INDEX_FOLDER, IdIndex
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.rows import row_identity
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.unit.spool.batches import MakeRows, OpenBatch
+from tests.unit.spool.batches import MakeRows, OpenBatch, is_sealed
 from tests.unit.spool.dying_writer import KILLED, die_at
 
 
@@ -192,4 +192,4 @@ def test_a_batch_that_was_removed_is_not_known(open_batch: OpenBatch, rows: Make
         spool = batch.folder.parent
     (spool / "e1").rename(spool / ".away")
     with open_batch("y") as batch:
-        assert [batch.knows(key(n), row_identity(rows([n])[0])) for n in range(3)] == [True, False, True]
+        assert [is_sealed(batch, key(n), row_identity(rows([n])[0])) for n in range(3)] == [True, False, True]

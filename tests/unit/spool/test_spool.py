@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, row_identity, table_to_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
-from tests.unit.spool.batches import NOW, MakeRows, OpenBatch, write_rejects
+from tests.unit.spool.batches import NOW, MakeRows, OpenBatch, is_sealed, write_rejects
 from tests.unit.spool.dying_writer import KILLED, write, write_and_die
 
 
@@ -163,7 +163,7 @@ def test_a_segment_is_written_piece_by_piece_and_is_there_once_it_is_sealed(
         assert file.read(columns=["position"]).column(0).to_pylist() == list(range(6))
     with open_batch() as again:
         assert (again.rows, again.knows(key(6)), again.knows(key(7))) == (7, True, False)
-        assert again.knows(key(4), row_identity(rows([4])[0]))
+        assert is_sealed(again, key(4), row_identity(rows([4])[0]))
         again.complete().verify()
 
 
@@ -557,7 +557,7 @@ def test_a_message_is_known_only_if_all_agrees_that_it_says(open_batch: OpenBatc
     )
 
     def is_known(batch: SpoolBatch, message: JmsMessage) -> bool:
-        return batch.knows(key(1), row_identity(Row(message, 7)))
+        return is_sealed(batch, key(1), row_identity(Row(message, 7)))
 
     with open_batch("b1") as batch:
         batch.seal([row])
@@ -565,11 +565,11 @@ def test_a_message_is_known_only_if_all_agrees_that_it_says(open_batch: OpenBatc
         assert is_known(batch, replace(said, redelivered=True, delivery_count=4))
         assert not any(is_known(batch, each) for each in others)
         batch.seal([later])
-        assert batch.knows(key(2), row_identity(later)), "sealed after the first question"
+        assert is_sealed(batch, key(2), row_identity(later)), "sealed after the first question"
     with open_batch("b2") as batch:
         assert is_known(batch, said)
         assert not any(is_known(batch, each) for each in others)
-        assert not batch.knows(key(3), row_identity(row))
+        assert not is_sealed(batch, key(3), row_identity(row))
 
 
 def test_what_the_schema_cannot_hold_is_known_again_too(open_batch: OpenBatch, rows: MakeRows) -> None:
@@ -582,4 +582,4 @@ def test_what_the_schema_cannot_hold_is_known_again_too(open_batch: OpenBatch, r
     ):
         with open_batch(f"odd{number}") as batch:
             batch.seal([odd])
-            assert batch.knows(key(1), row_identity(odd._replace(received_at=9)))
+            assert is_sealed(batch, key(1), row_identity(odd._replace(received_at=9)))

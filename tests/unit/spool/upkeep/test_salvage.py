@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spool.splits import RowRange, make_part
 from airflow_provider_jmsjca.spool.upkeep import salvage as module
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import State, batches, describe, prune, verify
-from tests.unit.spool.batches import MakeRows, OpenBatch, write_rejects
+from tests.unit.spool.batches import MakeRows, OpenBatch, is_sealed, write_rejects
 
 FIRST, SECOND, END = (f"segment-00000{number}.parquet" for number in range(3))
 
@@ -121,7 +121,7 @@ def test_other_batches_of_the_activation_go_on(
     def known(name: str, number: int) -> bool:
         [row] = rows([number])
         with open_batch(name) as batch:
-            return batch.knows(key(number), row_identity(row))
+            return is_sealed(batch, key(number), row_identity(row))
 
     with pytest.raises(SpoolError, match=r"spool salvage b1`.*are then stored once more"):
         known("b3", 0)
