@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import pytest
-from airflow_provider_jmsjca.store.memory import MemoryLimbo
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -20,6 +19,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.memory_store import MemoryLimbo
 from tests.servers.broker import Broker
 
 
