@@ -50,7 +50,7 @@ def take_fence(folder: Place) -> int:
 
 @contextmanager
 def committing(folder: Place, timeout: float = 60.0) -> Iterator[None]:
-    """Keep other attempts from committing or beginning meanwhile; for renames, not for long work.
+    """Prevent other attempts from committing or starting during a short operation, such as a rename.
 
     Args:
         folder: The batch's folder.
@@ -129,10 +129,10 @@ class RejectsFile:
 
     @classmethod
     def checked(cls, found: Any) -> Self:
-        """Return what stands in a report.
+        """Return the file that a report lists, validated.
 
         Raises:
-            ValueError: What stands there is of another form, or names a file that no job writes, such as
+            ValueError: The entry has another form, or its name is not one that a job gives, such as
                 `../../file`.
         """
         if not isinstance(found, dict) or set(found) != {"file", "rows", "sha256"}:
@@ -145,7 +145,7 @@ class RejectsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a job reports when it has finished: the content of `_DONE`.
+    """The report of a finished job: the content of `_DONE`.
 
     Attributes:
         fence: The attempt that did it.

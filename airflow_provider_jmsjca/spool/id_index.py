@@ -8,10 +8,9 @@ Folder `.known/<digest of the activation>` of the spool:
 | `lock` | held while a segment is sealed; not in a store of objects |
 | `ids-000001.arrow` | a SHA-256, then sorted hashes of the keys in sealed segments; the highest counts |
 
-The batches are the truth, the index can be made from them: where it is missing or damaged it is. A batch is
-registered durably before anything in it can be acknowledged, and struck off only once a sealed index, the
-newest, has what its manifest lists. So at each moment index and registered batches together hold everything
-within the horizon, wherever a process dies.
+The index is derived from the batches: a missing or damaged one is rebuilt. A batch is registered durably
+before its messages can be acknowledged. It is struck off once the newest sealed index covers all segments of
+its manifest. So index and registered batches together always cover the horizon, wherever a process dies.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _LOCK_SECONDS: Final = 30.0
 
 
 class _Indexed(NamedTuple):
-    """A segment whose keys the index has.
+    """A segment with keys in the index.
 
     Attributes:
         name: `<batch id>/<file>`.
@@ -90,7 +89,7 @@ class _Index:
         sealed: When each was, in nanoseconds since the epoch.
         keys: How many each has.
         table: Columns `key`, sorted, and `segment`, a place in `names`.
-        horizon: What it was kept for.
+        horizon: The horizon that it covers.
         dropped: When the newest segment was sealed that is left out because of the horizon's count, in
             nanoseconds since the epoch.
     """
@@ -128,8 +127,8 @@ class IdIndex:
 
     Args:
         spool: The folder of all batches.
-        activation: Whose batches.
-        batch_id: The batch that asks; what is in it is not looked up here.
+        activation: The activation of the batches.
+        batch_id: The batch that looks up ids; its own messages are not looked up here.
         horizon: How far back.
         clock: Seconds since the epoch.
 
@@ -156,7 +155,7 @@ class IdIndex:
         self._found: _Lookup | None = None
 
     def register(self) -> None:
-        """Say, durably, that the batch is there: what is sealed in it from now on will be found by others.
+        """Register the batch durably: other batches find the messages that are sealed in it from now on.
 
         The time that this takes doesn't grow with the number of earlier batches, once the activation has an
         index.
@@ -172,7 +171,7 @@ class IdIndex:
             raise self._refusal(error) from error
 
     def strike_off(self) -> None:
-        """Take back what `register` said; for a batch that is removed without messages."""
+        """Undo `register`, for a batch that is removed without messages."""
         if self._marker is not None:
             remove(self._marker)
 
@@ -202,7 +201,7 @@ class IdIndex:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep the activation's other writers from sealing meanwhile; in a store of objects nobody.
+        """Keep the activation's other writers from sealing within the context; no effect in an object store.
 
         Raises:
             SpoolError: Another one has been sealing for half a minute.
@@ -224,7 +223,7 @@ class IdIndex:
         return any(not fresh.isdisjoint(self._found.names(_hash(key))) for key in keys) if fresh else False
 
     def _learn(self) -> set[str]:
-        """Take what was sealed since into the index in memory, and return the names of those segments."""
+        """Add newly sealed segments to the index in memory, and return their names."""
         assert self._found is not None  # noqa: S101 - for the type checker
         before = self._found.index
         there = numbered(self._folder, _STEM)
@@ -245,7 +244,7 @@ class IdIndex:
     # --- Registered batches -----------------------------------------------------------------------------
 
     def _register(self, batch_id: str) -> Place:
-        # Each opener has a mark of its own: whoever removes one never removes another's.
+        # Each opener has a mark of its own, and removes no other.
         path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
         add_mark(path)
         return path
@@ -261,7 +260,7 @@ class IdIndex:
     # --- The index --------------------------------------------------------------------------------------
 
     def _lookup(self) -> None:
-        """Take what is registered into the index, and keep that in memory."""
+        """Add the registered batches to the index, and keep it in memory."""
         index = self._newest()
         if index is None or not _covers(index.horizon, self._horizon):
             index = self._from_all_batches(index)
@@ -310,7 +309,7 @@ class IdIndex:
         return None
 
     def _from_all_batches(self, before: _Index | None) -> _Index:
-        """Make the index from what is in the spool, and register the batches that may still grow."""
+        """Build the index from all batches of the spool, and register the batches that may still grow."""
         there = numbered(self._folder, _STEM)
         number = before.number if before else there[-1][0] if there else 0
         registered = {batch_id for _, batch_id in self._registered()}
@@ -338,7 +337,7 @@ class IdIndex:
         return index
 
     def _extended(self, index: _Index, fresh: Iterable[_Indexed], horizon: Horizon) -> _Index:
-        """Return the index with further segments, without what is beyond the horizon."""
+        """Return the index with further segments, without segments beyond the horizon."""
         candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *fresh]
         kept: list[_Indexed] = []
         keys: list[int] = []
@@ -388,16 +387,16 @@ class IdIndex:
         )
 
     def _seal(self, index: _Index, finished: Iterable[Place]) -> None:
-        """Make the index the newest one on disk, and remove what it stands for.
+        """Seal the index as the newest one, and strike off the batches that it covers.
 
-        Another process may have been quicker; then what is registered stays so.
+        If another process was faster, the batches stay registered.
         """
         path = self._folder / f"{_STEM}-{index.number:06d}.arrow"
         if not seal(path, index.document(self._activation)):
             return
         there = numbered(self._folder, _STEM)
         if there[-1][0] != index.number:
-            return  # the name was free again: a newer index, without what is in ours, has taken its place
+            return  # the name was free again: a newer index, without these segments, has replaced this one
         for marker in finished:
             remove(marker)
         for number, old in there:
@@ -443,7 +442,7 @@ def _view(column: pa.ChunkedArray, kind: Literal["Q", "i"]) -> Sequence[int]:
 
 
 def _parsed(number: int, content: bytes, activation: str) -> _Index:
-    """Return what a file of the index holds.
+    """Return the content of an index file.
 
     Raises:
         ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or another's.

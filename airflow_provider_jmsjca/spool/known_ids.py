@@ -1,4 +1,4 @@
-"""What tells the messages in sealed segments from others, and how far back they are remembered."""
+"""The identities of messages in sealed segments, and how far back they are remembered."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _IDENTIFYING = ["message_id", "destination", "timestamp", "body", "properties"]
 class Horizon:
     """How far back messages of an activation's earlier batches are recognised.
 
-    A batch always knows all of its own ids; this bounds what it reads of others. A broker delivers the
-    messages of a unit that wasn't committed as soon as somebody receives again, so they are among the last.
+    A batch always knows all of its own ids; this bounds the ids it reads from other batches. A broker
+    redelivers the messages of an uncommitted unit to the next receiver, so they are among the latest.
 
     Attributes:
         count: At most this many ids of earlier batches, counted in whole segments.
@@ -75,7 +75,7 @@ def _reading(segment: Place) -> Iterator[layout.SegmentReader]:
 
 
 def read_identities(segment: Place) -> Iterator[Identity]:
-    """Yield what tells the messages in a segment from others; those without id are left out.
+    """Yield the identities of the messages in a segment; messages without id are left out.
 
     Every segment ever sealed has the columns that this takes.
 
@@ -115,7 +115,7 @@ def table_keys(table: pa.Table) -> list[str]:
 
 
 def message_key(message_id: str, destination: str | None) -> str:
-    """Return what is looked up first: who hasn't this key is unknown, who has it is read whole.
+    """Return the key that is looked up first; only on a match is the whole identity read.
 
     The id alone won't do: a broker that copies a message to several queues gives the copies one id.
     """

@@ -1,4 +1,4 @@
-"""The manifest: the one document that says what belongs to a batch."""
+"""The manifest: the document that lists the content of a batch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What belongs to a batch, for ever: it is created once and never changed.
+    """The content of a batch: created once and never changed.
 
     Attributes:
         folder: Where it was read from; not part of the document.
@@ -129,8 +129,8 @@ class Manifest:
         """Check every segment: there, of the right size, digest, row count and schema.
 
         Raises:
-            SpoolError: What is wrong with which file, what was expected and what was found, and the way out;
-                or the batch was pruned.
+            SpoolError: A file is damaged; the text names the file, the expected and the found value, and the
+                remedy. Or the batch was pruned.
         """
         if exists(self.folder / PRUNED):
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
@@ -155,7 +155,7 @@ def is_given_up(folder: Place, number: int) -> bool:
 
 
 def way_out(folder: Place) -> str:
-    """Return what helps where a segment of the batch in a folder is damaged."""
+    """Return the remedy for a damaged segment of a batch."""
     return (
         "restore the file, or go on without the messages in it: "
         f"`airflow jms spool salvage {shlex.quote(folder.name)}`"
@@ -163,7 +163,7 @@ def way_out(folder: Place) -> str:
 
 
 def file_faults(folder: Place, segment: Segment) -> list[str]:
-    """Return what is wrong with a segment's file: whether it is there, size, digest, row count and schema."""
+    """Return the faults of a segment's file: missing, size, digest, row count, schema."""
     path = folder / segment.file
     try:
         with open_file(path) as file:
@@ -179,7 +179,7 @@ def file_faults(folder: Place, segment: Segment) -> list[str]:
 
 
 def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
-    """Return what is wrong with a segment's footer: schema or, if given, the number of rows."""
+    """Return the faults of a segment's footer: schema or, if given, the number of rows."""
     try:
         with layout.SegmentReader(file) as parquet:
             schema, found = parquet.schema_arrow, parquet.metadata.num_rows
@@ -256,7 +256,7 @@ def path_to_uri(path: Place) -> str:
 
 
 def path_for_spark(path: Place) -> str:
-    """Return what Spark's writers want for a path.
+    """Return a path in the form that Spark's writers take.
 
     Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
     """
@@ -264,7 +264,7 @@ def path_for_spark(path: Place) -> str:
 
 
 def pattern_for_spark(path: Place) -> str:
-    """Return what Spark's readers want for just this path, in which `*`, `[` and the like mean themselves."""
+    """Return a path in the form that Spark's readers take, with `*`, `[` and the like escaped."""
     return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path_for_spark(path))
 
 

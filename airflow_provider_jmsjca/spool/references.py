@@ -1,7 +1,7 @@
 """Messages that an event is too small for: sealed in the spool, and referred to by the event.
 
 A message lies in a file of its own, named by the digest of its content: to seal it again changes nothing, and
-whoever reads it knows whether it is what was sealed.
+a reader can tell whether the content is the sealed one.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _log = safe_logger(__name__)
 
 
 def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
-    """Put a whole message into the spool, and return what refers to it.
+    """Put a whole message into the spool, and return a reference to it.
 
     Guarantee: when it returns, the file survives a crash of the machine. Sealed again, the same message is
-    the same file, whose age begins anew.
+    the same file, with the current time as its last change.
 
     Args:
         spool: The directory of the spool.
@@ -125,7 +125,7 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[Place]) -> JmsMes
 
     Raises:
         ConfigurationError: `reference` is no reference, or names a file outside of the trusted spools.
-        SpoolError: The file isn't there, can't be read, or isn't what was sealed.
+        SpoolError: The file is missing, can't be read, or is not the sealed one.
     """
     uri, digest, size = (reference.get(name) for name in ("uri", "sha256", "bytes"))
     if not (isinstance(uri, str) and isinstance(digest, str) and isinstance(size, int)):
@@ -152,7 +152,7 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[Place]) -> JmsMes
         raise SpoolError(f"{path}: expected sha256 {digest}, found {found}: it isn't what was sealed")
     try:
         return JmsMessage.from_json(json.loads(content))
-    except (ValueError, RecursionError) as error:  # whoever made the event has sealed something else
+    except (ValueError, RecursionError) as error:  # the event's author has sealed something else
         raise SpoolError(f"{path}: it holds no message: {error}") from error
 
 
@@ -180,8 +180,8 @@ def _path(spool: Place, digest: str) -> Place:
 def sweep_references(spool: Place, retention: timedelta) -> int:
     """Delete the messages that were sealed longer ago than the retention, and return how many.
 
-    What crashed writers left is deleted after a day. Several may sweep at once. What can't be deleted is
-    named in the log, and stays.
+    Leftovers of crashed writers are deleted after a day. Several processes may sweep at once. A file that
+    can't be deleted is logged, and stays.
 
     Args:
         spool: The directory of the spool.

@@ -19,7 +19,7 @@ class Dropped(NamedTuple):
     """A message that was dropped because a segment has it.
 
     Attributes:
-        segment: The segment whose copy it repeats.
+        segment: The segment that holds the first copy.
     """
 
     segment: Place
@@ -58,7 +58,7 @@ class Repetitions:
         self._sealed_before = self._sealed()
 
     def connected(self, *, stable: bool) -> None:
-        """Begin with another connection: what was sealed or dropped and not confirmed may come again."""
+        """Start with a new connection: messages sealed or dropped without confirmation may be redelivered."""
         with self._lock:
             self._stable = stable
             for dropped, count in self._unconfirmed.items():
@@ -93,7 +93,7 @@ class Repetitions:
         ]
         if self._stable:
             return Dropped(found[0], identity) if found else None
-        # What was settled over a connection isn't repeated over the same one.
+        # A message settled over a connection isn't redelivered over the same one.
         found = [each for each in found if each.parent != self._batch.folder or each in self._sealed_before]
         with self._lock:
             return (

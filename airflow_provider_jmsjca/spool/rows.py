@@ -96,7 +96,7 @@ class StoredMessage:
     """One row.
 
     Attributes:
-        message: As it was received; of an undecodable one the bytes that came and what could be read.
+        message: As it was received; an undecodable message has the received bytes and the readable headers.
         segment: Number of its segment, from 0.
         position: The message's row in the segment, from 0.
         undecodable: Why it could not be decoded; `None` for a sound one.
@@ -215,7 +215,7 @@ _UNFIT = (OverflowError, ValueError, TypeError)
 
 
 class Row(NamedTuple):
-    """What becomes one row; a tuple, because one is made for every message.
+    """The source of one row; a tuple, because one is made for every message.
 
     Attributes:
         received_at: Microseconds since the epoch.
@@ -235,7 +235,7 @@ def rows_to_table(rows: Sequence[Row], batch_id: str, segment: int, first: int =
     1000) becomes an `undecodable` row with the reason, so that it can't hold up the others and isn't lost.
 
     Args:
-        rows: What becomes of it.
+        rows: The rows of the table.
         batch_id: For the column of this name.
         segment: For the column of this name.
         first: Position of the first row in its segment.
@@ -256,7 +256,7 @@ def _fitting(row: Row, batch_id: str, segment: int) -> Row:
 
 
 def _salvaged(message: JmsMessage) -> JmsMessage:
-    """Keep the body as bytes, and of the headers what the schema can hold."""
+    """Keep the body as bytes, and the headers that the schema can hold."""
 
     def clean(text: str | None) -> str | None:
         return None if text is None else text.encode("utf-8", "replace").decode()
@@ -290,7 +290,7 @@ def _is_instant(milliseconds: int | None) -> bool:
 
 
 def raw_body(message: JmsMessage) -> bytes:
-    """Return what the column `body` holds of a message, also of one that the schema can't hold."""
+    """Return a message's value for the column `body`, also if the schema can't hold the message."""
     try:
         return encode_body(message) or b""
     except (*_UNFIT, pa.ArrowException):
@@ -298,7 +298,7 @@ def raw_body(message: JmsMessage) -> bytes:
 
 
 def row_identity(row: Row) -> Identity | None:
-    """Return what tells a message from others, as a sealed segment would say it."""
+    """Return a message's identity, as a sealed segment would give it."""
     return next(table_identities(rows_to_table([row], "", 0)), None)
 
 
@@ -359,7 +359,7 @@ def _group_id(message: JmsMessage) -> str | None:
 
 
 def _group_sequence(message: JmsMessage) -> int | None:
-    """The sequence number as a number; whatever else stands there is still among the properties."""
+    """The sequence number as a number; a value of another type stays among the properties."""
     value = message.properties.get("JMSXGroupSeq")
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)

@@ -1,4 +1,4 @@
-"""A secret that everybody who works on one spool shares, and nobody else."""
+"""A secret shared by the processes that use one spool."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ Folder `.sequence` of the spool:
 | `identity` | 32 random hexadecimal digits: which sequence this is |
 | `batches-000000.json` | the next finished batches, by the time they were finished |
 
-Each file is created exclusively by whoever sees the batches first, and never changes. So a batch has one
-position for ever, whoever reads, and whenever its manifest appeared.
+Each file is created exclusively by the first reader that sees the batches, and never changes. So every reader
+sees a batch at the same position, independent of when its manifest appeared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STEM: Final = "batches"
 
 
 class SequencedBatch(NamedTuple):
-    """What stands at one position.
+    """The batch at one position.
 
     Attributes:
         created: When the batch was finished, as its manifest says; tells it from an earlier one of its name.

@@ -63,7 +63,7 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFailure:
-    """Why a job failed because of what is in its messages.
+    """The reason for which a job failed because of its messages.
 
     Attributes:
         exception_class: Qualified name, for the property of J162.
@@ -134,7 +134,7 @@ def parts(folder: Place) -> list[tuple[RowRange, Place]]:
 
 
 def lineage(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the rows of each part of a batch, and what became of it.
+    """Return the rows and the outcome of each part of a batch.
 
     That is `stored`, `split`, `not run`, or `failed` and why.
 

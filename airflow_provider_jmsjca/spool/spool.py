@@ -3,11 +3,11 @@
 Guarantee: killed at any point, a batch holds sealed segments in full and nothing else that counts; opened
 again it goes on after the last one. Two writers can't both write it.
 
-The names `segment-000000.parquet`, `segment-000001.parquet`, ... are places in a row, and each is taken once,
-by exclusive creation, for one of three things: messages; a fence, without rows, by which a writer that goes
-on with a batch shuts out the one before (whose next segment finds its place taken, so that it acknowledges
-nothing more); or the end, without rows, after which nobody adds anything. So what the manifest lists is all
-there is, also where `flock` keeps nobody out, as over some NFS mounts.
+The names `segment-000000.parquet`, `segment-000001.parquet`, ... are consecutive places. Each is taken once,
+by exclusive creation, for one of three things: messages; a fence without rows; or the end without rows, after
+which no segment is added. By a fence a writer that continues a batch shuts out the previous one: that writer
+finds its next place taken, and acknowledges nothing more. So the manifest lists every segment, also where
+`flock` doesn't exclude other writers, as over some NFS mounts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _REPEATED: Final = [
 
 
 class SealedElsewhereError(SpoolError):
-    """What was to be sealed is in another batch, partly at least: it has to be received again."""
+    """Another batch has some of the messages to seal: they have to be received again."""
 
 
 class SpoolBatch:
@@ -94,7 +94,7 @@ class SpoolBatch:
 
     Attributes:
         manifest: The finished batch; `None` while it is being written.
-        segments: What is sealed, in order; fences are not among them.
+        segments: The sealed segments in order, without fences.
         rows: How many messages that is.
     """
 
@@ -110,8 +110,8 @@ class SpoolBatch:
     ) -> None:
         """Open a batch, or create it.
 
-        A finished one is returned as it is. Of an unfinished one what is sealed is verified and kept, its ids
-        are known, and temporary files are removed.
+        A finished one is returned as it is. The sealed segments of an unfinished one are verified and kept,
+        its ids are known, and temporary files are removed.
 
         Args:
             spool: The folder of all batches; created if missing.
@@ -227,7 +227,7 @@ class SpoolBatch:
         return True
 
     def _keep(self) -> None:
-        """Take up what stands in the next place."""
+        """Read the file at the next place."""
         number = self._place
         path = self.folder / segment_file(number)
         if self._ended is not None:
@@ -251,7 +251,7 @@ class SpoolBatch:
         """Return whether a message is in a sealed segment; very rarely `True` for a message that is not.
 
         Args:
-            key: Of the message, as `known_ids.message_key` returns it.
+            key: The message's `known_ids.message_key`.
         """
         return bool(self._sealed_in.get(hash(key)) or self._others.find(key))
 
@@ -311,13 +311,13 @@ class SpoolBatch:
     def add(self, rows: Sequence[Row]) -> None:
         """Write rows into the next segment; nothing of them counts before `seal`.
 
-        They need no memory after that: a segment can be larger than what fits there.
+        They need no memory after that: a segment can be larger than memory.
 
         Args:
             rows: At least one.
 
         Raises:
-            SpoolError: The operating system refused; what was added before is given up with them.
+            SpoolError: The operating system refused; rows added before are dropped too.
         """
         with self._writing:
             self._add(rows)
@@ -337,7 +337,7 @@ class SpoolBatch:
         return self._open
 
     def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
-        """Make durable, as the next segment, what was added and these rows.
+        """Seal the added rows and these as the next segment.
 
         Guarantee: when it returns they survive any crash, and may be acknowledged; when it raises or the
         process dies, either they do, or nothing of them is there.
@@ -345,8 +345,8 @@ class SpoolBatch:
         Args:
             rows: At least one, unless some were added before.
             unless_known: Keys of messages among them, which two writers may have: a broker gives them to
-                another one if the connection is lost. Whoever seals second is refused; not always so in a
-                store of objects, if both seal at the same time.
+                another one if the connection is lost. The second writer is refused; in an object store not
+                always, if both seal at the same time.
 
         Raises:
             BatchInUseError: Another writer has taken the batch over: these rows are not in it.
@@ -367,7 +367,7 @@ class SpoolBatch:
                 return self._list(file.segment, file.keys)
 
     def give_up(self) -> None:
-        """Forget what was added and isn't sealed; if another thread is just writing it, do nothing."""
+        """Drop the rows that are added and not sealed; do nothing while another thread writes them."""
         if self._writing.acquire(blocking=False):
             try:
                 self._give_up()
@@ -411,7 +411,7 @@ class SpoolBatch:
         return self.manifest
 
     def _seal_manifest(self, created: str) -> Manifest:
-        """Seal what the end of the batch has settled; whoever finds the end seals the same."""
+        """Seal the manifest of an ended batch; every process that finds the end seals the same one."""
         manifest = self._listed(created)
         if not seal(manifest.path, manifest.document()) and Manifest.read(manifest.path) != manifest:
             raise SpoolError(f"{manifest.path}: doesn't list the segments of the batch")
@@ -451,8 +451,8 @@ class SpoolBatch:
     def discard(self) -> None:
         """Remove the folder if the batch is finished and without messages: the next attempt looks again.
 
-        Guarantee: nothing is removed but such a folder, whoever else works at this place meanwhile: it is
-        taken aside by one rename first, and looked into there.
+        Guarantee: only such a folder is removed, also while other processes use it: it is first renamed, and
+        checked under the new name.
 
         Raises:
             SpoolError: The folder can't be removed.
@@ -497,7 +497,7 @@ class SpoolBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSegment:
-    """What a sealed file of a batch is.
+    """The kind of a sealed file of a batch.
 
     Attributes:
         segment: As a manifest lists it; without rows it is a fence or the end.
@@ -571,7 +571,7 @@ def _settled_mark(segment: Place) -> Place:
 
 
 def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:
-    """Return what each segment's file says of itself."""
+    """Return the description in each segment's file."""
     return {
         b"jmsjca.format_version": str(FORMAT_VERSION).encode(),
         b"jmsjca.schema_version": str(SCHEMA_VERSION).encode(),
@@ -587,7 +587,7 @@ class _SegmentFile:
         folder: The batch's.
         batch_id: The batch's.
         number: The place the segment shall take.
-        metadata: What the file says besides.
+        metadata: Further metadata of the file.
 
     Attributes:
         keys: Of the messages in it.
@@ -650,9 +650,9 @@ class Unfinished:
     rows: int | None
 
     def warning(self) -> str:
-        """Return the line for a task's log: how many messages are left where, and what finishes the batch."""
+        """Return a line for a task's log: the messages left, and the action that finishes the batch."""
         key = TaskKey.parse(self.batch_id)
-        # A request that was sent anew has a number behind its task's name, as `send#1`.
+        # A request that was sent again has a number after its task's name, as `send#1`.
         task = (
             "its task instance"
             if key is None
@@ -668,12 +668,12 @@ class Unfinished:
 
 
 def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unfinished]:
-    """Return what tasks left that neither finished nor were tried again, by name.
+    """Return the batches of tasks that neither finished nor were retried, by name.
 
     Args:
         spool: The folder of all batches.
         batch_id: The batch that asks, which is left out.
-        activation: The activation whose batches are looked at.
+        activation: The activation of the batches.
 
     Raises:
         SpoolError: The list of the activation's batches can't be read.
@@ -689,7 +689,7 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
                 continue
             rows = sum(count_rows(path) for _, path in segments)
         except (FileNotFoundError, NotADirectoryError):
-            continue  # no folder, or it went away meanwhile
+            continue  # no folder, or it has just been removed
         except (SpoolError, OSError):
             rows = None
         if rows != 0:

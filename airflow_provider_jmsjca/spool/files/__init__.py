@@ -88,7 +88,7 @@ def read_file(place: Place) -> bytes:
 
 
 def read_document(place: Place) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
         OSError: As `open_file`.
@@ -105,7 +105,7 @@ def read_document(place: Place) -> Any:
 
 
 def exists(place: Place) -> bool:
-    """Tell whether there is a file of this name, whatever kind of file that is."""
+    """Tell whether the name is taken, by a file of any kind."""
     return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
@@ -131,7 +131,7 @@ def entry_of(place: Place) -> Entry:
 
 
 def entries(folder: Place) -> Sequence[Entry]:
-    """Return what is in a folder, by name.
+    """Return the entries of a folder, sorted by name.
 
     Raises:
         OSError: The folder isn't there, or can't be read.
@@ -156,7 +156,7 @@ def names_in(folder: Place) -> list[str]:
 
 
 def numbered(folder: Place, stem: str) -> list[tuple[int, Place]]:
-    """Return the files `<stem>-<number>` of a folder, whatever their suffix, by number.
+    """Return the files `<stem>-<number>` of a folder, with any suffix, sorted by number.
 
     Raises:
         OSError: As `names_in`.
@@ -181,7 +181,7 @@ def require_exclusive_creation(spool: Place) -> None:
 
 
 def make_folder(folder: Place) -> None:
-    """Create a folder that is its owner's alone, and what is missing above it; make an older one so.
+    """Create a folder and its missing parents; only the owner has access, also to a folder that exists.
 
     Raises:
         OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
@@ -199,9 +199,9 @@ def synchronize_folder(folder: Place) -> None:
 
 
 def hold(place: Place) -> ExitStack:
-    """Keep other writers out until what is returned is closed or the process ends, however it ends.
+    """Keep other writers out until the returned stack is closed or the process ends, even by a crash.
 
-    A store of objects can't: there the fence alone shuts out the writer before.
+    An object store has no locks: there the fence alone shuts out the previous writer.
 
     Raises:
         BatchInUseError: Another writer holds it.
@@ -211,17 +211,17 @@ def hold(place: Place) -> ExitStack:
 
 
 def is_held(place: Place) -> bool:
-    """Tell whether a writer holds a file; in a store of objects nobody does."""
+    """Tell whether a writer holds a file; always false in an object store."""
     return isinstance(place, Path) and posix.is_held(place)
 
 
 @contextmanager
 def locked(place: Place, timeout: float) -> Iterator[None]:
-    """Hold the lock of a file meanwhile; in a store of objects nothing.
+    """Hold the lock of a file within the context; an object store has no locks.
 
     Args:
         place: The file; created if it is missing.
-        timeout: How long to wait for whoever holds it, in seconds.
+        timeout: How long to wait for the lock, in seconds.
 
     Raises:
         SpoolError: The lock was held all that time.
@@ -235,7 +235,7 @@ def locked(place: Place, timeout: float) -> Iterator[None]:
 
 
 def add_mark(place: Place) -> None:
-    """Create an empty file, durably, whose name nobody else uses."""
+    """Create an empty file durably; no other process uses the name."""
     if isinstance(place, ObjectPath):
         objects.put_new(place, b"")
     else:
@@ -243,11 +243,11 @@ def add_mark(place: Place) -> None:
 
 
 def renew(place: Place, content: bytes) -> None:
-    """Let the age of a file begin anew.
+    """Set the time of a file's last change to now.
 
     Args:
         place: The file.
-        content: What it holds.
+        content: The file's content.
     """
     if isinstance(place, ObjectPath):
         objects.renew(place, content)
@@ -272,14 +272,14 @@ def remove_folder(folder: Place) -> None:
 
 
 def remove_by_prefix(folder: Place, prefix: str) -> None:
-    """Remove what a crash left: the folders in this one whose names begin so."""
+    """Remove the leftovers of a crash: subfolders with this name prefix."""
     for name in names_in(folder):
         if name.startswith(prefix):
             remove_folder(folder / name)
 
 
 def remove_temporary(folder: Place) -> None:
-    """Remove what crashed writers left; only the one writer of a folder may call it."""
+    """Remove leftovers of crashed writers; only the folder's writer may call it."""
     if isinstance(folder, ObjectPath):
         objects.remove_temporary(folder)
     else:
@@ -292,11 +292,11 @@ def has_renames(place: Place) -> bool:
 
 
 def take_away(folder: Place, *, may_go: Callable[[Place], bool], taken: str) -> bool:
-    """Remove the folder of a batch, unless somebody works on it meanwhile.
+    """Remove the folder of a batch, unless another process is using it.
 
-    Guarantee: nothing is removed but what `may_go` has looked at: the folder is taken aside by one rename
-    first, to a name that begins with `ASIDE`, and looked into there. A crash may leave it there, whatever it
-    holds. In a store of objects nothing is removed that another writer relies on.
+    Guarantee: only files that `may_go` has checked are removed. The folder is first renamed to a name that
+    begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content. In
+    an object store, objects that another writer relies on are kept.
 
     Args:
         folder: The batch's.
@@ -346,13 +346,13 @@ def put_back(aside: Place, folder: Place) -> bool:
 def build_folder(
     folder: Place, fill: Callable[[Place], None], guard: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Create a folder with what is put into it, whole or not at all; one that is there stays as it is.
+    """Create a folder and its content atomically; an existing folder is not changed.
 
-    In a store of objects the last file tells whether it is there; `fill` may find others, of one who died.
+    In an object store the last file makes the folder exist; `fill` may find files of a writer that died.
 
     Args:
         folder: The folder's name; the folder above may be missing.
-        fill: Writes the files; what the folder doesn't count without is the last one.
+        fill: Writes the files; it must write the file that marks the folder as complete last.
         guard: Entered while the folder gets its name; raises an exception if it must not.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a spool asks of a store of files that is reached over the network."""
+"""The interface of a file store that is reached over the network."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StoreClient(Protocol):
         """
 
     def renew(self, key: str, content: bytes) -> None:
-        """Let the age of a file begin anew, which holds this content."""
+        """Set the time of a file's last change to now; `content` is the file's content."""
 
     def fetch(self, key: str) -> BufferedIOBase:
         """Fetch a file, to read anywhere in it; `FileNotFoundError` if there is none."""
@@ -68,10 +68,10 @@ class StoreClient(Protocol):
         """Tell whether there is a folder of this name."""
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return what is in a folder; nothing if it isn't there."""
+        """Return the entries of a folder; none if it doesn't exist."""
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return what is in a folder and in those below it; nothing if it isn't there."""
+        """Return the entries of a folder and its subfolders; none if it doesn't exist."""
 
     def remove(self, key: str) -> None:
         """Remove a file, if it is there."""
@@ -83,4 +83,4 @@ class StoreClient(Protocol):
         """Remove a folder, if it is there and has nothing in it."""
 
     def remove_temporary(self, key: str) -> None:
-        """Remove what crashed writers left in a folder."""
+        """Remove leftovers of crashed writers from a folder."""

@@ -1,6 +1,7 @@
 """S3, Google Cloud Storage and Azure: objects, each created once by a conditional put.
 
-Each object carries a mark of its writer. So a put whose answer was lost is told from one that came too late.
+Each object carries a mark of its writer, which tells a put that succeeded but lost its response from one that
+came too late.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _WRITER: Final = "writer"
 _WITH_ADDRESS: Final = ("aws_endpoint_url", "azure_storage_endpoint", "google_service_account_key")
 _NANOSECONDS: Final = 1_000_000_000
 _MANY_TRIES: Final = 1_000
-# How often a put or a removal is tried whose answer was lost: obstore repeats only what reads or replaces.
+# Attempts of a put or a removal that lost its response; obstore retries reads and replacements only.
 _TRIES: Final = 3
 
 
@@ -48,7 +49,7 @@ class Cloud:
     Args:
         root: Such as `s3://bucket`, without a slash at the end.
         options: Credentials, endpoint, region, by the names that the environment's variables have, in lower
-            case. What isn't there is taken from the environment.
+            case. Missing options are taken from the environment.
 
     Raises:
         ConfigurationError: obstore isn't installed, or the options don't fit.
@@ -114,7 +115,7 @@ class Cloud:
         raise AssertionError(key)  # the loop returns or raises
 
     def _writer(self, key: str) -> str | None:
-        """Return the mark of who wrote an object; `None` if there is none."""
+        """Return an object's writer mark; `None` if it has none."""
         import obstore  # noqa: PLC0415 - an extra
 
         try:
@@ -124,7 +125,7 @@ class Cloud:
         return found.attributes.get(_WRITER, "")
 
     def renew(self, key: str, content: bytes) -> None:
-        """Write an object anew."""
+        """Rewrite an object."""
         import obstore  # noqa: PLC0415 - an extra
 
         with self._answers(key):
@@ -167,7 +168,7 @@ class Cloud:
             try:
                 return any(obstore.list(self.store, prefix=key or None, chunk_size=1))
             except InvalidPathError:
-                return True  # there is one, whose name obstore refuses
+                return True  # it exists, but obstore refuses the name
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the objects right below a name, and the names between."""
@@ -195,7 +196,7 @@ class Cloud:
                 return self._sound(key, error, below=True)
 
     def _sound(self, key: str, error: Exception, *, below: bool) -> list[FoundFile]:
-        """Return what is in a folder beside objects whose names obstore refuses with this error."""
+        """Return the entries of a folder without the objects whose names cause this error."""
         if not self._root.startswith("s3"):
             raise error
         return self._listing.found(key, below=below)
@@ -233,7 +234,7 @@ class Cloud:
 
     @contextlib.contextmanager
     def _answers(self, key: str) -> Iterator[None]:
-        """Raise what the store says as the error of the operating system that it is like."""
+        """Raise the store's error as the corresponding operating system error."""
         from obstore.exceptions import (  # noqa: PLC0415 - an extra
             BaseError,
             PermissionDeniedError,

@@ -1,8 +1,8 @@
 """HDFS, over the HTTP interface that its name nodes have (WebHDFS).
 
 A file is written under a temporary name beside its own and renamed, which HDFS refuses where the name is
-taken. A rename whose answer was lost is told from one that came too late by the number that HDFS gave the
-file. A crash leaves the temporary file, which the next writer of the folder removes.
+taken. The file's number in HDFS tells a rename that succeeded but lost its response from one that came too
+late. A crash leaves the temporary file, which the next writer of the folder removes.
 
 Source: WebHDFS REST API of Apache Hadoop 3.5.
 """
@@ -47,7 +47,7 @@ _NANOSECONDS_OF_MILLISECOND: Final = 1_000_000
 _FILE_MODE: Final = "600"
 _FOLDER_MODE: Final = "700"
 _REDIRECTION, _UNAUTHORIZED, _SERVER_ERROR = 300, 401, 500
-# What passes: a name node that is starting or isn't the active one, data nodes that aren't there.
+# Temporary errors: a name node that is starting or not active, data nodes that are missing.
 _PASSING: Final = frozenset(
     {"RetriableException", "SafeModeException", "StandbyException", "IOException", "ConnectException"}
 )
@@ -61,7 +61,7 @@ class _NotEmptyError(OSError):
 
 
 class _PassingError(Exception):
-    """Nobody answered, or the one who did can't serve now.
+    """There was no response, or the node can't serve the request now.
 
     Attributes:
         data_node: Host of the data node that it was; empty for a name node.
@@ -77,7 +77,7 @@ class WebHdfs:
 
     Args:
         root: Such as `hdfs://namenode:8020`, without a slash at the end.
-        options: By the names that variables of the environment have, in lower case; what isn't there is
+        options: By the names that variables of the environment have, in lower case; missing options are
             taken from the environment. `webhdfs_url` has the addresses of the name nodes, with commas
             between them; by default the host of `root`, port 9870. `hadoop_user_name` is the user, by
             default Spark's or the system's. `webhdfs_delegation_token` takes the user's place.
@@ -106,7 +106,7 @@ class WebHdfs:
             and not option("webhdfs_url")
             and (os.environ.get("WEBHDFS_DELEGATION_TOKEN"))
         ):
-            # The URI may come from an XCom or a command line: its host must not choose who gets the token.
+            # The URI may come from an XCom or a command line: its host must not receive the token.
             raise ConfigurationError(
                 f"{root}: WEBHDFS_DELEGATION_TOKEN is set without WEBHDFS_URL; expected the addresses of the "
                 f"name nodes that issued the token, such as WEBHDFS_URL=http://namenode:{PORT}. The token is "
@@ -128,7 +128,7 @@ class WebHdfs:
                 number = self._write(temporary, content)
                 self._ask("PUT", "RENAME", temporary, destination=f"/{key}", renameoptions="NONE")
             except FileNotFoundError:
-                # An earlier request of ours has renamed it, or the folder's next writer has removed it.
+                # An earlier request has renamed it, or the folder's next writer has removed it.
                 if number is not None and self._number(key) == number:
                     return True
                 if not left:
@@ -165,8 +165,8 @@ class WebHdfs:
             return int(self._status(key)["fileId"])
         return None
 
-    def renew(self, key: str, content: bytes) -> None:  # noqa: ARG002 - what is there stays
-        """Let the age of a file begin anew, by this machine's clock."""
+    def renew(self, key: str, content: bytes) -> None:  # noqa: ARG002 - the content stays
+        """Set the time of a file's last change to now, by this machine's clock."""
         self._ask("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
 
     def fetch(self, key: str) -> BufferedIOBase:
@@ -210,7 +210,7 @@ class WebHdfs:
         return False
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return what is in a folder; nothing if it isn't there."""
+        """Return the entries of a folder; none if it doesn't exist."""
         try:
             said = self._said(key, self._ask("GET", "LISTSTATUS", key), "FileStatuses", "FileStatus")
         except FileNotFoundError:
@@ -222,7 +222,7 @@ class WebHdfs:
         ]
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return what is in a folder and in those below it; nothing if it isn't there."""
+        """Return the entries of a folder and its subfolders; none if it doesn't exist."""
         found = []
         for each in self.entries(key):
             found += [each, *(self.walk(each.key) if each.is_folder else ())]
@@ -247,7 +247,7 @@ class WebHdfs:
             self._ask("DELETE", "DELETE", key, recursive="false")
 
     def remove_temporary(self, key: str) -> None:
-        """Remove what crashed writers left; one that is at work writes its file again."""
+        """Remove leftovers of crashed writers; an active writer writes its file again."""
         for each in self.entries(key):
             if each.key.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
                 self.remove(each.key)
@@ -273,7 +273,7 @@ class WebHdfs:
         return self._retried(key, lambda address, _: self._name_node(address, method, op, key, **parameters))
 
     def _retried(self, key: str, attempt: Callable[[str, str], T]) -> T:
-        """Return what an attempt does, given a name node's address and a data node that isn't to be taken."""
+        """Return a function of a name node's address and of a data node to avoid."""
         deadline = time.monotonic() + RETRIED_FOR.total_seconds()
         pause, avoided = _FIRST_PAUSE_SECONDS, ""
         while True:
@@ -323,7 +323,7 @@ class WebHdfs:
             raise self._refusal(key, answer, data_node)
 
     def _refusal(self, key: str, answer: requests.Response, data_node: str) -> Exception:
-        """Return what a node says as the error of the operating system that it is like."""
+        """Return a node's error as the corresponding operating system error."""
         try:
             told = answer.json()["RemoteException"]
             name, text = str(told["exception"]), str(told["message"]).partition("\n")[0]

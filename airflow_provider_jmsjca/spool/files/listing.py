@@ -1,7 +1,7 @@
-"""Lists a bucket of S3 that holds objects whose names obstore refuses.
+"""Lists an S3 bucket in which some objects have names that obstore refuses.
 
 obstore fails for a whole page of names if one of them has an empty part, `.`, `..` or a control character.
-Anybody who may write to the bucket can create such an object. PyArrow lists them. Its client for Azure ends
+Every writer of the bucket can create such an object. PyArrow lists them. Its client for Azure ends
 the process over some of them, so that it isn't used there.
 """
 
@@ -31,7 +31,7 @@ _DELETE: Final = "\x7f"
 
 
 class NameTolerantListing:
-    """Lists the objects of a bucket of S3, and passes over those whose names aren't names of files.
+    """Lists the objects of an S3 bucket, except objects with names that no file has.
 
     Args:
         root: Such as `s3://bucket`, without a slash at the end.

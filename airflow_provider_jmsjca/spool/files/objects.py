@@ -1,11 +1,11 @@
 """Files of stores that are reached over the network: cloud stores and HDFS. Each is created once.
 
-What POSIX does by `link(2)` a cloud store does by a conditional put, the header `If-None-Match: *` (Google:
-`ifGenerationMatch: 0`), and HDFS by a rename that replaces nothing. Of many who create an object one wins. A
-store that ignores the condition is refused before a message is taken.
+Where POSIX has `link(2)`, a cloud store has a conditional put, the header `If-None-Match: *` (Google:
+`ifGenerationMatch: 0`), and HDFS a rename that replaces nothing. One of several concurrent writers of an
+object wins. A store that ignores the condition is refused before a message is received.
 
-There are no locks. Who goes on with a batch shuts out the writer before by a fence alone, as `spool.spool`
-says. A taken name is never given back while somebody may still rely on it.
+There are no locks. The writer that continues a batch shuts out the previous one by a fence alone, see
+`spool.spool`. A taken name is never given back while somebody may still rely on it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from airflow_provider_jmsjca.spool.files.staged import Staged
 SCHEMES: Final = {
     "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss", "hdfs": "hdfs",
 }  # fmt: skip
-"""The schemes of stores that create a file exclusively, and what Hadoop calls each."""
+"""The schemes of stores that create a file exclusively, with their names in Hadoop."""
 _PROBE: Final = ".conditional-put"
 
 
 class ObjectEntry(NamedTuple):
-    """An object, or what a folder is elsewhere; as `posix.Entry`."""
+    """An object or a folder; as `posix.Entry`."""
 
     place: ObjectPath
     size: int
@@ -45,7 +45,7 @@ class Bucket:
     Args:
         root: Such as `s3://bucket`, without a slash at the end.
         options: Credentials and addresses, by the names that the environment's variables have, in lower
-            case. What isn't there is taken from the environment.
+            case. Missing options are taken from the environment.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -55,7 +55,7 @@ class Bucket:
 
     @functools.cached_property
     def client(self) -> StoreClient:
-        """What asks the store.
+        """The client of the store.
 
         Raises:
             ConfigurationError: The store's library isn't installed, or the options don't fit.
@@ -110,7 +110,7 @@ class ObjectPath:
 
     @classmethod
     def parse(cls, uri: str, options: Mapping[str, str] | None = None) -> ObjectPath:
-        """Return what a URI names, such as `s3://bucket/jms-spool`; nothing in it is an escape.
+        """Return the path of a URI such as `s3://bucket/jms-spool`, without unescaping it.
 
         Raises:
             SpoolError: The URI has no bucket, or a part that is empty, `.` or `..`.
@@ -202,7 +202,7 @@ def put_new(place: ObjectPath, content: bytes | mmap.mmap) -> bool:
 
 
 def renew(place: ObjectPath, content: bytes) -> None:
-    """Let the age of an object begin anew, which holds this content."""
+    """Set the time of an object's last change to now; `content` is the object's content."""
     place.bucket.client.renew(place.key, content)
 
 
@@ -231,12 +231,12 @@ def entry_of(place: ObjectPath) -> ObjectEntry:
 
 
 def entries(folder: ObjectPath) -> list[ObjectEntry]:
-    """Return what is in a folder, by name; a folder that isn't there has nothing in it."""
+    """Return the entries of a folder, sorted by name; none if it doesn't exist."""
     return sorted(_entry(folder.bucket, found) for found in folder.bucket.client.entries(folder.key))
 
 
 def walk(folder: ObjectPath) -> list[ObjectEntry]:
-    """Return what is in a folder and in those below it."""
+    """Return the entries of a folder and its subfolders."""
     return [_entry(folder.bucket, found) for found in folder.bucket.client.walk(folder.key)]
 
 
@@ -255,7 +255,7 @@ def remove(place: ObjectPath) -> None:
 
 
 def remove_temporary(folder: ObjectPath) -> None:
-    """Remove what crashed writers left."""
+    """Remove leftovers of crashed writers."""
     folder.bucket.client.remove_temporary(folder.key)
 
 
@@ -265,9 +265,9 @@ def remove_folder(folder: ObjectPath) -> None:
 
 
 def take_away(folder: ObjectPath, *, may_go: Callable[[ObjectPath], bool], taken: str) -> bool:
-    """Remove a folder but for the objects whose names begin as `taken`; `False` if it may not go.
+    """Remove a folder except for objects with the prefix `taken`; return `False` if it must stay.
 
-    Who works on the batch meanwhile relies on these alone.
+    A concurrent writer of the batch relies on these objects alone.
     """
     if not is_folder(folder) or not may_go(folder):
         return False
@@ -277,7 +277,7 @@ def take_away(folder: ObjectPath, *, may_go: Callable[[ObjectPath], bool], taken
 
 def _clear(folder: ObjectPath, stays: Callable[[ObjectPath], bool]) -> None:
     client = folder.bucket.client
-    for found in sorted(walk(folder), reverse=True):  # what is in a folder, then the folder
+    for found in sorted(walk(folder), reverse=True):  # the content of a folder, then the folder
         if found.is_folder:
             client.remove_empty(found.place.key)
         elif not stays(found.place):

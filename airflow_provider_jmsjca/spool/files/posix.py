@@ -1,11 +1,11 @@
 """Files that are either there in full or not at all, and that are created once.
 
 Content is written under a temporary name, flushed to the disk, and given its final name by `link(2)`, which
-fails where that name exists: unlike `rename(2)` it never replaces what somebody else sealed. A crash leaves
+fails where that name exists: unlike `rename(2)` it never replaces a sealed file. A crash leaves
 the sealed file, or a temporary file that nobody reads, or both.
 
-Files and folders of the spool are their owner's alone, whatever the umask says, and nothing found there is
-trusted: no symbolic link is followed, and what is read must be an ordinary file.
+Only the owner has access to files and folders of the spool, independent of the umask. Existing files are not
+trusted: no symbolic link is followed, and only ordinary files are read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PosixStaged(Staged):
         try:
             os.link(self._temporary, self._path)
         except FileExistsError:
-            # Over NFS a request that is repeated, for its answer was lost, finds what it made itself.
+            # Over NFS a request that lost its response is repeated, and finds its own link.
             if self._temporary.stat().st_nlink == 1:
                 return False
         synchronize_folder(self._path.parent)
@@ -121,7 +121,7 @@ def _raise(error: OSError) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder that is its owner's alone, and what is missing above it; make an older one so.
+    """Create a folder and its missing parents; only the owner has access, also to a folder that exists.
 
     Raises:
         OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
@@ -178,24 +178,24 @@ def digest_of(file: BufferedIOBase) -> str:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what crashed writers left; only the one writer of a folder may call it."""
+    """Remove leftovers of crashed writers; only the folder's writer may call it."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         leftover.unlink(missing_ok=True)
 
 
 def entry_of(path: Path) -> PosixEntry:
-    """Return what the file system says of a file; symbolic links aren't followed."""
+    """Return the status of a file without following symbolic links."""
     found = path.lstat()
     return PosixEntry(path, found.st_size, found.st_mtime_ns, stat.S_ISDIR(found.st_mode))
 
 
 def entries(folder: Path) -> list[PosixEntry]:
-    """Return what is in a folder, by name; what goes away meanwhile is left out."""
+    """Return the entries of a folder, sorted by name; entries removed during the call are left out."""
     return _entries(sorted(folder.iterdir()))
 
 
 def walk(folder: Path) -> list[PosixEntry]:
-    """Return everything in a folder and in those below it; what goes away meanwhile is left out."""
+    """Return the entries of a folder and its subfolders; entries removed during the call are left out."""
     return _entries(folder.rglob("*"))
 
 
@@ -236,7 +236,7 @@ def give_name(source: Path, path: Path) -> bool:
 
 
 def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file; for a moment it may be somebody who looks whether it is locked (`is_held`)."""
+    """Lock a file; a short lock of `is_held` is waited for."""
     for _ in range(_LOCK_TRIES - 1):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -279,12 +279,12 @@ def hold(path: Path) -> contextlib.ExitStack:
 
 @contextlib.contextmanager
 def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
-    """Hold the `flock` of an open file meanwhile, and close the file.
+    """Hold the `flock` of an open file within the context, then close the file.
 
     Args:
         descriptor: The file.
         path: The file's name, for the error.
-        timeout: How long to wait for whoever holds it, in seconds.
+        timeout: How long to wait for the lock, in seconds.
 
     Raises:
         SpoolError: The lock was held all that time.

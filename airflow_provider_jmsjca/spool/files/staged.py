@@ -42,11 +42,11 @@ class Staged(ABC):
 
     @abstractmethod
     def _refusal(self, error: OSError) -> SpoolError:
-        """Return the error that says what can't be written, and what the spool needs."""
+        """Return the error that names the file that can't be written, and the spool's requirements."""
 
     @property
     def sha256(self) -> str:
-        """The digest of what was written so far, in hexadecimal digits."""
+        """The digest of the content so far, in hexadecimal digits."""
         return self._digest.hexdigest()
 
     @property
@@ -55,7 +55,7 @@ class Staged(ABC):
         return self._file.closed
 
     def write(self, piece: Buffer) -> int:
-        """Append, and return how many bytes that was; what was given up takes no more, and says nothing."""
+        """Append, and return the number of bytes; an abandoned file ignores them."""
         if not self._file.closed:
             rest = memoryview(piece)
             with self._refusals():

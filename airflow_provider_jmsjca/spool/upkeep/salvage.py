@@ -1,7 +1,7 @@
 """Goes on with a batch of which a segment is damaged, without the messages in that segment.
 
 A damaged segment is kept as `damaged-000003.parquet`, where nobody reads it, and a fence takes its place. A
-finished batch gets its manifest anew from the segments that are left. The end of the batch says when it was
+finished batch gets a new manifest of the remaining segments. The end of the batch says when it was
 finished, so it keeps its place in the order in which streams read.
 """
 
@@ -37,11 +37,11 @@ _OLD_MANIFEST: Final = "damaged-manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """A segment whose messages the batch goes on without.
+    """A segment that was given up with its messages.
 
     Attributes:
         rows: How many messages it held; `None` if nothing says so.
-        fault: What is wrong with it.
+        fault: The segment's fault.
         kept: Where its bytes are now.
     """
 
@@ -54,17 +54,17 @@ class GivenUp:
 def salvage(spool: Place, batch_id: str) -> tuple[GivenUp, ...]:
     """Give up the damaged segments of a batch, and keep all others.
 
-    Guarantee: no message of a sound segment is lost, and what is left of a damaged one is kept. Killed at any
+    Guarantee: no message of a sound segment is lost, and the rest of a damaged one is kept. Killed at any
     point, called again it goes on. An unfinished batch stays so: its task goes on with it. A finished one is
-    submitted, streamed and recognised as before, without those messages. Whatever of them the broker repeats
-    is stored once more.
+    submitted, streamed and recognised as before, without those messages. If the broker redelivers one of
+    them, it is stored once more.
 
     Args:
         spool: The folder of all batches.
         batch_id: The batch.
 
     Returns:
-        What was given up; nothing if all segments are sound.
+        The segments that were given up; none if all are sound.
 
     Raises:
         BatchInUseError: A writer holds it.
@@ -136,7 +136,7 @@ def _manifest(folder: Place) -> tuple[Manifest | None, bool]:
 
 
 def _unread(path: Place) -> str | None:
-    """Return why a file is lost, as far as reading it tells.
+    """Return the reason for which a file is lost, if reading it shows one.
 
     Raises:
         SpoolError: The file can't be read, which may pass.

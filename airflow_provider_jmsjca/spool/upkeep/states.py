@@ -1,6 +1,6 @@
-"""What is in the spool, whether it is sound, and what may go.
+"""The batches of a spool: their states, their faults, and which may be pruned.
 
-| state | what it means | goes by `prune` |
+| state | meaning | goes by `prune` |
 |---|---|---|
 | `collecting` | a writer holds the batch | no |
 | `unfinished` | acknowledged messages without a manifest; the run was never retried | no |
@@ -55,12 +55,12 @@ from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _NANOSECONDS: Final = 1_000_000_000
-# What stays of a pruned batch: who submits it once more is told that it is done.
+# The files that stay of a pruned batch: a later submission finds that it is done.
 _RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE})
 
 
 class State(enum.StrEnum):
-    """How far a batch is; the module's table says what each means."""
+    """The state of a batch; see the module's table."""
 
     COLLECTING = "collecting"
     UNFINISHED = "unfinished"
@@ -82,7 +82,7 @@ _UNPRUNED: Final = frozenset({State.COLLECTED, State.UNDONE, State.REJECTS, Stat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchState:
-    """What can be said of a batch from its files.
+    """The state of a batch by its files.
 
     Attributes:
         rows: Messages in it; of an unfinished one those in sealed segments, `None` if that can't be read.
@@ -91,7 +91,7 @@ class BatchState:
         attempts: How often it was submitted.
         stored: Rows by table.
         dead_lettered: How many rejects have been sent.
-        fault: What can't be read, if it is damaged.
+        fault: The file that can't be read, if the batch is damaged.
     """
 
     batch_id: str
@@ -112,7 +112,7 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A batch whose files went, or would have gone.
+    """A batch with removed files, or in a dry run with files to remove.
 
     Attributes:
         whole: Nothing is left of it; otherwise its report is.
@@ -126,7 +126,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A batch whose files stay.
+    """A batch that keeps its files.
 
     Attributes:
         why: In words, such as `within the horizon`.
@@ -139,7 +139,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What `prune` did, or would have done, by batch."""
+    """The outcome of `prune` or of its dry run, by batch."""
 
     removed: tuple[Removed, ...]
     kept: tuple[Kept, ...]
@@ -154,7 +154,7 @@ class Pruned:
 
 
 def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
-    """Yield the batches of a spool by name; what is no batch is left out.
+    """Yield the batches of a spool by name; other folders are left out.
 
     Args:
         spool: The folder of all batches.
@@ -181,7 +181,7 @@ def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
 
 
 def describe(folder: Place) -> BatchState:
-    """Return what can be said of the batch in a folder; damage is a state and no error."""
+    """Return the state of the batch in a folder; damage is a state, not an error."""
     found = BatchState(batch_id=folder.name, folder=folder, state=State.EMPTY)
     try:
         files = walk(folder)
@@ -240,7 +240,7 @@ def _finished(found: BatchState) -> BatchState:
 
 
 def verify(batch: BatchState) -> str | None:
-    """Return what is wrong with a batch's files, after reading all of them; `None` if they are sound."""
+    """Read all files of a batch and return the faults; `None` if the files are sound."""
     if batch.fault is not None or batch.state is State.PRUNED:
         return batch.fault
     try:
@@ -276,26 +276,25 @@ def prune(
 ) -> Pruned:
     """Remove the messages of batches that nobody needs; their reports stay, a few kilobytes each.
 
-    Guarantee: nothing goes that is needed: batches that aren't done, whose rejects haven't all been sent,
-    whose files are damaged, or whose ids are within the horizon of their activation. Killed at any point,
-    called again it goes on.
+    Guarantee: a batch stays if it isn't done, if some of its rejects haven't been sent, if a file is damaged,
+    or if its ids are within the horizon of its activation. Killed at any point, it goes on when called again.
 
     A report that stays tells a task that is cleared later that its batch is done. Once it is forgotten such a
-    task collects anew under the name of the old batch, and replaces that batch's rows in the table.
+    task collects again under the name of the old batch, and replaces that batch's rows in the table.
 
     Args:
         spool: The folder of all batches.
         older_than: Only batches in which nothing has changed for this long.
-        collected: Also those that no job was ever submitted for: whoever reads them must be through.
+        collected: Also batches that no job was submitted for; all readers must have finished with them.
         forget: Remove also the reports of batches that haven't changed for this long; `None` keeps them.
         horizon: How far back ids are needed; `None` means the default.
         care_after: A batch that needs care and has changed within this time may have a job that runs, or a
             retry that comes; the reason says so.
-        dry_run: Change nothing, and return what would go.
+        dry_run: Change nothing, and return the batches that would be pruned.
         now: Seconds since the epoch; `None` asks the clock.
 
     Returns:
-        What went, and of every batch that wasn't pruned before why it stays.
+        The pruned batches, and for each batch that stays the reason.
 
     Raises:
         SpoolError: The spool can't be read. A batch that can't be read or removed stays, with the fault as
@@ -338,10 +337,10 @@ def prune(
 
 
 def _finish_removals(spool: Place) -> list[Kept]:
-    """Remove what killed removals left aside, unless it holds messages; then it gets its name back.
+    """Remove folders that killed removals left aside; a folder with messages gets its name back.
 
     Returns:
-        What stays aside: another batch has that name by now, or it is damaged.
+        The folders that stay aside: damaged, or the name is taken by another batch.
     """
     kept = []
     for folder in (spool / name for name in names_in(spool) if name.startswith(ASIDE)):
@@ -411,7 +410,7 @@ def _size(found: Entry) -> int:
 
 
 def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -> set[str]:
-    """Return the finished batches whose ids a new batch of their activation looks up.
+    """Return the finished batches that provide ids for new batches of their activation.
 
     A batch that can't be read counts as one of them.
     """
@@ -440,7 +439,7 @@ def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -
 
 
 def _beyond_receipt(folder: Place) -> list[Entry]:
-    """Return what a pruned batch doesn't need any more."""
+    """Return the files that a pruned batch doesn't need any more."""
     marks = [path for _, path in numbered(folder, DEAD_LETTERED)][-1:]
     return [each for each in entries(folder) if each.place.name not in _RECEIPT and each.place not in marks]
 
