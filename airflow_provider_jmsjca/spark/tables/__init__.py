@@ -1,6 +1,6 @@
 """Table sinks, one module per format. Writing a batch twice leaves one copy.
 
-`TableSink` is the port. `Batch.write` checks a `TableWrite` against what the sink supports, then calls it.
+`TableSink` is the port. `Batch.write` checks that the sink supports the `TableWrite`, then calls the sink.
 May import `core`, `spool` and `errors`.
 """
 
@@ -42,11 +42,11 @@ class Rejects(Protocol):
         """
 
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
-        """Take over the outcome of an earlier attempt, whose commit stands.
+        """Take over the outcome of an earlier attempt that has committed.
 
-        The rejects of that attempt count. Where it is known which messages were stored, those that this
-        attempt has rejected are added, but for stored ones. A message that this attempt would store, and that
-        was neither stored nor rejected, is rejected.
+        The rejects of that attempt count. If `stored` is given, rejects of this attempt are added unless they
+        were stored. A message that this attempt would store, and that was neither stored nor rejected, is
+        rejected.
 
         Args:
             files: The rejects files that counted at that commit.

@@ -1,7 +1,7 @@
-"""What becomes of a table's columns when a batch is written to it.
+"""Compares the columns of a batch with those of its table.
 
-A column that is new widens the table, and is NULL in older batches. A column that the batch doesn't have is
-NULL in this batch. A column whose type has changed is refused: readers could no longer read the table.
+A new column is added to the table, and is NULL in older batches. A column that the batch lacks is NULL in
+this batch. A column with another type is refused: readers could no longer read the table.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def stored_rows(table: str, df: DataFrame) -> DataFrame:
 
 
 def check_upsert(table: str, df: DataFrame, write: TableWrite) -> None:
-    """Refuse an upsert whose columns the rows don't have, or whose rows don't name their messages.
+    """Refuse an upsert if the rows lack its columns or don't name their messages.
 
     Args:
         table: The table's name, for the error.
@@ -88,10 +88,10 @@ def missing_keys(keys: Sequence[str]) -> list[str]:
 
 
 def check_origin(what: str, df: DataFrame) -> None:
-    """Refuse rows whose column `ORIGIN` doesn't say which message they are from.
+    """Refuse rows without a column `ORIGIN` that names their message.
 
     Args:
-        what: What needs it, for the error.
+        what: The caller, for the error.
         df: The rows, with the column.
 
     Raises:
@@ -149,7 +149,7 @@ def widened(table: str, found: StructType | None, rows: StructType) -> StructTyp
     Args:
         table: The table's name, for the error.
         found: The table's columns; `None` for a table that has no rows yet.
-        rows: The columns of what is to be written.
+        rows: The columns of the rows to write.
 
     Raises:
         ConfigurationError: The type of a column, or of a part of it, differs: which, and both types.

@@ -1,7 +1,7 @@
 """A Delta Lake table, by its path or by its name in Spark's catalog.
 
-Each batch is one commit, which carries the batch's id as Delta's transaction id: Delta leaves out what it has
-committed before. The rows get the column `jms_batch_id`.
+Each batch is one commit with the batch's id as Delta's transaction id. Delta skips a commit with an id that
+the table has. The rows get the column `jms_batch_id`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SESSION: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""What Delta wants of a Spark session."""
+"""Settings of a Spark session that Delta needs."""
 _NAME: Final = re.compile(r"(?:(?:\w+|`[^`]+`)\.){0,2}(?:\w+|`[^`]+`)")
 _ABSENT: Final = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST")
 _CHECK: Final = "delta.constraints."
@@ -62,8 +62,8 @@ _METRICS: Final = {False: ("numOutputRows",), True: ("numTargetRowsInserted", "n
 class DeltaSink:
     """A Delta Lake table.
 
-    The rows of a batch are one commit. With `attempt.rejects_rows`, the messages are rejected whose rows the
-    table's constraints refuse: `CHECK`, `NOT NULL`, and the length of `VARCHAR` and `CHAR`. A table with
+    The rows of a batch are one commit. With `attempt.rejects_rows`, a message is rejected if a constraint
+    refuses one of its rows: `CHECK`, `NOT NULL`, or the length of `VARCHAR` and `CHAR`. A table with
     constraints costs one more pass over the rows. With `overwrite`, only `CHECK` is tested before the write.
 
     Guarantee: the table has all of these rows once or none of them, whenever a process dies. If two attempts
@@ -327,7 +327,7 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What a commit's `userMetadata` says of the attempt that made it."""
+    """The attempt that made a commit, as its `userMetadata` names it."""
 
     batch_id: str
     fence: int
@@ -335,7 +335,7 @@ class _Record:
 
     @classmethod
     def parsed(cls, text: str | None) -> _Record | None:
-        """Return the record, or `None` if the text is none of ours."""
+        """Return the record, or `None` if the text is not a record."""
         try:
             said = json.loads(text or "")[_RECORD]
             rejects = tuple(RejectsFile.checked(file) for file in said["rejects"])
@@ -451,7 +451,7 @@ def _is_name(table: str) -> bool:
 
 
 def _explain(error: PySparkException) -> None:
-    """Say what to do where Spark isn't made ready for Delta."""
+    """Raise an error with the remedy if Spark isn't configured for Delta."""
     said = str(error)
     settings = " ".join(f"--conf {name}={value}" for name, value in SESSION.items())
     if "DATA_SOURCE_NOT_FOUND" in said or "DescribeDelta" in said or "PARSE_SYNTAX_ERROR" in said:

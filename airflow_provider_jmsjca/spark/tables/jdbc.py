@@ -8,7 +8,7 @@ there, writes them once more: its executor died, or lost the database, before it
 aside has the partition and the transaction it came by, and of each partition the newest transaction counts.
 
 An upsert keeps the newest row of each key aside, then inserts or updates by one statement. The table
-`jms_upserts`, beside the target, names the batches whose upserts were committed, with their rejects.
+`jms_upserts`, beside the target, names the batches with a committed upsert, and their rejects.
 
 All rows are inserted by one statement. Only if the database refuses one of them, a block of PL/pgSQL inserts
 them message by message, and notes in the table aside why a message was refused.
@@ -60,7 +60,7 @@ _SHOWN_VALUES: Final = 100
 _SHOWN_SAID: Final = 300
 # Data exceptions and violated constraints.
 _ROW_STATES: Final = ("22", "23")
-# What takes every value of the first and loses nothing.
+# Pairs of types: the second takes every value of the first without loss.
 _WIDER: Final = frozenset(
     {
         ("smallint", "integer"),
@@ -622,7 +622,7 @@ def _columns(connection: _Connection, table: str) -> dict[str, str]:
 
 
 def _remove_aside(connection: _Connection, schema: str | None, prefix: str) -> None:
-    """Remove what earlier attempts left; a table that one of them still writes to stays for the next."""
+    """Remove the tables of earlier attempts; a table that one of them still writes to stays."""
     for (name,) in connection.rows(
         "SELECT tablename::text FROM pg_tables "
         "WHERE schemaname = coalesce(?, current_schema()) AND starts_with(tablename, ?)",
@@ -665,7 +665,7 @@ class _Connection:
     """A connection of the driver's JVM to the database, in a transaction; closing rolls back.
 
     Args:
-        df: Whose Spark it is.
+        df: A DataFrame of the Spark session.
         options: Spark's for JDBC.
     """
 
@@ -701,7 +701,7 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
 
-        with suppress(Py4JError):  # the database rolls back what a lost connection leaves
+        with suppress(Py4JError):  # the database rolls back a lost connection
             self._connection.rollback()
             self._connection.close()
 
@@ -730,7 +730,7 @@ class _Connection:
             prepared.close()
 
     def rows(self, query: str, *values: str | None) -> list[tuple[object, ...]]:
-        """Return what a query finds.
+        """Return the rows of a query.
 
         Raises:
             ConfigurationError: The database refuses it.
@@ -753,7 +753,7 @@ class _Connection:
         return prepared
 
     def _run(self, call: Any, *, of_rows: bool = False) -> Any:
-        """Call the database; what it refuses for good is a fault of the configuration, or of a row."""
+        """Call the database; a permanent refusal is an error of the configuration, or of a row."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
 
         try:

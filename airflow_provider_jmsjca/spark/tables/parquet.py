@@ -3,8 +3,8 @@
 On a file system of this machine the rows are written to `_staging/` inside the table, which Spark doesn't
 read, and appear by one rename. Elsewhere (HDFS, object stores) Spark itself overwrites the partition.
 
-The table's columns stand in `_common_metadata`, a Parquet file without rows. Spark takes a table's columns
-from there, so that its readers see every column of every batch.
+The table's columns are stored in `_common_metadata`, a Parquet file without rows. Spark takes a table's
+columns from there, so that its readers see every column of every batch.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def replace_by_rename(
     partition_by: Sequence[str],
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Write the rows aside and put them in the place of what the batch has in the table.
+    """Write the rows aside, then replace the batch's rows in the table by them.
 
     Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
     they survive a crash of the machine, on which the driver sees the table's folder. Where an earlier
@@ -79,7 +79,7 @@ def replace_by_rename(
     Args:
         df: The rows.
         table: The table's folder; created if missing.
-        attempt: Who writes.
+        attempt: The attempt that writes.
         partition_by: Further columns to partition by, below the batch.
         options: Of Spark's writer, such as `compression`.
 
@@ -123,7 +123,7 @@ def replace_by_rename(
             with committing(attempt.folder), _locked(table):
                 check_fence(attempt.folder, attempt.fence)
                 if others.columns() != found:
-                    continue  # another batch has added columns meanwhile
+                    continue  # another batch has just added columns
                 if document is not None:
                     document.replace(table / COLUMNS)
                 if place.exists():
@@ -177,7 +177,7 @@ def replace_by_overwrite(
 
 
 class _LocalTable:
-    """What a table on a file system of this machine has without one batch, which is about to be replaced."""
+    """A table on this machine's file system, without the batch that is about to be replaced."""
 
     def __init__(self, table: Path, spark: SparkSession, *, without: str) -> None:
         self._table = table
@@ -191,7 +191,7 @@ class _LocalTable:
         )
 
     def partitions(self) -> list[str] | None:
-        """Return what the table is partitioned by, below the batch; `None` if it has no rows."""
+        """Return the partition columns below the batch; `None` if the table has no rows."""
         file = self._a_file()
         return None if file is None else _partitions(file.parts)
 
@@ -270,7 +270,7 @@ class _RemoteTable:
 
 
 def _partitions(file: Sequence[str]) -> list[str]:
-    """Return what a file's folders, below that of the batch, are named by."""
+    """Return the column names in a file's folders below that of the batch."""
     return [folder.partition("=")[0] for folder in file[1:-1]]
 
 
@@ -300,7 +300,7 @@ def _write_columns(spark: SparkSession, columns: StructType, place: str) -> None
 
 @contextmanager
 def _locked(table: Path) -> Iterator[None]:
-    """Keep other batches from changing the table's columns meanwhile."""
+    """Keep other batches from changing the table's columns within the context."""
     with locked(os.open(table, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), table, _LOCK_SECONDS):
         yield
 
@@ -319,6 +319,6 @@ def local_path(df: DataFrame, table: str) -> Path | None:
         raise ConfigurationError(
             f"table path {table!r}: expected an absolute path or a URI such as file:///..."
         )
-    # PySpark has no public way to ask what a path without scheme means.
+    # PySpark has no public way to resolve a path without scheme.
     default = df.sparkSession.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
     return Path(table) if str(default).startswith("file:") else None
