@@ -57,8 +57,9 @@ _SWEEP_SECONDS = 600.0
 _FIRST_ANSWER_SECONDS = 5.0
 _END_SECONDS = 1.0
 _LINGER_SECONDS = 60.0
-# After a request the next report follows soon, so that its effect is seen.
-_SETTLE_SECONDS = 0.1
+# For a while after a request reports follow each other faster, so that its effect is seen.
+_SETTLE_SECONDS = 0.2
+_SETTLED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +257,7 @@ class Registrar:
         rounds = _Rounds(self._report_seconds)
         with contextlib.ExitStack() as opened:
             store: Store | None = None
-            trouble, changes = "", False
+            trouble, changes, hurries_until = "", False, 0.0
             last_success = time.monotonic()
             while True:
                 self._woken.clear()
@@ -280,7 +281,10 @@ class Registrar:
                     changes = False
                 if self._is_over(given_up=time.monotonic() >= last_success + _LINGER_SECONDS):
                     return
-                self._woken.wait(_SETTLE_SECONDS if changes else self._poll_seconds)
+                if changes:
+                    hurries_until = time.monotonic() + _SETTLED_SECONDS
+                hurries = time.monotonic() < hurries_until and any(each.is_changing for each in registrations)
+                self._woken.wait(_SETTLE_SECONDS if hurries else self._poll_seconds)
 
     @staticmethod
     def _failed(error: JmsError, reported: str, registrations: list[Registration]) -> str:
@@ -426,7 +430,8 @@ class _Listening:
             moved=counts.moved,
             deleted=counts.deleted,
             in_flight=statistics.in_hand,
-            error="; ".join(statistics.refused) or ("" if fault is None else str(fault)),
+            dead_lettered=statistics.dead_lettered,
+            error="; ".join(statistics.refused) or str(fault or statistics.last_failure),
         )
 
     def enforce(self) -> None:

@@ -708,7 +708,7 @@ class Settler:
                 tally.commit(messages)
                 self._driver.leave_unit(unit)
             case UnitCommitted(), MoveMessage():
-                tally.bypass(moved=1)
+                tally.bypass(moved=1, dead_lettered=int(decision.state.failure is not None))
             case UnitCommitted(), DeleteMessage(repeated=True):
                 tally.repeat()
                 self._driver.admission.admit_more()

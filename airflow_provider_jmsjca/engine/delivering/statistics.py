@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+
+from airflow_provider_jmsjca.core.copies.dead_letter import without_secrets
+from airflow_provider_jmsjca.core.failure import Failure
 
 SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
 """Deliveries at which the time is taken. Source: J121."""
@@ -77,6 +80,8 @@ class Statistics:
         calls: Calls of the handler, with EndOfBatch messages too, over all starts of the activation.
         holds_subscription: Whether this process has the distributed durable subscription; `None` if the
             activation has none.
+        dead_lettered: Messages moved because they failed; `counts.moved` has moves for any reason.
+        last_failure: The last exception of a handler; empty if none raised.
 
     Source: J117, J121.
     """
@@ -95,6 +100,8 @@ class Statistics:
     batch_ends: int = 0
     calls: int = 0
     holds_subscription: bool | None = None
+    dead_lettered: int = 0
+    last_failure: str = ""
 
     def as_map(self) -> dict[str, float]:
         """Return the statistics under JMSJCA's keys, as its management bean shows them.
@@ -150,6 +157,8 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
         redelivered_messages=sum(each.redelivered_messages for each in found),
         batch_ends=sum(each.batch_ends for each in found),
         calls=sum(each.calls for each in found),
+        dead_lettered=sum(each.dead_lettered for each in found),
+        last_failure=next((each.last_failure for each in found if each.last_failure), ""),
         samples=(),
         refused=tuple(f"{name}: {reason}" for name, each in statistics.items() for reason in each.refused),
     )
@@ -171,6 +180,8 @@ class Tally:
         self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
         self.active = self.highest_active = self.connections = 0
         self.since_commit = self.since_move = self.redelivered_messages = self.batch_ends = 0
+        self.dead_lettered = 0
+        self._last_failure: tuple[Failure, Iterable[str]] | None = None
         self._before = Counts()
         self._samples: list[float] = []
         self._next_sample = SAMPLE_POINTS[0]
@@ -240,9 +251,14 @@ class Tally:
         self.since_move += messages
         self.since_commit = 0
 
-    def bypass(self, *, moved: int = 0, deleted: int = 0) -> None:
-        """Messages left without being delivered."""
+    def note_failure(self, failure: Failure, secrets: Iterable[str]) -> None:
+        """A handler raised; the secrets are left out where the failure is shown. Needs no lock."""
+        self._last_failure = failure, secrets
+
+    def bypass(self, *, moved: int = 0, deleted: int = 0, dead_lettered: int = 0) -> None:
+        """Messages left without being delivered; of those moved some because they had failed."""
         self.moved += moved
+        self.dead_lettered += dead_lettered
         self.deleted += deleted
         self.since_commit += moved + deleted
         self.since_move = 0
@@ -284,6 +300,7 @@ class Tally:
 
     def statistics(self, *, threads: int, in_hand: int, refused: tuple[str, ...] = ()) -> Statistics:
         """Return a snapshot."""
+        failure = None if self._last_failure is None else without_secrets(*self._last_failure)
         return Statistics(
             counts=self.counts() - self._before,
             active=self.active,
@@ -298,4 +315,6 @@ class Tally:
             refused=refused,
             batch_ends=self.batch_ends,
             calls=self.calls,
+            dead_lettered=self.dead_lettered,
+            last_failure="" if failure is None else f"{failure.class_name}: {failure.message}",
         )

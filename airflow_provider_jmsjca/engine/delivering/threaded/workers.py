@@ -438,9 +438,11 @@ class Caller:
                 exc_info=loggable(error) if delivery.exception_class is None else None,
             )
             end = HandlerRaised(call=delivery.call, failure=(failure := Failure.of(error)))
+            secrets = delivery.intake.link.connection.secrets
+            self._tally.note_failure(failure, secrets)
             if self._ledger is not None and delivery.message.message_id is not None:
                 name = self._ledger.name(delivery.message.message_id, delivery.received_from)
-                self._ledger.failed(name, failure, delivery.intake.link.connection.secrets)
+                self._ledger.failed(name, failure, secrets)
         finally:
             if context is not None:
                 _exit.info("%s", context)

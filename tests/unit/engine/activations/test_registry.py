@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,21 @@ def test_stop_ends_a_run_and_refuses_the_next(site: Site, store: MemoryStore) ->
     other = Activation(SPEC, nothing, connection=site.settings, store=store.seen_from("host/2"))
     with pytest.raises(DeliveryStoppedError, match=r"stopped since .* the disk is full"):
         other.run(idle_for=5)
+
+
+def test_dead_letters_and_the_exception_of_the_handler_are_reported(site: Site, store: MemoryStore) -> None:
+    def raise_it(_: Any) -> None:
+        raise ValueError("no stock for s3cret-word")
+
+    site.send("a")
+    spec = SPEC | {"redelivery_handling": "2:move(queue:dead)"}
+    settings = replace(site.settings, username="app", password="s3cret-word")
+    with Activation(spec, raise_it, connection=settings, store=store) as activation:
+        until(lambda: activation.counts.moved == 1)
+    found = only(store)
+    assert (found.delivered, found.rolled_back, found.moved, found.dead_lettered) == (2, 2, 1, 1)
+    assert found.last_error.startswith("ValueError: no stock for ")
+    assert "s3cret-word" not in found.last_error
 
 
 def test_the_last_error_is_reported(site: Site, store: MemoryStore) -> None:
