@@ -43,8 +43,8 @@ def for_activation(
         return max(asked, math.ceil(concurrency * batch_size / receivers))
     if batch_size > 1:
         # One more than all batches hold, whichever receivers their messages come from: what fills a prefetch
-        # is acknowledged before its commit.
-        return 1 + concurrency * batch_size
+        # is acknowledged before its commit. A single batch would have to wait for messages after each commit.
+        return 1 + max(2, concurrency) * batch_size
     if receivers > 1:
         return max(2, math.ceil(_USUAL / receivers))
     if is_topic:
@@ -52,7 +52,7 @@ def for_activation(
     return None if concurrency <= _USUAL // 2 else 2 * concurrency
 
 
-def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int | None:
+def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
     """Return the prefetch of a consumer whose messages one batch at a time takes, in order.
 
     Several such consumers have no more than a batch each: nobody else could handle what waits behind it.
@@ -61,12 +61,7 @@ def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int | N
         asked: What the configuration says.
         concurrency: How many such consumers there are.
         batch_size: Messages in each batch.
-
-    Returns:
-        `None`: the batches are too large for that.
     """
-    if not 1 < batch_size <= MOST_IN_ORDER:
-        return None
     if concurrency > 1:
         return batch_size
     return max(batch_size, min(2 * batch_size, MOST_IN_ORDER) if asked is None else asked)

@@ -37,6 +37,7 @@ MODES: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "cc", "endpoint_pool_max_size": 3},
     {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
 )
+ONE_ENDPOINT = {"concurrency_mode": "cc", "endpoint_pool_max_size": 1}
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
 pooled_modes = pytest.mark.parametrize("mode", MODES[1:], ids=lambda mode: mode["concurrency_mode"])
 PATIENCE = timedelta(seconds=30)
@@ -164,7 +165,7 @@ def test_a_refused_move_leaves_the_message_to_be_delivered(
     assert bodies(settings, queue_name) == []
 
 
-@pooled_modes
+@pytest.mark.parametrize("mode", [*MODES[1:], ONE_ENDPOINT], ids=["cc", "sync", "one endpoint"])
 def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
     """J183, J185, J187, J189, J190: one thread, one transaction each; the one that fails comes again."""
     settings = broker.settings()
@@ -188,16 +189,20 @@ def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, A
             raised.add(delivery.body)
             failed.add(delivery.unit)
             raise ValueError(delivery.body)
+        if delivery.body == "53":
+            failed.add(delivery.unit)
+            raise PoisonMessageError(delivery.body)
 
-    counts = activation(settings, queue_name, handle, batch_size=10, **mode).run(
-        max_messages=95, run_for=PATIENCE
-    )
+    spec = {"batch_size": 10, "dead_letter_destination": f"queue://{queue_name}.dead"}
+    counts = activation(settings, queue_name, handle, **spec, **mode).run(max_messages=95, run_for=PATIENCE)
     lost = sum(len(members[unit]) for unit in failed)
-    assert (counts.committed, counts.rolled_back, counts.delivered) == (95, lost, 95 + lost)
+    assert (counts.committed, counts.rolled_back, counts.delivered) == (94, lost, 94 + lost)
+    assert (counts.moved, counts.failed) == (1, 0)
     assert ends == {unit: (len(those), unit in failed) for unit, those in members.items()}
     assert max(map(len, members.values())) == 10
     assert {len(those) for those in threads.values()} == {1}
-    assert sorted(map(int, bodies(settings, f"{queue_name}.out"))) == list(range(95))
+    assert sorted(map(int, bodies(settings, f"{queue_name}.out"))) == [*range(53), *range(54, 95)]
+    assert bodies(settings, f"{queue_name}.dead") == ["53"]
     assert bodies(settings, queue_name) == []
 
 

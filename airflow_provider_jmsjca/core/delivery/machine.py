@@ -224,14 +224,16 @@ class DeliveryMachine:
             now: Seconds of a clock that never goes back.
         """
         self._timers.now = now
-        self._leave_short_way()
+        if self._directs:
+            self._leave_short_way()
         self._dispatch(event)
         self._processing.fill()
-        self._close_when_idle()
-        self._clear = self._allows_short_way and self._processing.is_clear
-        self._free = self._concurrency - self._processing.under_way
-        decisions = self._decisions.copy()
-        self._decisions.clear()
+        if self._stop is not None or self.suspended:
+            self._close_when_idle()
+        if self._allows_short_way:
+            self._clear = self._processing.is_clear
+            self._free = self._concurrency - self._processing.under_way
+        decisions, self._decisions = self._decisions, []
         return decisions
 
     # -- the short way: three calls in place of three events and their decisions ---------------------------
@@ -302,10 +304,9 @@ class DeliveryMachine:
 
     def _leave_short_way(self) -> None:
         """Go on the long way with what is on the short one, because something else happens."""
-        if self._directs:
-            for direct in self._directs.values():
-                self._processing.adopt(direct.as_unit(), direct.began)
-            self._directs.clear()
+        for direct in self._directs.values():
+            self._processing.adopt(direct.as_unit(), direct.began)
+        self._directs.clear()
 
     def _decide(self, decision: Decision) -> None:
         self._decisions.append(decision)

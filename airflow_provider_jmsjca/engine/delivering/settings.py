@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final, Self, TypeAlias, TypeVar
@@ -338,8 +338,8 @@ def listener_settings(
                 batch_size=spec.batch_size,
                 receivers=receivers,
             ),
-            # One message at a time is settled before the next is looked at; batches let members go early.
-            in_order=concurrency == 1 and spec.batch_size == 1,
+            # One message, or one batch, is settled before the next is looked at.
+            in_order=concurrency == 1 and (spec.batch_size == 1 or _settle_in_order(spec, further)),
             one_of_several=(
                 receivers > 1
                 and spec.batch_size == 1
@@ -417,19 +417,26 @@ def listener_settings(
     )
 
 
+def _settle_in_order(spec: ActivationSpec, further: Sequence[object]) -> bool:
+    """Say whether batches that take consecutive messages of a consumer settle them in order."""
+    return (
+        1 < spec.batch_size <= prefetch.MOST_IN_ORDER and spec.in_progress_destination is None and not further
+    )
+
+
 def _unit_consumers(
     spec: ActivationSpec, subscriptions: tuple[Subscription, ...], concurrency: int
 ) -> UnitConsumers | None:
     """Return the consumers of batches; `None` where messages are settled in another order, or shared."""
     subscription, *further = subscriptions
     destination = subscription.destination
-    if further or spec.in_progress_destination is not None:
+    if not _settle_in_order(spec, further):
         return None
     if concurrency > 1 and destination.kind is DestinationKind.TOPIC:  # each would get every message
         return None
     asked = prefetch_of(destination, spec.prefetch)
     found = prefetch.for_unit(asked, concurrency=concurrency, batch_size=spec.batch_size)
-    return None if found is None else UnitConsumers(count=concurrency, prefetch=found)
+    return UnitConsumers(count=concurrency, prefetch=found)
 
 
 def _store_for(spec: ActivationSpec, destination: Destination, store: Store | None) -> Store | None:

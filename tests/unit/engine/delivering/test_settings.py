@@ -106,12 +106,14 @@ def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option
     [
         ({}, True),
         ({"destination": ["queue://q", "queue://r"]}, True),
-        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 10}, False),
+        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 10}, True),
+        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 201}, False),
+        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 2, "batch_size": 10}, False),
         ({"concurrency_mode": "cc", "endpoint_pool_max_size": 4}, False),
         ({"concurrency_mode": "sync", "endpoint_pool_max_size": 2}, False),
     ],
 )
-def test_only_who_has_one_message_in_hand_promises_to_settle_in_order(
+def test_one_unit_of_work_at_a_time_promises_to_settle_in_order(
     given: dict[str, object], promised: bool
 ) -> None:
     subscriptions = listener_settings(ActivationSpec(**{"destination": "queue://q", **given})).subscriptions
