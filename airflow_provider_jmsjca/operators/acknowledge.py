@@ -112,6 +112,8 @@ class JmsAcknowledgeOperator(BaseOperator):
             meant = dict.fromkeys(sorted({*message_ids(extra)} & {*self.message_ids}), word)
             if not meant:
                 return None
+        if "awaits" in before:  # not final: it waits for DAGs without a run, such as perhaps this one
+            before = {name: value for name, value in before.items() if name not in {"acknowledged", "awaits"}}
         if "acknowledged" in before:
             return before
         return {**before, **(word if not meant else {"messages": meant | before.get("messages", {})})}

@@ -32,7 +32,7 @@ def add_events(session: Session, run: DagRun) -> None:
 
     assets: set[int] = set()
     since = []
-    for reference, named in _references():
+    for reference, named in references():
         rows = session.execute(
             select(AssetModel.id, reference.created_at)
             .join(reference, named)
@@ -67,7 +67,7 @@ def add_events_to_queued_runs(session: Session, asset_id: int) -> None:
 
     dags = [
         Run.dag_id.in_(select(reference.dag_id).join(AssetModel, named).where(AssetModel.id == asset_id))
-        for reference, named in _references()
+        for reference, named in references()
     ]
     for run in session.scalars(
         select(Run).where(Run.state == "queued", Run.run_type == _TRIGGERED, or_(*dags))
@@ -75,7 +75,7 @@ def add_events_to_queued_runs(session: Session, asset_id: int) -> None:
         add_events(session, run)
 
 
-def _references() -> list[tuple[Any, Any]]:
+def references() -> list[tuple[Any, Any]]:
     """Return the tables of references, with how an asset is joined to each."""
     from airflow.models.asset import (  # noqa: PLC0415 - the scheduler's side of Airflow
         AssetModel,

@@ -15,9 +15,16 @@ from airflow.plugins_manager import AirflowPlugin
 
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.plugins.asset_references import add_events, add_events_to_queued_runs
+from airflow_provider_jmsjca.plugins.run_requests import (
+    lagging_dags,
+    lock_asset,
+    request_next,
+    update_requests,
+)
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     HELD_KEY,
+    STARTED_KEY,
     hold_records,
     hold_token,
     is_event,
@@ -40,45 +47,40 @@ _log = safe_logger(__name__)
 # Only the command imports it.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
-# Tells PostgreSQL's advisory locks of ours from those of others: "JMS".
-_TURNS = 0x4A4D53
 # Databases in which the events of an asset are stored one after the other.
 _ONE_AT_A_TIME = ("postgresql", "sqlite")
 
 
 class EventStored:
-    """Asks for the run that an event starts, and records what was stored and which messages wait.
+    """Requests the run of an event, and records stored events and held messages.
 
-    A run of Airflow's consumes the events up to the time at which it was asked for, and the first of several
-    events asks. So those that follow before the run is made would wait until another event comes, which on a
-    quiet queue may be never. Here each event asks anew.
+    An event that is dated before its DAG's last run and stored after it would have no run at all. So
+    triggerers that store events of one asset at the same time take turns on PostgreSQL, as SQLite has them do
+    anyway. An event is dated when its transaction has the lock.
 
-    An event that is dated before such a time and stored after it would have no run at all. So triggerers that
-    store events of one asset at the same time take turns on PostgreSQL, as SQLite has them do anyway. An
-    event is dated when its turn has come.
-
-    Guarantee: all is done in the transaction that stores the event: after a crash all is there, or nothing.
-    So a message that comes again finds its run if there is one, and makes an event if there is none.
+    Guarantee: this happens in the transaction that stores the event, so a crash leaves all of it or nothing.
+    A redelivered message finds its run if there is one, and makes an event if there is none.
     """
 
     @hookimpl
     def on_asset_event_emitted(self, asset_event: AssetEvent) -> None:
-        """Ask for a run, and record what waits."""
+        """Request the run and write the records."""
         _stored(asset_event)
 
 
 class RunStarted:
-    """Adds to a run the events of assets that its DAG's schedule names by `Asset.ref`.
+    """Adds events to a run that starts, and requests the DAG's next run.
 
-    Airflow starts runs for such references, and gives a run only the events of assets in the schedule itself.
+    Airflow starts runs for assets that a schedule names by `Asset.ref`, and gives a run only the events of
+    assets in the schedule itself. The others are added here.
 
-    Guarantee: the events are there before the first task of the run starts, in the transaction that starts
-    the run. A run that is cleared and starts again has the same events.
+    Guarantee: this happens in the transaction that starts the run, before its first task. A run that is
+    cleared and starts again has the same events.
     """
 
     @hookimpl
     def on_dag_run_running(self, dag_run: DagRun, msg: str) -> None:
-        """Add the events."""
+        """Add the events and request the next run."""
         del msg
         # The scheduler's side of Airflow isn't there where only the SDK is.
         from sqlalchemy.orm import object_session  # noqa: PLC0415
@@ -86,29 +88,31 @@ class RunStarted:
         session = object_session(dag_run)
         if session is not None:
             add_events(session, dag_run)
+            _started(session, dag_run)
 
 
 class RunEnded:
-    """Listens to the ends of DAG runs.
+    """Stores the outcome of held messages when their DAG runs end.
 
-    A run that has consumed an event of a message that is held acknowledges it by succeeding, and rolls it
-    back by failing. Where one event has started several runs, all have to succeed. The first word counts:
-    what `JmsAcknowledgeOperator` said before stays. Nothing is said when no message waits any more.
+    A run that succeeds acknowledges the messages of its events; a run that fails rolls them back. If several
+    DAGs have runs for one event, all have to succeed. A DAG that is to have its run yet is waited for, until
+    `hold_timeout`. An outcome that is stored already stays, for instance that of `JmsAcknowledgeOperator`.
+    Nothing is stored when no message waits any more.
 
-    Guarantee: the word is stored in the transaction that ends the run: both are there after a crash, or
-    neither. A task that will be retried has not failed its run. A run that is cleared after its end changes
-    nothing: its message has been settled, or has come again in another event.
+    Guarantee: the outcome is stored in the transaction that ends the run. A task that will be retried has not
+    failed its run. A run that is cleared after its end changes nothing: its message was settled, or
+    redelivered with another event.
     """
 
     @hookimpl
     def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:
-        """Acknowledge what the run has consumed."""
+        """Acknowledge the messages of the run's events."""
         del msg
         _ended(dag_run)
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: DagRun, msg: str) -> None:
-        """Roll back what the run has consumed."""
+        """Roll back the messages of the run's events."""
         del msg
         _ended(dag_run)
 
@@ -146,8 +150,8 @@ def _stored(event: AssetEvent) -> None:
     asset_id = session.scalar(
         select(AssetModel.id).where(AssetModel.name == event.asset.name, AssetModel.uri == event.asset.uri)
     )
-    _wait_for_the_turn(session, asset_id, event)
-    _ask_for_runs(session, asset_id)
+    lock_asset(session, asset_id)
+    _date(session, event)
     store, scope = get_state_backend(), AssetScope(asset_id=asset_id)
 
     def kept(key: str) -> Any:
@@ -166,33 +170,35 @@ def _stored(event: AssetEvent) -> None:
     if records and session.get_bind().dialect.name in _ONE_AT_A_TIME:
         held = with_held(kept(HELD_KEY), list(records), lambda key: kept(key) is not None)
         store.set(scope, HELD_KEY, json.dumps(held), session=session)
+    update_requests(session, asset_id, held=hold_token(event.extra) is not None)
 
 
-def _wait_for_the_turn(session: Session, asset_id: int, stored: AssetEvent) -> None:
-    """Wait until no other triggerer stores an event of the asset, and date this one then."""
+def _date(session: Session, stored: AssetEvent) -> None:
+    """Set the time of the event that is being stored to the current time."""
     from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415
-    from sqlalchemy import func, select  # noqa: PLC0415
 
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(_TURNS, asset_id)))
     for each in session:
         if isinstance(each, Event) and each.extra is stored.extra:
             each.timestamp = datetime.now(UTC)
 
 
-def _ask_for_runs(session: Session, asset_id: int) -> None:
-    """Ask anew for the runs that earlier events have asked for, and that aren't made yet."""
-    from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
+def _started(session: Session, dag_run: DagRun) -> None:
+    """Record that held messages have their run, and request the next run of the DAG."""
+    # The scheduler's side of Airflow isn't there where only the SDK is.
+    from airflow.state import AssetScope, get_state_backend  # noqa: PLC0415
 
-    asked = (
-        select(AssetDagRunQueue)
-        .where(AssetDagRunQueue.asset_id == asset_id)
-        .order_by(AssetDagRunQueue.target_dag_id)  # one order for all who lock
-        .with_for_update()  # where a scheduler makes the run just now, Airflow asks for the next one
-    )
-    for each in session.scalars(asked):
-        each.created_at = datetime.now(UTC)
+    store, now = get_state_backend(), time.time()
+    for event in dag_run.consumed_asset_events:
+        if event.source_task_id is not None or (token := hold_token(event.extra)) is None:
+            continue
+        scope = AssetScope(asset_id=event.asset_id)
+        for key in hold_records(event.extra, now):
+            found = store.get(scope, key, session=session)
+            record = None if found is None else json.loads(found)
+            if isinstance(record, dict) and record.get("token") == token:
+                store.set(scope, key, json.dumps({**record, "since": now, "started": True}), session=session)
+        store.set(scope, STARTED_KEY, json.dumps(now), session=session)
+    request_next(session, dag_run)
 
 
 def _ended(dag_run: DagRun) -> None:
@@ -203,8 +209,7 @@ def _ended(dag_run: DagRun) -> None:
     session = object_session(dag_run)
     if session is None or not str(dag_run.run_type).startswith("asset"):
         return
-    if session.get_bind().dialect.name == "sqlite":
-        _ask_for_what_was_missed(session, dag_run)
+    request_next(session, dag_run)
     store = get_state_backend()
     for event in dag_run.consumed_asset_events:
         # What a task has passed on is an event of its own: no message waits for its runs.
@@ -215,6 +220,8 @@ def _ended(dag_run: DagRun) -> None:
         outcome = _outcome(event.created_dagruns)
         if outcome is None:
             continue
+        if outcome["acknowledged"] and (lagging := lagging_dags(session, event)):
+            outcome = {**outcome, "awaits": lagging}
         scope, key = AssetScope(asset_id=event.asset_id), outcome_key(token)
 
         def kept(each: str, scope: AssetScope = scope) -> object:
@@ -223,46 +230,16 @@ def _ended(dag_run: DagRun) -> None:
 
         word = kept(key)
         single = word if isinstance(word, dict) else {}
-        if "acknowledged" not in single and still_waits(event.extra, kept):
-            # What a task has said of single messages stays.
-            word = {**single, **outcome}
+        if ("acknowledged" not in single or "awaits" in single) and still_waits(event.extra, kept):
+            # The outcomes of single messages that a task has stored stay.
+            word = {**{name: value for name, value in single.items() if name != "awaits"}, **outcome}
             store.set(scope, key, json.dumps(word), session=session)
             store.set(scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, word)), session=session)
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 
 
-def _ask_for_what_was_missed(session: Session, dag_run: DagRun) -> None:
-    """Ask for a run of events that came while a run was made, where nobody asks for it any more.
-
-    SQLite locks no rows: the scheduler, which makes a run, may delete the question that an event has asked
-    anew meanwhile. Without this the event would wait until the next one comes.
-    """
-    from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415
-    from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415
-    from airflow.models.dag import DagModel  # noqa: PLC0415
-    from airflow.models.dagrun import DagRun as Run  # noqa: PLC0415
-    from sqlalchemy import func, select  # noqa: PLC0415
-
-    dag_id = dag_run.dag_id
-    if session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)) is not False:
-        return  # Airflow asks for no run of a DAG that is paused or gone
-    asked = select(func.max(Run.run_after)).where(Run.dag_id == dag_id, Run.run_type == dag_run.run_type)
-    until = session.scalar(asked)
-    for asset_id in {event.asset_id for event in dag_run.consumed_asset_events}:
-        newest = session.scalar(select(func.max(Event.timestamp)).where(Event.asset_id == asset_id))
-        if (
-            until is not None
-            and newest is not None
-            and newest > until
-            and session.get(AssetDagRunQueue, (asset_id, dag_id)) is None
-        ):
-            session.add(
-                AssetDagRunQueue(asset_id=asset_id, target_dag_id=dag_id, created_at=datetime.now(UTC))
-            )
-
-
 def _outcome(runs: Any) -> dict[str, Any] | None:
-    """Return what the runs of one event say together; `None` while one may still fail."""
+    """Return the common outcome of the runs of an event; `None` while one may still fail."""
     states = {f"{run.dag_id} {run.run_id}": str(run.state) for run in runs}
     if failed := [name for name, state in states.items() if state == "failed"]:
         return {"acknowledged": False, "why": f"failed: {', '.join(failed)}"}

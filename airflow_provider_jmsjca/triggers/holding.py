@@ -36,7 +36,14 @@ from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, heard, outcome_key, word_on
+from airflow_provider_jmsjca.triggers.payload import (
+    HEARD_KEY,
+    STARTED_KEY,
+    awaited_dags,
+    heard,
+    outcome_key,
+    word_on,
+)
 
 # Between looks at the list of words.
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
@@ -297,9 +304,32 @@ class Holder:
                 held.said.add(hold.word)
             elif said is not None:
                 return f"its DAG run did not acknowledge it: {said}"
-            elif time.time() > self._deadline(hold):
+            elif time.time() > self._deadline(hold) and not await self._renewed(hold):
+                if dags := awaited_dags(outcomes[hold.word]):
+                    _log.warning(
+                        "Message %s%s is acknowledged: %s had no run for it within %g s (hold_timeout)",
+                        held.delivery.message.message_id,
+                        self._where,
+                        ", ".join(dags),
+                        self._timeout,
+                    )
+                    held.said.add(hold.word)
+                    continue
                 return f"its DAG run has not acknowledged it within {self._timeout:g} s (hold_timeout)"
         return None
+
+    async def _renewed(self, hold: Hold) -> bool:
+        """Return whether the time of a message began anew: its run started, or another one while it waits."""
+        if hold.key is None:
+            return False
+        record = await _record(hold.store, hold.key)
+        if record is None or record["token"] != hold.token:
+            return False
+        begun = record.get("since") if record.get("started") else await hold.store.aget(STARTED_KEY)
+        if not isinstance(begun, int | float):
+            return False
+        hold.since = max(hold.since, begun)
+        return time.time() <= self._deadline(hold)
 
     def _deadline(self, hold: Hold) -> float:
         """Return when a message counts as failed, in seconds since the epoch."""

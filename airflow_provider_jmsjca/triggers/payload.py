@@ -20,6 +20,8 @@ HELD_KEY = "jms-held"
 """Under this key an asset's store lists the records of held messages: one look serves many messages."""
 HEARD_KEY = "jms-heard"
 """Under this key an asset's store lists the last words of runs, by the tokens of their events."""
+STARTED_KEY = "jms-started"
+"""Under this key an asset's store has the time at which a run with held messages last started, in seconds."""
 # What is listed is looked through for records that are gone when it has doubled, and has so many.
 _LEAST_LOOKED_THROUGH = 256
 _WORDS_HEARD = 500
@@ -189,10 +191,11 @@ def message_ids(extra: object) -> list[str]:
 
 
 def word_on(word: object, message_id: str | None) -> bool | str | None:
-    """Return what a word says of a message: `True` for done, why it failed, or `None` for nothing yet.
+    """Return the outcome of a message: `True` if it is acknowledged, why it failed, or `None` if it is open.
 
     Args:
-        word: `acknowledged` says it of all messages of an event, `messages` of single ones, by their ids.
+        word: `acknowledged` is for all messages of an event, `messages` for single ones, by their ids. It is
+            open while it `awaits` DAGs.
         message_id: Of the message.
     """
     if not isinstance(word, Mapping):
@@ -201,9 +204,15 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
     said = single.get(message_id) if isinstance(single, Mapping) else None
     if not isinstance(said, Mapping):
         said = word
-    if "acknowledged" not in said:
+    if "acknowledged" not in said or "awaits" in said:
         return None
     return True if said["acknowledged"] is True else str(said.get("why", "no reason is given"))
+
+
+def awaited_dags(word: object) -> list[str]:
+    """Return the DAGs without a run that an outcome waits for, although all runs so far have succeeded."""
+    found = word.get("awaits") if isinstance(word, Mapping) else None
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Messages that are held until their DAG runs have spoken, on each broker, in an Airflow that runs tasks."""
+"""Messages that are held until their DAG runs have ended, in an Airflow that runs tasks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,15 +18,18 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
-from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, HELD_KEY
+from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, HELD_KEY, STARTED_KEY
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.dead_letters import original_of
 from tests.servers.broker import Broker
 
-BROKERS = ("activemq", "artemis", "rabbitmq")
-# A run that succeeds, one whose task is retried, one that fails, and one that says nothing.
-CASES = ("good", "retried", "failed", "silent")
+# A run that succeeds, one that fails, one whose task is retried, one that never ends, and six messages of
+# which one makes its run fail.
+CASES = {
+    "good": "activemq", "failed": "activemq", "retried": "artemis", "silent": "artemis", "burst": "rabbitmq",
+}  # fmt: skip
+BURST = ("a", "b", "poison", "c", "d", "e")
 WITHIN = 600  # for a machine on which nothing goes on at its pace
 
 DAGS = """
@@ -33,38 +37,41 @@ from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher, get_current_context, task
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow.sdk.exceptions import AirflowFailException
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
 
 given = {arguments!r}
 
 
 @task(retries=1, retry_delay=timedelta(seconds=1))
-def book(case):
+def book(case, triggering_asset_events=None):
     tries = get_current_context()["ti"].try_number
+    for events in triggering_asset_events.values():
+        if any(JmsMessage.from_event(event).body == "poison" for event in events):
+            raise AirflowFailException("poison")
     if case == "retried" and tries == 1:
         raise RuntimeError("the first try fails")
     if case == "failed" and not Path(given["mended"]).exists():
         raise RuntimeError("every try fails")
 
 
-def consumer(broker, case):
+def consumer(case, broker):
     trigger = JmsActivationTrigger(
         jms_conn_id=f"jms_{{broker}}",
         destination=f"queue://{{given['queue']}}.{{case}}",
         hold_until_ack=True,
         hold_timeout=5 if case == "silent" else 3600,
-        redelivery_handling=("1:" if case == "silent" else "1:1000; 2:") + "move(queue:$.dead)",
+        redelivery_handling=("1:1000; 2:" if case == "failed" else "1:") + "move(queue:$.dead)",
     )
-    name = f"{{broker}}_{{case}}"
+    name = case
     asset = Asset(name, watchers=[AssetWatcher(name="watcher", trigger=trigger)])
     with DAG(name, schedule=[asset], catchup=False):
         # A pool that isn't there: the task waits, and the run with it.
         book.override(pool="nowhere" if case == "silent" else "default_pool")(case)
 
 
-for broker in given["brokers"]:
-    for case in given["cases"]:
-        consumer(broker, case)
+for each in given["cases"].items():
+    consumer(*each)
 """
 EVENTS = """
 select event.extra from asset_event event join asset on asset.id = event.asset_id
@@ -73,7 +80,7 @@ where asset.name = '{name}' order by event.id
 
 
 class Home(TriggererProcess):
-    """An Airflow with a DAG for each broker and case."""
+    """An Airflow with a DAG for each case."""
 
     def ids(self, name: str) -> list[str]:
         """Return the ids of the messages in the events of a DAG."""
@@ -88,69 +95,68 @@ class Home(TriggererProcess):
     def kept(self) -> list[str]:
         """Return the keys of what is remembered of messages."""
         rows = self.query("select key from asset_state_store")
-        return [key for (key,) in rows if key not in (HELD_KEY, HEARD_KEY)]
+        return [key for (key,) in rows if key not in (HELD_KEY, HEARD_KEY, STARTED_KEY)]
 
 
 @pytest.mark.timeout(3600)
-def test_a_message_is_settled_as_its_runs_say_on_each_broker(
+def test_messages_are_settled_as_their_runs_end(
     request: pytest.FixtureRequest, tmp_path: Path, migrated_database: Path
 ) -> None:
     """Over a kill -9 of the triggerer while all wait, with tasks that are retried, fail, and are cleared."""
-    brokers: dict[str, Broker] = {name: request.getfixturevalue(name) for name in BROKERS}
-    names = [f"{broker}_{case}" for broker in BROKERS for case in CASES]
+    brokers: dict[str, Broker] = {name: request.getfixturevalue(name) for name in set(CASES.values())}
     queue, mended = f"held.{uuid.uuid4().hex}", tmp_path / "mended"
-    given = {"queue": queue, "mended": str(mended), "brokers": BROKERS, "cases": CASES}
+    given = {"queue": queue, "mended": str(mended), "cases": CASES}
     home = Home(tmp_path / "home", {}, given, DAGS)
     for name, broker in brokers.items():
         home.environment[f"AIRFLOW_CONN_JMS_{name.upper()}"] = json.dumps(airflow_connection(broker))
-    home.prepare(migrated_database, triggers=len(names))
-    for broker in brokers.values():
-        _send(broker, [f"{queue}.{case}" for case in CASES])
+    home.prepare(migrated_database, triggers=len(CASES))
+    for case, broker_name in CASES.items():
+        _send(brokers[broker_name], f"{queue}.{case}", BURST if case == "burst" else ["hello"])
 
-    def of(case: str) -> list[str]:
-        return [f"{broker}_{case}" for broker in BROKERS]
-
-    def all_are(case: str, runs: dict[str, int]) -> bool:
-        return all(home.runs(name) == Counter(runs) for name in of(case))
+    def are(case: str, runs: dict[str, int]) -> bool:
+        return home.runs(case) == Counter(runs)
 
     try:
         home.start()
-        home.until(lambda: len(home.kept()) == len(names), WITHIN, "a record of each message")
+        home.until(
+            lambda: len(home.kept()) == len(CASES) + len(BURST) - 1, WITHIN, "a record of each message"
+        )
         home.kill()
         home.start()
         home.start_tasks()
 
-        home.until(functools.partial(all_are, "good", {"success": 1}), WITHIN, "runs that succeed")
-        home.until(functools.partial(all_are, "retried", {"success": 1}), WITHIN, "runs after a retry")
+        home.until(functools.partial(are, "good", {"success": 1}), WITHIN, "runs that succeed")
+        home.until(functools.partial(are, "retried", {"success": 1}), WITHIN, "runs after a retry")
+        home.until(
+            functools.partial(are, "burst", {"success": 5, "failed": 1}), WITHIN, "a run for each message"
+        )
         # The first failure is delivered again, the second is moved.
-        home.until(functools.partial(all_are, "failed", {"failed": 2}), WITHIN, "two runs that fail")
+        home.until(functools.partial(are, "failed", {"failed": 2}), WITHIN, "two runs that fail")
         home.until(lambda: not home.kept(), WITHIN, "the end of the records")
 
         # To clear what has failed, and have it succeed, changes nothing: the messages are dead letters.
         mended.touch()
-        for name in of("failed"):
-            home.clear(name)
-        home.until(functools.partial(all_are, "failed", {"success": 2}), WITHIN, "runs that were cleared")
+        home.clear("failed")
+        home.until(functools.partial(are, "failed", {"success": 2}), WITHIN, "runs that were cleared")
         assert home.kept() == []
-        for name in names:
-            ids = home.ids(name)
-            assert len(ids) == (2 if name.endswith("failed") else 1), name
-            assert len(set(ids)) == 1, "a repetition has the id of the first"
+        for case in CASES:
+            ids = home.ids(case)
+            assert len(ids) == {"failed": 2, "burst": len(BURST)}.get(case, 1), case
+            assert len(set(ids)) == (len(BURST) if case == "burst" else 1), "a repetition has the same id"
     finally:
         home.stop()
-    asked = [(name, f"{queue}.{case}{end}") for name in BROKERS for case in CASES for end in ("", ".dead")]
+    asked = [(case, end) for case in CASES for end in ("", ".dead")]
     with ThreadPoolExecutor(len(asked)) as pool:  # each waits for what doesn't come
-        found = pool.map(lambda one: _found(brokers[one[0]], one[1]), asked)
+        found = pool.map(lambda one: _found(brokers[CASES[one[0]]], f"{queue}.{one[0]}{one[1]}"), asked)
         left = {one: bodies for one, bodies in zip(asked, found, strict=True) if bodies}
-    assert left == {
-        (name, f"{queue}.{case}.dead"): ["hello"] for name in BROKERS for case in ("failed", "silent")
-    }
+    dead = {"failed": ["hello"], "silent": ["hello"], "burst": ["poison"]}
+    assert left == {(case, ".dead"): bodies for case, bodies in dead.items()}
 
 
-def _send(broker: Broker, queues: list[str]) -> None:
+def _send(broker: Broker, queue: str, bodies: Sequence[str]) -> None:
     connection = connect(broker.settings())
-    message = JmsMessage.text("hello")
-    connection.send(Outgoing(destination=Destination.queue(queue), message=message) for queue in queues)
+    target = Destination.queue(queue)
+    connection.send(Outgoing(destination=target, message=JmsMessage.text(body)) for body in bodies)
     connection.close()
 
 

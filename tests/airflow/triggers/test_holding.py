@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     HELD_KEY,
+    STARTED_KEY,
     hold_records,
     hold_token,
     outcome_key,
@@ -29,6 +30,7 @@ from airflow_provider_jmsjca.triggers.payload import (
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
 from tests.airflow.triggers.waiting import run, until
+from tests.dead_letters import original_of
 
 DONE = {"acknowledged": True}
 FAILED = {"acknowledged": False, "why": "failed: shop run1"}
@@ -273,6 +275,40 @@ def test_a_run_that_says_nothing_has_its_time(
 
     run(work())
     assert "has not acknowledged it within 0.5 s (hold_timeout)" in caplog.text
+
+
+def test_a_message_without_a_run_has_time_while_other_runs_start(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, redelivery_handling="1:move(queue:$.dead)", hold_timeout=0.5)
+            publish("a", "b")
+            await until(lambda: store.waiting == 2)
+            store.rows[STARTED_KEY] = time.time() + 3600
+            (_, other) = (next(iter(hold_records({"payload": each.payload}, 0))) for each in watcher.events)
+            store.rows[other] |= {"started": True}
+            await until(lambda: server.depth("orders.dead") == 1)
+            assert (server.depth("orders"), store.waiting) == (1, 1)
+
+    run(work())
+    letters = [original_of(each) for each in server.messages("orders.dead")]
+    assert [letter and letter.message.body for letter in letters] == ["b"]
+
+
+def test_in_the_end_a_dag_that_had_no_run_counts_no_more(
+    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, redelivery_handling="1:move(queue:$.dead)", hold_timeout=0.5)
+            publish("a")
+            await until(lambda: watcher.bodies == ["a"])
+            store.say(watcher, DONE | {"awaits": ["ship"]})
+            await until(lambda: (server.depth("orders"), server.depth("orders.dead")) == (0, 0))
+
+    run(work())
+    assert "is acknowledged: ship had no run for it within 0.5 s (hold_timeout)" in caplog.text
 
 
 def test_one_whose_time_was_over_when_its_dag_was_unpaused_has_its_time_again(
