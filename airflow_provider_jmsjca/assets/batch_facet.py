@@ -22,6 +22,7 @@ class JmsBatchRunFacet(RunFacet):
         rows: Messages in the batch.
         stored: Rows by table.
         rejected: Messages that the job turned away.
+        violations: By expectation, how many rows violated it.
         adopted: Ids of unfinished batches that the run took over.
     """
 
@@ -30,6 +31,7 @@ class JmsBatchRunFacet(RunFacet):
     rows: int = 0
     stored: dict[str, int] = attrs.field(factory=dict)
     rejected: int = 0
+    violations: dict[str, int] = attrs.field(factory=dict)
     adopted: list[str] = attrs.field(factory=list)
 
 
@@ -41,6 +43,7 @@ def batch_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
         rows=report["rows"],
         stored=dict(report.get("stored", {})),
         rejected=report.get("rejected", 0),
+        violations=dict(report.get("violations", {})),
         adopted=[each["batch_id"] for each in report.get("adopted", ())],
     )
     return OperatorLineage(run_facets={BATCH_FACET: facet})

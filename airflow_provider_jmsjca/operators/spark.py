@@ -229,6 +229,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 "stored": {},
                 "rejected": 0,
                 "reasons": {},
+                "violations": {},
                 "dead_lettered": 0,
                 "splits": 0,
             }
@@ -278,6 +279,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return {
             "stored": done.stored,
             "rejected": done.rejected,
+            "violations": done.violations,
             "reasons": reasons,
             "dead_lettered": sent,
             "splits": splits,
@@ -548,7 +550,8 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
     stored = ", ".join(f"{rows:,} in {table}" for table, rows in done.stored.items()) or "nothing"
     why = "; ".join(f"{count:,}x {reason}" for reason, count in reasons.items())
     rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
-    return f"Batch {done.batch_id}: stored {stored}; {rejected}"
+    violated = "".join(f"; {rows:,} rows violate {name!r}" for name, rows in done.violations.items() if rows)
+    return f"Batch {done.batch_id}: stored {stored}; {rejected}{violated}"
 
 
 def _how_it_ended(process: subprocess.Popen[str] | None) -> str:

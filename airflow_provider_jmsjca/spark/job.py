@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.data_failure import data_failure
+from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects
@@ -106,6 +107,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._mapped: list[Mapped] = []
         self._sealed: list[DataFrame] = []
+        self._violations: dict[str, int] = {}
         self._progress: ProgressLines | None = None
 
     @classmethod
@@ -185,6 +187,38 @@ class Batch:
         self._kept.append(sorted_messages.persist())
         self._mapped.append(split(sorted_messages))
         return self._mapped[-1]
+
+    def expect(
+        self, rows: DataFrame, expectations: Mapping[str, str], action: OnViolation | str = OnViolation.REJECT
+    ) -> DataFrame:
+        """Test rows, and return those that satisfy every expectation.
+
+        The counts are in the batch's report, the task's XCom and OpenLineage's facet.
+
+        Args:
+            rows: The rows; to reject messages they need the column `_jms`.
+            expectations: By name, a condition in SQL on a row: `{"positive": "amount > 0"}`. NULL violates
+                it, as false does.
+            action: `reject` rejects the message of a row that violates one, with all of its rows. `drop`
+                leaves out the row. `fail` fails the job.
+
+        Raises:
+            ConfigurationError: A condition can't be evaluated; or a row violates one, and the action is
+                `fail`.
+        """
+        try:
+            checked = check_expectations(rows, expectations, OnViolation(action))
+        except ValueError as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            raise ConfigurationError(
+                f"expect: action {action!r}: expected one of {', '.join(OnViolation)}"
+            ) from error
+        for name, failed in checked.failed.items():
+            self._violations[name] = self._violations.get(name, 0) + failed
+        if checked.rejects is not None:
+            self.reject(checked.rejects)
+        return checked.rows
 
     def write(
         self,
@@ -339,6 +373,7 @@ class Batch:
             stored=dict(self._stored),
             rejected=self._rejects.count,
             rejects=self._rejects.files,
+            violations=dict(self._violations),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):

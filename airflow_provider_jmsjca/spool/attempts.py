@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.errors import FencedError, SpoolError
@@ -153,6 +153,7 @@ class Done:
         stored: Rows written by table path.
         rejected: Messages the job turned away.
         finished: When, ISO 8601 in UTC.
+        violations: By expectation, how many rows violated it.
     """
 
     batch_id: str
@@ -162,6 +163,7 @@ class Done:
     rejected: int
     rejects: tuple[RejectsFile, ...]
     finished: str
+    violations: dict[str, int] = field(default_factory=dict)
 
     def create(self, folder: Place) -> bool:
         """Seal the report; `False` if another attempt did it first."""
@@ -187,9 +189,11 @@ class Done:
     @classmethod
     def _checked(cls, found: Any) -> Self:
         names = {"batch_id", "fence", "rows", "stored", "rejected", "rejects", "finished"}
-        if not isinstance(found, dict) or set(found) != names:
+        if not isinstance(found, dict) or set(found) - {"violations"} != names:
             raise ValueError(f"expected an object with {', '.join(sorted(names))}")
-        for name, kind in (("batch_id", str), ("finished", str), ("stored", dict), ("rejects", list)):
+        kinds = {"batch_id": str, "finished": str, "stored": dict, "rejects": list, "violations": dict}
+        found = {"violations": {}, **found}
+        for name, kind in kinds.items():
             if not isinstance(found[name], kind):
                 raise ValueError(f"{name}: expected {kind.__name__}, found {found[name]!r:.200}")  # noqa: TRY004 - bad content
         return cls(
@@ -200,6 +204,9 @@ class Done:
             rejected=_count("rejected", found["rejected"]),
             rejects=tuple(RejectsFile.checked(item) for item in found["rejects"]),
             finished=found["finished"],
+            violations={
+                name: _count(f"violations: {name}", rows) for name, rows in found["violations"].items()
+            },
         )
 
 

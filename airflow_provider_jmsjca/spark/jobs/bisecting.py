@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.spool.attempts import (
     committing,
     current_fence,
 )
-from airflow_provider_jmsjca.spool.files import Place, open_file, seal, stage
+from airflow_provider_jmsjca.spool.files import Place, numbered, open_file, seal, stage
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.splits import (
     DataFailure,
@@ -191,11 +191,14 @@ class _Bisection:
 
     def _finish(self) -> None:
         """Say in the batch's name what its parts stored and turned away."""
-        folder, stored = self._manifest.folder, Counter[str]()
+        folder, stored, violations = self._manifest.folder, Counter[str](), Counter[str]()
         for _, part in self._done:
             done = Done.read(part)
             stored.update({} if done is None else done.stored)
-        path = folder / f"rejects-{self._fence:06d}-000000.jsonl"
+            violations.update({} if done is None else done.violations)
+        # The attempt at the whole batch, which failed, may have sealed files too.
+        sealed = len(numbered(folder, f"rejects-{self._fence:06d}"))
+        path = folder / f"rejects-{self._fence:06d}-{sealed:06d}.jsonl"
         count, digest = 0, hashlib.sha256()
         with stage(path) as file:
             for reject in self._rejects():
@@ -213,6 +216,7 @@ class _Bisection:
             stored=dict(stored),
             rejected=count,
             rejects=rejects,
+            violations=dict(violations),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):

@@ -24,6 +24,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.schema_file import read_schema
 from airflow_provider_jmsjca.spark.tables import delta
@@ -37,33 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: Without the script's name; `None` means the command line's.
     """
     with Batch.from_args(arguments) as batch:
-        parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-        parser.add_argument("--table", required=True, help="path or URI of the table, or its name")
-        parser.add_argument("--format", default="parquet", help="parquet, delta or jdbc")
-        parser.add_argument(
-            "--mode", default="append", help="append; delta also overwrite; delta and jdbc also upsert"
-        )
-        parser.add_argument("--cluster-by", nargs="*", default=[], help="with delta: columns to cluster by")
-        parser.add_argument(
-            "--table-property", nargs="*", default=[], metavar="NAME=VALUE", help="of a new Delta table"
-        )
-        parser.add_argument(
-            "--option", nargs="*", default=[], metavar="NAME=VALUE", help="of Spark's writer or of jdbc"
-        )
-        parser.add_argument("--keys", nargs="*", default=[], help="with upsert: columns that identify a row")
-        parser.add_argument("--order-by", help="with upsert: the column that tells the newer row")
-        parser.add_argument("--delete-when", help="with upsert: a condition; such a row deletes its key")
-        fields = parser.add_mutually_exclusive_group()
-        fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
-        fields.add_argument(
-            "--schema-file", help="a file with the fields: words, Spark's JSON form, Avro or JSON Schema"
-        )
-        parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
-        parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
-        parser.add_argument("--jdbc-url", help="with jdbc: jdbc:postgresql://host:5432/database")
-        parser.add_argument("--jdbc-user", help="with jdbc: the user")
-        parser.add_argument("--jdbc-password-file", help="with jdbc: a file that has the password")
-        asked = parser.parse_args(batch.arguments)
+        asked = _parser().parse_args(batch.arguments)
         options = named_values("--option", asked.option)
         if asked.format == "jdbc":
             options |= jdbc_options(asked, os.environ)
@@ -91,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 mapped = batch.json(messages, schema, keep=asked.keep)
                 batch.reject(mapped.rejects)
                 rows = mapped.rows
+            for action in (OnViolation.FAIL, OnViolation.DROP, OnViolation.REJECT):
+                given = parsed_expectations("--expect", getattr(asked, f"expect_{action}"))
+                if given:
+                    rows = batch.expect(rows, given, action)
             batch.write(
                 rows,
                 asked.table,
@@ -106,6 +85,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         finally:
             spark.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--table", required=True, help="path or URI of the table, or its name")
+    parser.add_argument("--format", default="parquet", help="parquet, delta or jdbc")
+    parser.add_argument(
+        "--mode", default="append", help="append; delta also overwrite; delta and jdbc also upsert"
+    )
+    parser.add_argument("--cluster-by", nargs="*", default=[], help="with delta: columns to cluster by")
+    parser.add_argument(
+        "--table-property", nargs="*", default=[], metavar="NAME=VALUE", help="of a new Delta table"
+    )
+    parser.add_argument(
+        "--option", nargs="*", default=[], metavar="NAME=VALUE", help="of Spark's writer or of jdbc"
+    )
+    parser.add_argument("--keys", nargs="*", default=[], help="with upsert: columns that identify a row")
+    parser.add_argument("--order-by", help="with upsert: the column that tells the newer row")
+    parser.add_argument("--delete-when", help="with upsert: a condition; such a row deletes its key")
+    fields = parser.add_mutually_exclusive_group()
+    fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
+    fields.add_argument(
+        "--schema-file", help="a file with the fields: words, Spark's JSON form, Avro or JSON Schema"
+    )
+    parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
+    parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
+    for action in OnViolation:
+        flag = "--expect" if action is OnViolation.REJECT else f"--expect-or-{action}"
+        parser.add_argument(
+            flag,
+            dest=f"expect_{action}",
+            nargs="*",
+            action="extend",
+            default=[],
+            metavar="NAME: CONDITION",
+            help=f"{action} where a row violates the condition",
+        )
+    parser.add_argument("--jdbc-url", help="with jdbc: jdbc:postgresql://host:5432/database")
+    parser.add_argument("--jdbc-user", help="with jdbc: the user")
+    parser.add_argument("--jdbc-password-file", help="with jdbc: a file that has the password")
+    return parser
 
 
 def named_values(argument: str, given: Sequence[str]) -> dict[str, str]:
