@@ -1,12 +1,11 @@
-"""What a store does, whichever it is: the port, its values, and how names are stored.
+"""The port of the store, its values, and the stored form of names.
 
-Every call is one transaction: it is durable when it returns, and has not happened when it raises. Calls may
-come from any thread and any process. Times come in as arguments, with a time zone. Leases, due times and
-heartbeats are compared between hosts: their times come from the clock that all processes share (`Limbo.now`,
-`Owners.now`).
+Every call is one transaction: durable when it returns, without effect when it raises. Any thread and any
+process may call. Times are arguments, with a time zone. Leases, due times and heartbeats are compared between
+hosts, so their times come from the clock that all processes share (`Limbo.now`, `Owners.now`).
 
-Errors: `TransientStoreError` from every call, and nothing else. Whoever guards a message with a call doesn't
-acknowledge the message before the call has returned.
+Errors: every call may raise `TransientStoreError`, and no other error. A caller that guards a message with a
+call must not acknowledge the message before the call has returned.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 KEPT_ATTEMPTS: Final = 5_000
-"""Messages of an activation whose attempts are kept. Source: J132."""
+"""Maximum number of messages with stored attempts for each activation."""  # J132
 
 KEPT_IDS: Final = 32_768
-"""Ids of handled messages that are kept for an activation."""
+"""Maximum number of ids of handled messages kept for an activation."""
 
 KEPT_FOR: Final = timedelta(days=7)
-"""How long either is kept."""
+"""How long attempts and ids are kept."""
 
 KEPT_RUNS: Final = 1_000
 """Maximum number of ended and lost runs of activations that are kept."""
@@ -40,22 +39,22 @@ KEPT_ENDED_FOR: Final = timedelta(days=1)
 """How long runs of activations are kept after their end."""
 
 KEPT_HISTORY: Final = 50
-"""Attempts of one message whose circumstances are kept; the latest."""
+"""Maximum number of attempts kept in the history of one message: the latest."""
 
 LIMBO_TRIES: Final = 5
-"""How often it is tried to send a message that its broker refuses. Source: P16, limboDeliveryRetry."""
+"""Maximum number of attempts to send a message that the broker refuses."""  # P16, limboDeliveryRetry
 
 PRIVATE: Final = "@"
-"""First character of the names of connections in limbo that only the process knows which put messages there.
+"""First character of the names of limbo connections known only to the process that stored the messages.
 
-No Airflow connection has such a name, so Airflow's processes leave these messages alone.
+No Airflow connection has such a name, so Airflow's processes do not send these messages.
 """
 
 BEAT_EVERY: Final = timedelta(seconds=10)
-"""How often a process that holds messages says that it lives."""
+"""Interval of the heartbeats of a process that holds messages or runs activations."""
 
 SILENT_FOR: Final = timedelta(seconds=60)
-"""How long nothing is heard of a process before it counts as dead."""
+"""A process without a heartbeat for this long is dead."""
 
 _LONGEST_NAME = 200
 _DIGESTED = "sha256:"
@@ -65,14 +64,15 @@ _LONGEST_TEXT = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEntry:
-    """The circumstances of one attempt at a message.
+    """One attempt at a message.
 
     Attributes:
-        attempt: The attempt's number, from 1.
-        at: When it began.
+        attempt: Number of the attempt, from 1.
+        at: Start of the attempt.
         where: Host and process.
-        exception_class: Class of the exception it ended with; empty if none is known, as after a crash.
-        exception_message: The exception's text.
+        exception_class: Class of the exception that ended the attempt; empty if none is known, as after a
+            crash.
+        exception_message: Text of the exception.
     """
 
     attempt: int
@@ -84,16 +84,16 @@ class AttemptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAttempts:
-    """A message that was handed over and isn't settled, as far as is known.
+    """The attempts at a message that was handed over and is not known to be settled.
 
     Attributes:
-        activation: Whose it is, as stored (`stored_name`).
-        message: The message's id, as stored.
-        attempts: How often it was handed over.
-        first_at: When it was first.
-        last_at: When it was last.
+        activation: Name of the activation, as stored (`stored_name`).
+        message: Message id, as stored.
+        attempts: Number of attempts.
+        first_at: Start of the first attempt.
+        last_at: Start of the last attempt.
         where: Host and process of the last attempt.
-        open: Nobody has said how the last attempt ended.
+        open: The outcome of the last attempt is not known.
     """
 
     activation: str
@@ -107,13 +107,13 @@ class MessageAttempts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSelection:
-    """Messages whose attempts are counted; what is left out leaves none out.
+    """Selects messages by their attempts. `None` selects all.
 
     Attributes:
-        activation: Messages of this activation, as stored.
-        message: The message of this id, as stored.
-        at_least: Messages with this many attempts or more.
-        open_at: Messages whose last attempt has no known end, and was made at one of these (`where`).
+        activation: Name of the activation, as stored.
+        message: Message id, as stored.
+        at_least: Minimum number of attempts.
+        open_at: Processes (`where`) that made the last attempt, which is open.
     """
 
     activation: str | None = None
@@ -123,35 +123,37 @@ class AttemptSelection:
 
 
 class Attempts(Protocol):
-    """How often each message was handed over, shared by all consumers of an activation.
+    """Counts the attempts at each message, for all consumers of an activation.
 
-    Source: J129-J132, and past them: the counts outlive the process, and so does a crash.
+    Counts outlive the process: an attempt that crashes counts.
     """
+
+    # J129-J132, where the counts end with the process.
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
         """Count an attempt at each of these messages.
 
         Returns:
-            The number of the attempt for each, from 1.
+            The number of the attempt by message, from 1.
         """
 
     def take_back(self, activation: str, messages: Collection[str]) -> None:
-        """Undo the last attempt at each: it led to nothing, because the message was not handed over."""
+        """Undo the last attempt at each message: the message was not handed over."""
 
     def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
-        """Note how the last attempt at each of these messages ended; those that aren't known are left out."""
+        """Store the exception of the last attempt at each message; unknown messages are ignored."""
 
     def forget(self, activation: str, messages: Collection[str]) -> None:
-        """Drop all about these messages: they are settled, or are to be counted anew."""
+        """Delete the attempts at these messages: they are settled, or counting restarts."""
 
     def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return those of the messages whose attempt before this one has an unknown outcome.
+        """Return the messages whose previous attempt has an unknown outcome.
 
-        It was another process's, and that one has neither settled the message nor said how the attempt ended.
+        Another process made that attempt, and neither settled the message nor reported the outcome.
         """
 
     def ended(self, activation: str) -> None:
-        """Note that this process has ended its attempts in good order: their outcome isn't in doubt."""
+        """Store that this process has ended its attempts in good order: their outcome isn't in doubt."""
 
     def page(
         self,
@@ -162,83 +164,86 @@ class Attempts(Protocol):
         after: int = 0,
         open_only: bool = False,
     ) -> list[MessageAttempts]:
-        """Return the messages with most attempts, those seen last first among equals.
+        """Return messages, sorted by number of attempts and time of the last one, both descending.
 
         Args:
-            activation: Whose messages, also by its name in a list of what is stored; `None`: everybody's.
-            at_least: Fewest attempts of a message that is returned.
-            limit: Most messages that are returned.
-            after: How many messages at the front are left out.
-            open_only: Return only messages whose last attempt has no known end.
+            activation: Name of an activation, or its stored name; `None`: all activations.
+            at_least: Minimum number of attempts.
+            limit: Maximum number of messages.
+            after: Number of messages to skip.
+            open_only: Return only messages with an open last attempt.
         """
 
     def activations(self) -> frozenset[str]:
-        """Return the activations with messages whose attempts are counted."""
+        """Return the activations with counted attempts."""
 
     def open_at(self) -> frozenset[str]:
-        """Return the processes whose attempts have no known end (`MessageAttempts.where`)."""
+        """Return the processes (`MessageAttempts.where`) with attempts of unknown outcome."""
 
     def history(self, activation: str, message: str) -> list[AttemptEntry]:
-        """Return the attempts at a message, the first one and the latest `KEPT_HISTORY`, in order."""
+        """Return the first attempt at a message and the latest `KEPT_HISTORY`, in order."""
 
     def reset(self, selection: AttemptSelection) -> int:
-        """Drop all about these messages, which are counted anew; return how many there were."""
+        """Delete the attempts at these messages and return the number of messages; counting restarts."""
 
     def resolve(self, selection: AttemptSelection) -> int:
-        """Note that the last attempts at these messages have ended; return how many had no known end."""
+        """Mark the last attempts at these messages as ended; return how many were open."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
-        """Drop what is too much, the least recently seen first, and what is too old.
+        """Delete messages beyond a number and an age.
 
         Args:
             now: The time.
-            keep: Messages of each activation that stay; more, if several are as old as the last of them.
-            max_age: Messages seen before that are dropped.
+            keep: Number of messages to keep for each activation, the latest. Messages as old as the last of
+                them are kept too.
+            max_age: Maximum age of the last attempt.
 
         Returns:
-            How many messages were dropped.
+            The number of messages deleted.
         """
 
 
 class Owners(Protocol):
-    """The processes that hold messages now, and whether they live.
+    """The live processes that hold messages or run activations.
 
-    One that was not heard of for `SILENT_FOR` is dead, and so is one of this host whose process has ended.
+    A process without a heartbeat for `SILENT_FOR` is dead. So is one of this host that has ended.
     """
 
     def now(self) -> datetime:
         """Return the time by the clock of the database: with SQLite this host's, else the server's."""
 
     def beat(self, now: datetime) -> None:
-        """Say that this process lives."""
+        """Send a heartbeat of this process."""
 
     def leave(self) -> None:
-        """Say that this process holds nothing any more."""
+        """Remove this process: it holds no messages and runs no activations."""
 
     def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Return those that live (`MessageAttempts.where`)."""
+        """Return the live ones of these processes (`MessageAttempts.where`)."""
 
 
 class HandledIds(Protocol):
-    """The ids that an activation is done with: one window by age and count. Source: I15, I17."""
+    """The ids of handled messages of an activation, bounded by age and count."""
+
+    # I15, I17
 
     def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return those of the messages that were handled."""
+        """Return the messages that were handled."""
 
     def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
-        """Note that these messages were handled."""
+        """Store that these messages were handled."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
-        """Drop what is too much, the oldest first, and what is too old; arguments as of `Attempts.sweep`."""
+        """Delete ids beyond a number and an age; arguments as in `Attempts.sweep`."""
 
 
 class LimboState(StrEnum):
-    """What becomes of a message in limbo."""
+    """State of a message in limbo."""
 
     WAITING = "waiting"
     """The message is sent when it is due."""
     FAILED = "failed"
-    """The message could not be sent in all its tries, and stays until somebody revives or purges it."""
+    """Every try to send the message failed; it stays until somebody revives or purges it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,18 +251,18 @@ class LimboEntry:
     """A message to put in limbo.
 
     Attributes:
-        jms_conn_id: The Airflow connection over which it is to be sent; `orders@host:port` is one host of it.
-        destination: Where to, as `sending_text` writes it, with the options if there are any.
-        message: What.
-        due_at: When; never sooner.
-        activation: Whose redelivery it is, or whose handler sent it; empty for one that a task published.
-        key: Tells it from the activation's other messages; empty: nothing does.
-        again: The message was delivered before, and may have been put here then: it takes the place of one
-            with the same key, the last that was put there.
-        most_tries: How often it is tried to send it before it stays as failed. Source: P16.
-        failure: Why it has failed for good already: it stays, and isn't sent before somebody revives it.
-        once: From now until `Limbo.settled` its key is remembered, also when it has been sent. With `again`
-            it isn't put here if one with the same key has been sent since, or is being sent. Needs a key.
+        jms_conn_id: Airflow connection that sends the message; `orders@host:port` is one host of it.
+        destination: Target of the message with its options, as `sending_text` writes it.
+        message: The message.
+        due_at: Time from which the message is sent.
+        activation: Activation that consumes or sent the message; empty if a task published it.
+        key: Identifies the message among those of the activation; empty: it has no identity.
+        again: The message was delivered before and may be in limbo already: it replaces the last message
+            with the same key.
+        most_tries: Maximum number of attempts to send it; then it stays as failed.
+        failure: Reason why the message has failed for good: it stays, and is sent only after a revival.
+        once: The key is remembered until `Limbo.settled`, also after the message was sent. With `again` the
+            message is not stored if one with the same key was sent since, or is being sent. Needs a key.
     """
 
     jms_conn_id: str
@@ -274,16 +279,16 @@ class LimboEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimboMessage:
-    """A message in limbo, without its content; what isn't explained here is as in `LimboEntry`.
+    """A message in limbo, without its content; other attributes as in `LimboEntry`.
 
     Attributes:
-        number: What it is called by; never given twice.
-        state: What becomes of it.
-        put_at: When it was put there.
-        tries: How often sending it failed.
-        most_tries: How often it may fail.
-        exception_class: Why it failed last; empty if it didn't.
-        exception_message: The exception's text.
+        number: Unique number, never reused.
+        state: State of the message.
+        put_at: When the message was stored.
+        tries: Number of failed attempts to send it.
+        most_tries: Maximum number of attempts.
+        exception_class: Class of the last failure; empty if there was none.
+        exception_message: Text of the last failure.
     """
 
     number: int
@@ -301,14 +306,14 @@ class LimboMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimboSelection:
-    """Which messages in limbo; what is `None` leaves none out.
+    """Selects messages in limbo. `None` selects all.
 
     Attributes:
-        numbers: With one of these numbers.
-        state: In this state.
-        activation: Of this activation.
-        jms_conn_id: To be sent over this connection.
-        destination: Sent to this one, whatever its options are; as `Destination` writes it.
+        numbers: Numbers of the messages.
+        state: State of the messages.
+        activation: Activation of the messages.
+        jms_conn_id: Connection that sends the messages.
+        destination: Target of the messages, with any options; as `Destination` writes it.
     """
 
     numbers: frozenset[int] | None = None
@@ -323,27 +328,27 @@ EVERYTHING: Final = LimboSelection()
 
 
 class Limbo(Protocol):
-    """Messages that are due later, and those that could not be sent.
+    """Messages that are due later, and messages that could not be sent.
 
-    Guarantee: a message is here from the return of `put` until `sent` has returned, whatever is killed in
-    between. It is leased to one process at a time. When the lease of a dead process has run out, another one
-    takes the message over. That one finds out whether the message was sent, and drops it or gives it back.
-
-    Source: P12-P19.
+    Guarantee: a message is stored from the return of `put` until the return of `sent`, over any crash. One
+    process at a time has a lease on it. After the lease of a dead process has expired, another process takes
+    the message over. It finds out whether the message was sent, and drops it or gives it back.
     """
+
+    # P12-P19
 
     def now(self) -> datetime:
         """Return the time by the clock of the database: with SQLite this host's, else the server's."""
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
-        """Keep these messages, all or none.
+        """Store these messages, all or none.
 
         Returns:
-            Numbers of the entries, in the same order; none of an entry that is to be sent once, and has been.
+            Numbers of the entries in the same order, without entries with `once` that were sent already.
         """
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries that were to be sent once: nobody puts them here again."""
+        """Forget the keys of entries with `once`: they are not stored again."""
 
     def lease(
         self,
@@ -355,16 +360,15 @@ class Limbo(Protocol):
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
-        """Lease messages that are due and that nobody leases, those due first before the others.
+        """Lease due messages that have no lease, the earliest due first.
 
         Args:
-            now: Messages due until then.
-            owner: Who is going to send them; unique to a process.
-            until: When others may take them over.
-            limit: No more than this.
-            leave: Connections whose messages are left where they are.
-            connections: Lease only messages of these connections; `None`: of all but private ones
-                (`PRIVATE`).
+            now: The time.
+            owner: Name of the sender, unique to a process.
+            until: Expiry of the lease.
+            limit: Maximum number of messages.
+            leave: Names of connections to skip.
+            connections: Names of the connections to send over; `None`: all but private ones (`PRIVATE`).
         """
 
     def take_over(
@@ -375,20 +379,20 @@ class Limbo(Protocol):
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
-        """Return messages whose lease has run out, by the owners that may have sent them.
+        """Return messages with an expired lease, by the owners that may have sent them.
 
-        They stay leased to these owners, and nobody else gets them before `until`: whoever calls this speaks
-        for the owners (`sent`, `give_back`).
+        The messages stay leased to these owners until `until`. The caller acts for the owners (`sent`,
+        `give_back`).
 
         Args:
-            now: Leases that have run out by then.
-            until: When the next may take them over.
-            leave: As of `lease`.
-            connections: As of `lease`.
+            now: The time.
+            until: New expiry of the leases.
+            leave: As in `lease`.
+            connections: As in `lease`.
         """
 
     def sent(self, owner: str, numbers: Collection[int]) -> int:
-        """Drop messages that the owner has sent and still leases; return how many those were."""
+        """Delete messages that the owner has sent and still leases; return their number."""
 
     def give_back(
         self,
@@ -401,35 +405,35 @@ class Limbo(Protocol):
         """End the owner's lease of messages that were not sent.
 
         Args:
-            owner: Who leased them.
-            numbers: Which.
-            due_at: When they are tried again; `None` with a failure: never, they have failed for good; `None`
-                without: as before.
-            failure: Why they could not be sent, which counts as a try; `None`: they weren't tried.
+            owner: Owner of the lease.
+            numbers: Numbers of the messages.
+            due_at: Time of the next attempt. `None` with a failure: they have failed for good. `None` without
+                one: unchanged.
+            failure: Reason of a failed attempt, which counts; `None`: there was no attempt.
         """
 
     def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
-        """Return messages by their numbers, without those that aren't here.
+        """Return messages by number, without unknown numbers.
 
-        In place of one that can't be decrypted, or isn't a message, stands the error that says so.
+        The value is an error for content that can't be decrypted or isn't a message.
         """
 
     def page(
         self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
     ) -> list[LimboMessage]:
-        """Return messages in the order of their numbers, from the one behind the number `after`."""
+        """Return messages with numbers above `after`, in the order of their numbers."""
 
     def activations(self) -> frozenset[str]:
-        """Return the activations that messages are here of."""
+        """Return the activations with messages in limbo."""
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
-        """Let failed messages be sent now, with all their tries; return how many. Source: P17."""
+        """Make failed messages due now, with no failed attempts; return their number."""  # P17
 
     def release(self, selection: LimboSelection, now: datetime) -> int:
-        """Let waiting messages be sent now; return how many."""
+        """Make waiting messages due now; return their number."""
 
     def purge(self, selection: LimboSelection, now: datetime) -> int:
-        """Drop messages, but those that somebody is sending now, and forget their keys; return how many."""
+        """Delete messages that are not being sent, and forget their keys; return their number."""
 
 
 class WantedState(StrEnum):
@@ -577,8 +581,10 @@ class ActivationRun:
 class Activations(Protocol):
     """The registry of activations: their runs in all processes, and the states requested for them.
 
-    A requested state belongs to the activation and not to a process: it outlives restarts. Source: J172.
+    A requested state belongs to the activation and not to a process: it outlives restarts.
     """
+
+    # J172
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
         """Store the state requested from now on. A repeated request for the same state changes nothing."""
@@ -630,19 +636,19 @@ class Activations(Protocol):
 
 
 class Store(Protocol):
-    """All that must outlive a process. A feature is an attribute."""
+    """State that outlives a process; one attribute for each feature."""
 
     @property
     def attempts(self) -> Attempts:
-        """How often messages were handed over."""
+        """Counts of attempts."""
 
     @property
     def owners(self) -> Owners:
-        """The processes that hold messages."""
+        """Live processes."""
 
     @property
     def handled(self) -> HandledIds:
-        """Ids of messages that were handled."""
+        """Ids of handled messages."""
 
     @property
     def activations(self) -> Activations:
@@ -650,17 +656,17 @@ class Store(Protocol):
 
     @property
     def limbo(self) -> Limbo:
-        """Messages that are due later, and those that could not be sent."""
+        """Messages that are due later, and messages that could not be sent."""
 
     def close(self) -> None:
-        """Let go of connections and files; this process holds nothing any more."""
+        """Close connections and files, and remove this process from the live ones."""
 
 
 def stored_name(text: str) -> str:
-    """Return what is stored for the name of an activation or the id of a message.
+    """Return the stored form of an activation's name or a message id.
 
-    That is the text itself, if it is printable ASCII of at most 200 characters. Otherwise it is a digest of
-    it: ids are a producer's word, of any length and with any character.
+    Printable ASCII of at most 200 characters is stored as it is, other texts as a digest: producers choose
+    ids, with any length and any character.
     """
     if len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable() and text[:7] != _DIGESTED:
         return text
@@ -668,20 +674,20 @@ def stored_name(text: str) -> str:
 
 
 def listed_name(text: str) -> str:
-    """Return what is stored for a name that somebody has typed, or copied from a list of what is stored."""
+    """Return the stored form of a name that is given plain or in its stored form."""
     return text if _IS_DIGEST.fullmatch(text) else stored_name(text)
 
 
 def stored_text(text: str) -> str:
-    """Return a text as every database takes it: no NUL, no half characters, 2,000 characters at most."""
+    """Return a text that every database accepts: without NUL and surrogates, at most 2,000 characters."""
     return text[:_LONGEST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Return a moment as it is stored: milliseconds since the epoch."""
+    """Return a time in its stored form: milliseconds since the epoch."""
     return round(moment.timestamp() * 1000)
 
 
 def from_milliseconds(milliseconds: int) -> datetime:
-    """Return a stored moment, in UTC."""
+    """Return a stored time, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

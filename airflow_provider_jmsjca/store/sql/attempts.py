@@ -1,4 +1,4 @@
-"""Attempts in a database."""
+"""Counts of attempts, in a database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_MESSAGE: Final = (ATTEMPT.c.activation == bindparam("a")) & (ATTEMPT.c.messa
 _OF_HISTORY: Final = (ATTEMPT_HISTORY.c.activation == bindparam("a")) & (
     ATTEMPT_HISTORY.c.message == bindparam("m")
 )
-# Of what one call has counted, and maybe another call of this process at the same moment.
+# Messages counted by one call; another call of this process at the same millisecond may be among them.
 _COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
     ATTEMPT.c.activation == bindparam("a"),
     ATTEMPT.c.last_at == bindparam("at"),
@@ -54,12 +54,11 @@ _COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
 class SqlAttempts:
     """`base.Attempts` in a database.
 
-    A first attempt is one row. A later one is a change of that row and a row of history. The rows of a call
-    are written in the order of their names, so that two processes wait for each other instead of locking each
-    other out.
+    A first attempt is one row. A later one changes that row and adds a row of history. The rows of a call are
+    written in the order of their names, so that two processes wait for each other and never deadlock.
 
     Args:
-        database: Whose tables are used.
+        database: Database with the tables.
         where: Host and process, for the history.
     """
 
@@ -153,7 +152,7 @@ class SqlAttempts:
             connection.execute(self._entry, sorted(rows, key=lambda row: str(row["message"])))
 
     def _cut(self, connection: Connection, owner: str, counts: Mapping[str, int]) -> None:
-        """Drop the older part of long histories, all but the first attempt."""
+        """Delete the older part of long histories, except the first attempt."""
         for name, number in counts.items():
             if number > KEPT_HISTORY + 1:
                 connection.execute(
@@ -166,7 +165,7 @@ class SqlAttempts:
                 )
 
     def take_back(self, activation: str, messages: Collection[str]) -> None:
-        """Undo the last attempt at each; see `base.Attempts.take_back`."""
+        """Undo the last attempt at each message; see `base.Attempts.take_back`."""
         names = sorted({stored_name(message) for message in messages})
         if not names:
             return
@@ -180,7 +179,7 @@ class SqlAttempts:
             for some in chunks(names):
                 these = (ATTEMPT.c.activation == owner) & ATTEMPT.c.message.in_(some)
                 connection.execute(delete(ATTEMPT).where(these, ATTEMPT.c.attempts <= 1))
-                # What was in doubt before is in doubt again.
+                # A message that was in doubt before is in doubt again.
                 nobody: ColumnElement[str] = literal_column("''")
                 before = {
                     "attempts": ATTEMPT.c.attempts - 1,
@@ -191,7 +190,7 @@ class SqlAttempts:
                 connection.execute(update(ATTEMPT).where(these).values(**before))
 
     def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
-        """Note how the last attempt at each ended; see `base.Attempts.failed`."""
+        """Store the exceptions of the last attempts; see `base.Attempts.failed`."""
         owner, names = stored_name(activation), {stored_name(each): each for each in failures}
         with self._database.write() as connection:
             for some in chunks(names):
@@ -211,7 +210,7 @@ class SqlAttempts:
                 connection.execute(update(ATTEMPT).where(these).values(open=False))
 
     def forget(self, activation: str, messages: Collection[str]) -> None:
-        """Drop all about these messages; see `base.Attempts.forget`."""
+        """Delete the attempts at these messages; see `base.Attempts.forget`."""
         names = sorted({stored_name(message) for message in messages})
         owner = stored_name(activation)
         if not names:
@@ -223,7 +222,7 @@ class SqlAttempts:
                 self._forget_history.execute(connection, rows)
 
     def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return those with an attempt of unknown outcome before this one; see `base.Attempts.doubtful`."""
+        """Return the messages in doubt; see `base.Attempts.doubtful`."""
         names = {stored_name(message): message for message in messages}
         found: set[str] = set()
         with self._database.read() as connection:
@@ -237,7 +236,7 @@ class SqlAttempts:
         return frozenset(found)
 
     def ended(self, activation: str) -> None:
-        """Note that this process has ended its attempts; see `base.Attempts.ended`."""
+        """Store that this process has ended its attempts; see `base.Attempts.ended`."""
         self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._where})))
 
     def activations(self) -> frozenset[str]:
@@ -246,13 +245,13 @@ class SqlAttempts:
             return frozenset(connection.scalars(select(ATTEMPT.c.activation).distinct()))
 
     def open_at(self) -> frozenset[str]:
-        """Return the processes whose attempts have no known end; see `base.Attempts.open_at`."""
+        """Return the processes with attempts of unknown outcome; see `base.Attempts.open_at`."""
         with self._database.read() as connection:
             query = select(ATTEMPT.c.last_where).where(ATTEMPT.c.open).distinct()
             return frozenset(connection.execute(query).scalars())
 
     def reset(self, selection: AttemptSelection) -> int:
-        """Drop all about these messages; see `base.Attempts.reset`."""
+        """Delete the attempts at these messages; see `base.Attempts.reset`."""
         chosen = _where(selection)
         same = exists().where(
             ATTEMPT.c.activation == ATTEMPT_HISTORY.c.activation,
@@ -264,7 +263,7 @@ class SqlAttempts:
             return connection.execute(delete(ATTEMPT).where(chosen)).rowcount
 
     def resolve(self, selection: AttemptSelection) -> int:
-        """Note that the last attempts at these messages have ended; see `base.Attempts.resolve`."""
+        """Mark the last attempts at these messages as ended; see `base.Attempts.resolve`."""
         with self._database.write() as connection:
             change = update(ATTEMPT).where(_where(selection), ATTEMPT.c.open).values(open=False)
             return connection.execute(change).rowcount
@@ -278,7 +277,7 @@ class SqlAttempts:
         after: int = 0,
         open_only: bool = False,
     ) -> list[MessageAttempts]:
-        """Return the messages with most attempts; see `base.Attempts.page`."""
+        """Return messages by number of attempts; see `base.Attempts.page`."""
         query = (
             select(ATTEMPT)
             .where(ATTEMPT.c.attempts >= at_least)
@@ -332,7 +331,7 @@ class SqlAttempts:
         return entries
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
-        """Drop what is too much or too old; see `base.Attempts.sweep`."""
+        """Delete messages beyond a number and an age; see `base.Attempts.sweep`."""
         return sweep(
             self._database, ATTEMPT.c.last_at, now, keep=keep, max_age=max_age, with_it=(ATTEMPT_HISTORY,)
         )

@@ -1,4 +1,4 @@
-"""The database: connections, transactions, the schema, and one kind of error for all that may go wrong."""
+"""The database: connections, transactions and the schema. Every failure is a `TransientStoreError`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.store.sql.tables import REVISIONS, VERSION_TABLE
 _SQLITE, _POSTGRESQL = "sqlite", "postgresql"
 _BUSY_SECONDS = 5
 _FILE_MODE = 0o600
-# Of PostgreSQL's advisory locks; any number that nobody else takes.
+# Key of a PostgreSQL advisory lock, an arbitrary number.
 _UPGRADE_LOCK = 0x6A6D736A6361
 _EXPECTED = "expected sqlite:////path/of/a/file or postgresql://user:password@host/database"
 _SERVER_TIME: Final = text("SELECT clock_timestamp()")
@@ -34,7 +34,7 @@ _UPGRADE: Final = "airflow jms store upgrade"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement in the driver's own form: SQLAlchemy would look at each parameter of each row.
+    """A statement in the driver's form: SQLAlchemy would process each parameter of each row.
 
     Attributes:
         text: The statement.
@@ -45,7 +45,7 @@ class Prepared:
     names: tuple[str, ...] | None
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
-        """Execute the statement for each row; with one row the result can be read."""
+        """Execute the statement for each row; the result can be read if there is one row."""
         values: Any = rows
         if self.names is not None:
             values = [tuple(map(row.__getitem__, self.names)) for row in rows]
@@ -53,12 +53,11 @@ class Prepared:
 
 
 class Database:
-    """A database of the store; opened when it is first used, and safe for threads and forks.
+    """The database of a store; connects at first use, and is safe for threads and forks.
 
-    A transaction that writes has the database to itself on SQLite, where each waits up to 5 seconds for the
-    one before. On PostgreSQL it waits as long for what others have locked. What it wrote outlives the
-    process, whatever kills it. On SQLite a machine that loses its power may forget the last transactions,
-    unless they are `durable`.
+    On SQLite, writing transactions run one at a time, and each waits up to 5 seconds for the one before. On
+    PostgreSQL a transaction waits as long for locks. Committed data survives a crash of the process. A power
+    failure may lose the last transactions on SQLite, unless they are `durable`.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
@@ -67,7 +66,7 @@ class Database:
         name: The URL without its password, for errors and logs.
 
     Raises:
-        ConfigurationError: The URL is none, its driver isn't installed, or it is no such database.
+        ConfigurationError: The URL is invalid or of another database, or its driver isn't installed.
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -80,11 +79,11 @@ class Database:
         self._was_there = False
 
     def insert(self, table: Table) -> Any:
-        """Return an INSERT that knows ON CONFLICT."""
+        """Return an INSERT with support for ON CONFLICT."""
         return (sqlite if self.is_sqlite else postgresql).insert(table)
 
     def prepare(self, statement: ClauseElement) -> Prepared:
-        """Return a statement that is compiled once, for those that are executed for each message."""
+        """Return a compiled statement, for statements that are executed for each message."""
         dialect = self._url.get_dialect()()
         compiled = cast("SQLCompiler", statement.compile(dialect=dialect))
         names = compiled.positiontup if compiled.positional else None
@@ -92,14 +91,14 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Connection]:
-        """Run a transaction that writes; it is committed at the end of the block, unless that raises.
+        """Run a writing transaction; it is committed at the end of the block, unless the block raises.
 
         Args:
-            durable: The transaction also outlives a loss of power. PostgreSQL always does that.
+            durable: The transaction also survives a power failure. On PostgreSQL every one does.
 
         Raises:
-            TransientStoreError: The database is gone (on SQLite its file), locked, full, read-only, damaged;
-                nothing was written.
+            TransientStoreError: The database (on SQLite its file) is missing, locked, full, read-only or
+                damaged; nothing was written.
         """
         begin = "BEGIN IMMEDIATE" if self.is_sqlite else None
         with self._transaction(begin, durable=durable) as connection:
@@ -107,19 +106,19 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Run a transaction that only reads.
+        """Run a reading transaction.
 
         Raises:
-            TransientStoreError: The database is gone, locked or damaged.
+            TransientStoreError: The database is missing, locked or damaged.
         """
         with self._transaction("BEGIN" if self.is_sqlite else None) as connection:
             yield connection
 
     def now(self) -> datetime:
-        """Return the time by the clock of the database: on SQLite that of this host, else of the server.
+        """Return the time by the clock of the database: the server's, on SQLite this host's.
 
         Raises:
-            TransientStoreError: The database can't be asked now.
+            TransientStoreError: The database can't be reached now.
         """
         if self.is_sqlite:
             return datetime.now(UTC)
@@ -139,11 +138,11 @@ class Database:
         except (SQLAlchemyError, OSError) as error:
             raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
         finally:
-            if engine is not self._engine:  # closed meanwhile, when this connection was in use
+            if engine is not self._engine:  # closed while this connection was in use
                 engine.pool.dispose()
 
     def _engine_here(self) -> Engine:
-        """Return the engine of this process: connections must not be shared over a fork."""
+        """Return the engine of this process: connections must not be shared across a fork."""
         with self._lock:
             if self._engine is None or self._pid != os.getpid():
                 if self._engine is not None:
@@ -175,12 +174,12 @@ class Database:
     # -- the file of SQLite -------------------------------------------------------------------------------
 
     def _before_opening(self, *_: object) -> None:
-        """Make a file that is its owner's alone, and none where the one that was there is gone."""
+        """Create a file that only its owner can access; don't replace one that has disappeared."""
         if self._was_there:
             self._file()
             return
-        # SQLite would make one that everybody may read. Its other files take their mode from this one.
-        with contextlib.suppress(OSError):  # it is there, or SQLite says why it can't be
+        # SQLite would create a world-readable one. Its other files get the mode of this one.
+        with contextlib.suppress(OSError):  # it exists, or SQLite reports the reason
             os.close(os.open(self._url.database or "", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
 
     def _note_file(self, _: object, record: Any) -> None:
@@ -188,7 +187,7 @@ class Database:
         self._was_there = True
 
     def _require_same_file(self, connection: Connection) -> None:
-        """SQLite would go on in a file that was removed or moved away, which nobody else sees."""
+        """Raise if the file was removed or moved: SQLite would go on writing where no other process reads."""
         file = self._file()
         if connection.info["jms_file"] != file:
             connection.invalidate()
@@ -222,10 +221,10 @@ class Database:
         return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
 
     def check(self) -> None:
-        """Do nothing, if the schema is the one that this version of the package works with.
+        """Raise if this version of the package can't use the schema.
 
         Raises:
-            StoreSchemaError: The schema is older, newer, or there is none; the text says what to do.
+            StoreSchemaError: The schema is older, newer or missing; the text contains the remedy.
             TransientStoreError: The database can't be read.
         """
         found = self.revision()
@@ -244,14 +243,14 @@ class Database:
         )
 
     def upgrade(self) -> str | None:
-        """Make the tables, or bring them up to date; of several processes at once one does it.
+        """Create or upgrade the tables; one of several concurrent processes does it.
 
         Returns:
-            The revision it had before; `None` if there was none.
+            The revision before the upgrade; `None` if there was none.
 
         Raises:
-            StoreSchemaError: A newer version of the package made the schema.
-            TransientStoreError: The database can't be written; it is as it was.
+            StoreSchemaError: The schema is of a newer version of the package.
+            TransientStoreError: The database can't be written; it is unchanged.
         """
         if self.is_sqlite:
             self._was_there = False
@@ -261,7 +260,7 @@ class Database:
                 raise TransientStoreError(f"the store {self.name} can't be made: {error}") from error
         with self.write(durable=True) as connection:
             if not self.is_sqlite:
-                connection.execute(text("SET LOCAL lock_timeout = 0"))  # for as long as others upgrade
+                connection.execute(text("SET LOCAL lock_timeout = 0"))  # wait for an upgrade in progress
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
             before = self._revision(connection)
             if before is None or before in REVISIONS[:-1]:
@@ -270,13 +269,13 @@ class Database:
         return before
 
     def upgrade_if_older(self) -> None:
-        """Do what `upgrade` does, and raise what it raises, where there are no tables yet, or older ones."""
+        """Call `upgrade` if the tables are missing or older."""
         found = self.revision()
         if found is None or found in REVISIONS[:-1]:
             self.upgrade()
 
     def close(self) -> None:
-        """Close all connections, those in use when they are not any more; the next use opens new ones."""
+        """Close all connections, those in use after their use; the next use opens new ones."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
@@ -289,8 +288,8 @@ class Database:
 def _checked(given: str | URL) -> URL:
     try:
         url = make_url(given)
-    except (ArgumentError, ValueError):  # its text holds the URL, and so maybe a password
-        raise ConfigurationError(f"store_url: it is no SQLAlchemy URL; {_EXPECTED}") from None
+    except (ArgumentError, ValueError):  # its text contains the URL, which may hold a password
+        raise ConfigurationError(f"store_url: not an SQLAlchemy URL; {_EXPECTED}") from None
     if url.drivername in {_POSTGRESQL, "postgres"}:
         driver = "psycopg" if importlib.util.find_spec("psycopg") else "psycopg2"
         url = url.set(drivername=f"{_POSTGRESQL}+{driver}")
@@ -298,7 +297,7 @@ def _checked(given: str | URL) -> URL:
     if url.get_backend_name() not in {_SQLITE, _POSTGRESQL}:
         raise ConfigurationError(f"store_url: got {shown}; {_EXPECTED}")
     if url.get_backend_name() == _SQLITE and (url.database or ":memory:").startswith((":memory:", "file:")):
-        raise ConfigurationError(f"store_url: got {shown}, which no other process sees; {_EXPECTED}")
+        raise ConfigurationError(f"store_url: got {shown}, which no other process can open; {_EXPECTED}")
     try:
         url.get_dialect().import_dbapi()
     except (NoSuchModuleError, ImportError) as error:
@@ -310,13 +309,13 @@ def _checked(given: str | URL) -> URL:
 
 
 def _shown(url: URL) -> str:
-    """Return the URL as errors and logs show it; a driver takes passwords in the query too."""
+    """Return the URL for errors and logs. Passwords in the query are masked too."""
     before, mark, query = url.render_as_string(hide_password=True).partition("?")
     return before + mark + masked_text(query)
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
-    # Transactions begin where they are said to, and not before the first change as Python's module has it.
+    # Transactions start explicitly; Python's module would start them before the first change.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
@@ -325,7 +324,7 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 
 
 def _set_up_postgresql(connection: Any, _record: object) -> None:
-    # Without, whoever finds a table locked would wait in silence, as long as that lasts.
+    # Without a timeout, a transaction would wait for a locked table without end.
     cursor = connection.cursor()
     cursor.execute(f"SET lock_timeout = {_BUSY_SECONDS * 1000}")
     cursor.close()
@@ -352,6 +351,6 @@ def _migrate(connection: Connection) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the driver's own words in one line: SQLAlchemy's hold the statement, and a link."""
+    """Return the driver's error text in one line; SQLAlchemy's contains the statement and a link."""
     said = getattr(error, "orig", None) or error
     return f"{type(said).__name__}: {' '.join(str(said).split())}"

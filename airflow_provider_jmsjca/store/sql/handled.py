@@ -21,7 +21,7 @@ class SqlHandledIds:
     """`base.HandledIds` in a database.
 
     Args:
-        database: Whose tables are used.
+        database: Database with the tables.
     """
 
     def __init__(self, database: Database) -> None:
@@ -38,7 +38,7 @@ class SqlHandledIds:
         )
 
     def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return those of the messages that were handled."""
+        """Return the messages that were handled; see `base.HandledIds.known`."""
         names = {stored_name(message): message for message in messages}
         owner = stored_name(activation)
         found: set[str] = set()
@@ -46,14 +46,14 @@ class SqlHandledIds:
             return frozenset()
         with self._database.read() as connection:
             for some in chunks(names, _AT_ONCE):
-                # Always as many parameters, so that the statement is one; the last name fills them up.
+                # Padded with the last name to a fixed number of parameters, so that there is one statement.
                 row = dict(zip(_PARAMETERS, [*some, *[some[-1]] * (_AT_ONCE - len(some))], strict=True))
                 known = self._known.execute(connection, [row | {"a": owner}])
                 found.update(names[name] for name in known.scalars())
         return frozenset(found)
 
     def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
-        """Note that these messages were handled."""
+        """Store that these messages were handled; see `base.HandledIds.add`."""
         owner, at = stored_name(activation), to_milliseconds(now)
         names = sorted({stored_name(message) for message in messages})
         if names:
@@ -62,5 +62,5 @@ class SqlHandledIds:
                 self._add.execute(connection, rows)
 
     def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
-        """Drop what is too much or too old; see `base.HandledIds.sweep`."""
+        """Delete ids beyond a number and an age; see `base.HandledIds.sweep`."""
         return sweep(self._database, HANDLED.c.handled_at, now, keep=keep, max_age=max_age)

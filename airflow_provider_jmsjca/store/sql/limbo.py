@@ -33,24 +33,24 @@ from airflow_provider_jmsjca.store.sql.windows import chunks
 
 
 class Cipher(Protocol):
-    """A key that encrypts messages: Airflow's Fernet, or anything like it."""
+    """A key that encrypts messages, such as Airflow's Fernet."""
 
     is_encrypted: bool
-    """False: it doesn't, for there is no key."""
+    """`False`: there is no key, and nothing is encrypted."""
 
     def encrypt(self, msg: bytes) -> bytes:
-        """Return the text encrypted."""
+        """Return the encrypted text."""
 
     def decrypt(self, msg: bytes) -> bytes:
-        """Return the text decrypted; raise if another key, or none, has encrypted it."""
+        """Return the decrypted text; raise if it wasn't encrypted with this key."""
 
 
 class SqlLimbo:
     """`base.Limbo` in a database.
 
     Args:
-        database: Whose tables are used.
-        cipher: Encrypts messages; `None`: they stand in clear.
+        database: Database with the tables.
+        cipher: Encrypts messages; `None`: they are stored in clear text.
     """
 
     def __init__(self, database: Database, cipher: Cipher | None = None) -> None:
@@ -62,7 +62,7 @@ class SqlLimbo:
         return self._database.now()
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
-        """Keep these messages, all or none."""
+        """Store these messages, all or none; see `base.Limbo.put`."""
         numbers: list[int] = []
         with self._database.write(durable=True) as connection:
             for entry in entries:
@@ -82,7 +82,7 @@ class SqlLimbo:
 
     @staticmethod
     def _last_of(connection: Connection, entry: LimboEntry) -> int | None:
-        """Return the last message with the key of an entry; not one that may have been sent, and once."""
+        """Return the last message with the key of an entry, without one that may have been sent already."""
         same = and_(
             LIMBO.c.activation == stored_name(entry.activation), LIMBO.c.key == stored_name(entry.key)
         )
@@ -92,7 +92,7 @@ class SqlLimbo:
         return connection.execute(last.with_for_update()).scalar()
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries that were to be sent once."""
+        """Forget the keys of entries with `once`; see `base.Limbo.settled`."""
         if keys:
             with self._database.write() as connection:
                 _unmark(connection, activation, keys)
@@ -113,17 +113,17 @@ class SqlLimbo:
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
-        """Lease messages that are due and that nobody leases."""
+        """Lease due messages that have no lease; see `base.Limbo.lease`."""
         due = (
             select(LIMBO)
             .where(_due(now, leave, connections), LIMBO.c.leased_until.is_(None))
             .order_by(LIMBO.c.due_at, LIMBO.c.number)
             .limit(limit)
-            .with_for_update(skip_locked=True)  # SQLite has one writer at a time, and doesn't know this
+            .with_for_update(skip_locked=True)  # ignored on SQLite, which has one writer at a time
         )
         with self._database.read() as connection:
             if connection.execute(due.with_only_columns(LIMBO.c.number).limit(1)).first() is None:
-                return []  # whoever looks every second keeps no writer waiting
+                return []  # a look every second must not block writers
         with self._database.write() as connection:
             rows = connection.execute(due).all()
             for some in chunks([row.number for row in rows]):
@@ -142,14 +142,14 @@ class SqlLimbo:
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
-        """Return messages whose lease has run out, by the owners that may have sent them."""
+        """Return messages with an expired lease, by owner; see `base.Limbo.take_over`."""
         over = and_(_due(now, leave, connections), LIMBO.c.leased_until <= to_milliseconds(now))
         found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
         with self._database.read() as connection:
             if connection.execute(select(LIMBO.c.number).where(over).limit(1)).first() is None:
                 return found
         with self._database.write() as connection:
-            # All messages of an owner or none: who finds them locked waits, and finds them taken over.
+            # All messages of an owner or none: a process that finds them locked waits, then finds none.
             query = select(LIMBO).where(over).order_by(LIMBO.c.number).with_for_update()
             rows = connection.execute(query).all()
             for some in chunks([row.number for row in rows]):
@@ -161,7 +161,7 @@ class SqlLimbo:
         return found
 
     def sent(self, owner: str, numbers: Collection[int]) -> int:
-        """Drop messages that the owner has sent and still leases."""
+        """Delete messages that the owner has sent and still leases; see `base.Limbo.sent`."""
         count = 0
         with self._database.write(durable=True) as connection:
             for some in chunks(numbers):
@@ -179,7 +179,7 @@ class SqlLimbo:
         due_at: datetime | None = None,
         failure: Failure | None = None,
     ) -> None:
-        """End the owner's lease of messages that were not sent."""
+        """End the owner's lease of messages that were not sent; see `base.Limbo.give_back`."""
         values: dict[str, object] = {"leased_by": None, "leased_until": None}
         if due_at is not None:
             values["due_at"] = to_milliseconds(due_at)
@@ -196,7 +196,7 @@ class SqlLimbo:
                 connection.execute(update(LIMBO).where(_leased(owner, some)).values(**values))
 
     def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
-        """Return messages by their numbers, without those that aren't here."""
+        """Return messages by number; see `base.Limbo.contents`."""
         found: list[Row[Any]] = []
         with self._database.read() as connection:
             for some in chunks(numbers):
@@ -212,7 +212,7 @@ class SqlLimbo:
         except Exception as error:  # noqa: BLE001 - a cipher's own
             return ConfigurationError(
                 f"message {row.number} in limbo can't be read ({type(error).__name__}: {error}); expected "
-                "what [core] fernet_key encrypted (an older key may follow the new one, after a comma)"
+                "content encrypted with [core] fernet_key (older keys may follow the new one, after commas)"
             )
 
     def _clear(self, row: Row[Any]) -> bytes:
@@ -228,23 +228,23 @@ class SqlLimbo:
     def page(
         self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
     ) -> list[LimboMessage]:
-        """Return messages in the order of their numbers."""
+        """Return messages in the order of their numbers; see `base.Limbo.page`."""
         query = select(LIMBO).where(_where(selection), LIMBO.c.number > after)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(LIMBO.c.number).limit(limit)).all()
         return [_message(row) for row in rows]
 
     def activations(self) -> frozenset[str]:
-        """Return the activations that messages are here of; see `base.Limbo.activations`."""
+        """Return the activations with messages in limbo; see `base.Limbo.activations`."""
         with self._database.read() as connection:
             return frozenset(connection.scalars(select(LIMBO.c.activation).distinct()))
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
-        """Let failed messages be sent now, with all their tries."""
+        """Make failed messages due now; see `base.Limbo.revive`."""
         return self._let_go(selection, LimboState.FAILED, now, tries=0)
 
     def release(self, selection: LimboSelection, now: datetime) -> int:
-        """Let waiting messages be sent now."""
+        """Make waiting messages due now; see `base.Limbo.release`."""
         return self._let_go(selection, LimboState.WAITING, now)
 
     def _let_go(
@@ -261,7 +261,7 @@ class SqlLimbo:
             return connection.execute(change).rowcount
 
     def purge(self, selection: LimboSelection, now: datetime) -> int:
-        """Drop messages, but those that somebody is sending now."""
+        """Delete messages that are not being sent; see `base.Limbo.purge`."""
         query = select(LIMBO.c.number, LIMBO.c.activation, LIMBO.c.key).where(_where(selection), _free(now))
         with self._database.write(durable=True) as connection:
             found = connection.execute(query).all()
@@ -322,7 +322,7 @@ def _free(now: datetime) -> ColumnElement[bool]:
     return or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
 
 
-# Keys stand among the ids that were handled, where they are swept too; no activation has such a name.
+# Keys are stored among the ids of handled messages, which bounds them too. No activation has such a name.
 def _marks_of(activation: str) -> str:
     return f"{listed_name(activation)}, sent through limbo"
 

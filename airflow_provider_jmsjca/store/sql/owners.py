@@ -1,4 +1,4 @@
-"""Which processes hold messages, in a database, and what says so while they live."""
+"""The live processes, in a database, and the thread that sends their heartbeats."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PROCESSES = Path("/proc/self/ns/pid")
 
 
 class SqlOwners:
-    """`base.Owners` in a database. From its first beat on it goes on beating by itself, until it leaves.
+    """`base.Owners` in a database. After the first `beat`, heartbeats are sent in a thread until `leave`.
 
     Args:
-        database: Whose tables are used.
-        where: What this process is called.
+        database: Database with the tables.
+        where: Name of this process.
     """
 
     def __init__(self, database: Database, where: str) -> None:
@@ -42,7 +42,7 @@ class SqlOwners:
         return self._database.now()
 
     def beat(self, now: datetime) -> None:
-        """Say that this process lives; see `base.Owners.beat`."""
+        """Send a heartbeat; see `base.Owners.beat`."""
         at = to_milliseconds(now)
         row = self._database.insert(OWNER).values(
             owner=self._where, host=self._host, pid=os.getpid(), started_at=at, seen_at=at
@@ -58,7 +58,7 @@ class SqlOwners:
             _PULSE.add(self)
 
     def leave(self) -> None:
-        """Say that this process holds nothing any more; see `base.Owners.leave`."""
+        """Remove this process; see `base.Owners.leave`."""
         if self._pid != os.getpid():
             return
         self._pid = 0
@@ -67,7 +67,7 @@ class SqlOwners:
             connection.execute(delete(OWNER).where(OWNER.c.owner == self._where))
 
     def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Return those that live; see `base.Owners.living`."""
+        """Return the live processes; see `base.Owners.living`."""
         oldest = to_milliseconds(now - SILENT_FOR)
         found: set[str] = set()
         with self._database.read() as connection:
@@ -82,7 +82,7 @@ class SqlOwners:
 
 
 class _Pulse:
-    """One thread of this process that beats for all who hold messages; it ends with them."""
+    """One thread that sends the heartbeats of all stores of this process; it ends with the last of them."""
 
     def __init__(self) -> None:
         self._begin_anew()
@@ -118,12 +118,12 @@ class _Pulse:
                     self._running = False
                     return
             for each in beating:
-                with contextlib.suppress(TransientStoreError):  # it is tried again
+                with contextlib.suppress(TransientStoreError):  # tried again at the next interval
                     each.beat(each.now())
 
 
 def _host() -> str:
-    """Return what tells the numbers of this host's processes from those of others, also in containers."""
+    """Return the scope of this host's process ids: the host, on Linux with its process namespace."""
     try:
         return f"{socket.gethostname()} {_PROCESSES.readlink()}"
     except OSError:  # not on Linux
@@ -135,7 +135,7 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # a process of another user
         return True
     return True
 

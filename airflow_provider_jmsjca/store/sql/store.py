@@ -1,4 +1,4 @@
-"""The store in a database, put together."""
+"""The store in a database: its features together, and opening it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from airflow_provider_jmsjca.store.sql.owners import SqlOwners
 
 
 class SqlStore:
-    """`base.Store` in a database whose schema was checked; `open_store` makes one.
+    """`base.Store` in a database with a checked schema; made by `open_store`.
 
     Args:
-        database: Where.
-        where: Host and process, for whoever reads what was stored; `None`: this one's.
-        cipher: Encrypts messages; `None`: they stand in clear.
+        database: The database.
+        where: Host and process, stored with attempts and requests; `None`: of this process.
+        cipher: Encrypts messages; `None`: they are stored in clear text.
     """
 
     def __init__(self, database: Database, *, where: str | None = None, cipher: Cipher | None = None) -> None:
         self.database = database
-        # A process in a container may have the number of the one before it.
+        # A process in a container may have the same id as the one before it.
         own = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.where = own if where is None else where
         self.attempts = SqlAttempts(database, self.where)
@@ -39,19 +39,19 @@ class SqlStore:
         self.activations = SqlActivations(database, self.where, self.owners)
 
     def close(self) -> None:
-        """Say that nothing is held any more, if it can be said, and close all connections."""
+        """Remove this process from the live ones if the database answers, and close all connections."""
         with contextlib.suppress(TransientStoreError):
             self.owners.leave()
         self.database.close()
 
 
 def open_store(url: str | URL, *, where: str | None = None, cipher: Cipher | None = None) -> SqlStore:
-    """Open the store at a URL. On SQLite its tables are made, or brought up to date, where needed.
+    """Open the store at a URL. On SQLite, missing and outdated tables are created and upgraded.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
-        where: Host and process, for whoever reads what was stored; `None`: this one's.
-        cipher: Encrypts messages; `None`: they stand in clear.
+        where: Host and process, stored with attempts and requests; `None`: of this process.
+        cipher: Encrypts messages; `None`: they are stored in clear text.
 
     Raises:
         ConfigurationError: The URL can't be used.

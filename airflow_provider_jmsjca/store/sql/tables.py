@@ -27,14 +27,14 @@ REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
-"""Says which revision a database has. Its name lets the store share a database with others."""
+"""Table with the revision of a database. Its own name lets the store share a database."""
 
 METADATA: Final = MetaData()
 _NAME = String(250)
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
-# A message that was handed over and isn't settled. `open`: nobody has said how the last attempt ended;
-# `doubtful`: the same of the one before, when this one began. `base.Attempts`.
+# A message that was handed over and isn't settled. `open`: the outcome of the last attempt is unknown.
+# `doubtful`: the outcome of the attempt before was unknown when the last one began. `base.Attempts`.
 ATTEMPT: Final = Table(
     "jms_attempt",
     METADATA,
@@ -51,7 +51,7 @@ ATTEMPT: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# Attempts after the first, and any that failed.
+# Attempts after the first, and all failed attempts.
 ATTEMPT_HISTORY: Final = Table(
     "jms_attempt_history",
     METADATA,
@@ -76,8 +76,8 @@ HANDLED: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# A process that holds messages. One that wasn't seen for long is dead, and what it holds is in doubt.
-# `base.Owners`.
+# A process that holds messages or runs activations. Without heartbeats it is dead, and its messages are in
+# doubt. `base.Owners`.
 OWNER: Final = Table(
     "jms_owner",
     METADATA,
@@ -88,7 +88,7 @@ OWNER: Final = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
-# What somebody wants of an activation; one that may run has no row. `base.Activations`.
+# The state requested for an activation; an activation that may run has no row. `base.Activations`.
 ACTIVATION: Final = Table(
     "jms_activation",
     METADATA,
@@ -100,8 +100,8 @@ ACTIVATION: Final = Table(
     Column("since_at", BigInteger, nullable=False),
 )
 
-# One run of an activation in one process. `process` is the `owner` of the table above, whose heartbeat tells
-# whether the run still lives. `base.RunReport`.
+# One run of an activation in one process. `process` is the `owner` in `jms_owner`, whose heartbeat decides
+# whether the run is lost. `base.RunReport`.
 ACTIVATION_RUN: Final = Table(
     "jms_activation_run",
     METADATA,
@@ -135,8 +135,8 @@ ACTIVATION_RUN: Final = Table(
     Index("jms_activation_run_process", "process"),
 )
 
-# A message on the shelf: due later, or failed for good. Its content is in a table of its own, so that a
-# page of the list reads none. `base.Limbo`.
+# A message in limbo: due later, or failed for good. Its content is in another table, so that listing reads
+# none. `base.Limbo`.
 LIMBO: Final = Table(
     "jms_limbo",
     METADATA,

@@ -1,4 +1,4 @@
-"""Windows by age and count over a table with a row for each activation and message."""
+"""Bounds by age and count for tables with a row for each activation and message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = 500
 
 
 def chunks(values: Collection[_T], size: int = _AT_ONCE) -> Iterator[list[_T]]:
-    """Yield the values in lists of `size` at most, which a statement can hold."""
+    """Yield the values in lists of at most `size`, the parameters of one statement."""
     left = iter(values)
     while some := list(itertools.islice(left, size)):
         yield some
@@ -32,18 +32,19 @@ def sweep(
     max_age: timedelta,
     with_it: tuple[Table, ...] = (),
 ) -> int:
-    """Delete the rows of each activation that are too many or too old; one transaction for each activation.
+    """Delete rows beyond a number and an age, in one transaction for each activation.
 
     Args:
-        database: Where.
-        moment: The column by which rows are old; its table has the columns `activation` and `message`.
+        database: The database.
+        moment: Column with the time of a row; its table has the columns `activation` and `message`.
         now: The time.
-        keep: How many rows of each activation stay; more, if several are as old as the last of them.
-        max_age: Rows older than that go.
-        with_it: Tables whose rows for the same messages go too.
+        keep: Number of rows to keep for each activation, the latest. Rows as old as the last of them are kept
+            too.
+        max_age: Maximum age of a row.
+        with_it: Tables whose rows for the same messages are deleted too.
 
     Returns:
-        How many rows of the first table went.
+        The number of rows deleted from the first table.
     """
     table: Any = moment.table
     oldest = to_milliseconds(now - max_age)

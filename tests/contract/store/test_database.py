@@ -292,10 +292,10 @@ def test_read_only_and_gone_and_back(
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
-        ("here/store.db", "no SQLAlchemy URL"),
+        ("here/store.db", "not an SQLAlchemy URL"),
         ("mysql://app:secret@db/jms", r"got mysql://app:\*\*\*@db/jms; expected sqlite"),
-        ("sqlite://", "no other process sees"),
-        ("sqlite:///:memory:", "no other process sees"),
+        ("sqlite://", "no other process can open"),
+        ("sqlite:///:memory:", "no other process can open"),
         ("postgresql+nothing://app:secret@db/jms", "driver isn't installed"),
     ],
 )

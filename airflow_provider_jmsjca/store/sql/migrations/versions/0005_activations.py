@@ -1,4 +1,4 @@
-"""What somebody wants of an activation, such as that it stays stopped."""
+"""The states requested for activations, such as stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table; of no activation is anything wanted yet."""
+    """Create the table; nothing is requested yet."""
     op.create_table(
         "jms_activation",
         sa.Column("activation", sa.String(250), primary_key=True),
