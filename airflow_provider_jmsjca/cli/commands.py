@@ -58,7 +58,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print a line on standard error; what producers and brokers wrote in it doesn't steer the terminal."""
     sys.stderr.write(f"{escaped(text)}\n")
 
@@ -75,7 +75,7 @@ def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, n
     AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))
     if len(rows) > args.limit:
         after = page[-1][number] if number else args.after + args.limit
-        say(
+        echo(
             f"note: there are more than these {args.limit}; add --after {after} for the next, or a higher "
             "--limit"
         )
@@ -124,7 +124,7 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
         except JmsError as error:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
-                say(f"error: {fault}")
+                echo(f"error: {fault}")
             raise SystemExit(1) from error
 
     return run
@@ -146,7 +146,7 @@ def explain_command(args: argparse.Namespace) -> None:
         mapper=lambda row: cells(dataclasses.asdict(row), args.output),
     )
     if named is not None and named != conn_id:
-        say(f"note: {_left_out(named, conn_id)}")
+        echo(f"note: {_left_out(named, conn_id)}")
     if resolved.url is not None:
         check_url(resolved.url)
     if activation is not None:
@@ -197,7 +197,7 @@ def import_command(args: argparse.Namespace) -> None:
     )
     sys.stdout.write("".join(printed))
     for note in dict.fromkeys(notes):
-        say(f"note: {note}")
+        echo(f"note: {note}")
 
 
 def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:

@@ -12,7 +12,7 @@ from itertools import islice
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors, say
+from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
 from airflow_provider_jmsjca.cli.queues import administration_of, all_messages, broker_connection, queue_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, Replay, grouped, replay
@@ -33,9 +33,9 @@ def list_command(args: argparse.Namespace) -> None:
         data=[_row(each) for each in groups], output=args.output, mapper=lambda row: cells(row, args.output)
     )
     if len(letters) > args.limit:
-        say(f"note: these are the first {args.limit} dead letters; give a higher --limit")
+        echo(f"note: these are the first {args.limit} dead letters; give a higher --limit")
     if note:
-        say(f"note: {note}")
+        echo(f"note: {note}")
 
 
 @one_line_errors
@@ -78,12 +78,12 @@ def replay_command(args: argparse.Namespace) -> None:
         mapper=lambda row: cells(row, args.output),
     )
     if not result.complete:
-        say(
+        echo(
             "note: there are more dead letters, behind those that were counted; choose letters with "
             "--selector, or send those in front elsewhere with --to and --limit"
         )
     if stopped.is_set():
-        say("note: interrupted; run the command again to send back the rest")
+        echo("note: interrupted; run the command again to send back the rest")
         raise SystemExit(_INTERRUPTED)
 
 

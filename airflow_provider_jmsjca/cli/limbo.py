@@ -14,9 +14,9 @@ from datetime import datetime
 
 from airflow_provider_jmsjca.cli.commands import (
     check_choice,
+    echo,
     one_line_errors,
     print_page,
-    say,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
@@ -70,7 +70,7 @@ def release_command(args: argparse.Namespace) -> None:
         count = limbo.release(chosen, now)
         waiting = replace(chosen, state=LimboState.WAITING)
         if not count and chosen.state is not LimboState.FAILED and limbo.page(waiting, limit=1):
-            say(
+            echo(
                 "note: these are due already; a triggerer with one of our triggers sends them, or airflow "
                 "jms store run"
             )
@@ -99,7 +99,7 @@ def run_command(args: argparse.Namespace) -> None:
             except TransientStoreError as error:
                 if args.once:
                     raise
-                say(f"error: {error}; it is tried again")
+                echo(f"error: {error}; it is tried again")
             else:
                 if done.sent or done.failed or args.once:
                     sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")

@@ -15,9 +15,9 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow_provider_jmsjca.cli.commands import (
     cells,
     check_choice,
+    echo,
     one_line_errors,
     print_page,
-    say,
 )
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -88,7 +88,7 @@ def browse_command(args: argparse.Namespace) -> None:
         note = administration.browse_note
     print_page(args, [_row(each) for each in found])
     if note:
-        say(f"note: {note}")
+        echo(f"note: {note}")
 
 
 @one_line_errors

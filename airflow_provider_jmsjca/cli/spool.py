@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors, say
+from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
@@ -97,7 +97,7 @@ def prune_command(args: argparse.Namespace) -> None:
         ),
     )
     for line in outcome.kept_summary():
-        say(line)
+        echo(line)
 
 
 @one_line_errors
@@ -107,7 +107,7 @@ def adopt_command(args: argparse.Namespace) -> None:
     for name in args.batches:
         manifest = adopt(spool, name)
         if manifest is None:
-            say(f"note: {name}: no message was acknowledged for it; it is removed")
+            echo(f"note: {name}: no message was acknowledged for it; it is removed")
         else:
             sys.stdout.write(f"{escaped(manifest.uri)}\n")
 
@@ -135,7 +135,7 @@ def salvage_command(args: argparse.Namespace) -> None:
         ),
     )
     for name in (name for name, found in lost.items() if not found):
-        say(f"note: {name}: no segment is damaged")
+        echo(f"note: {name}: no segment is damaged")
 
 
 def _row(batch: BatchState) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Guarantee: no message is sent before it is due, none is lost, and two processes never send the same one at
 once. A process killed between the broker's confirmation and the store's leaves messages that somebody takes
-over when its lease is over. Whether the broker has them is told by witnesses (`engine.witnesses`) where there
+over when its lease is over. Whether the broker has them is told by send markers (`engine.send_markers`) where there
 are transactions and selectors. Artemis drops what it has. Elsewhere they are sent once more. A process that
 stands still for longer than its lease may also send what another has sent since.
 
@@ -25,7 +25,7 @@ from typing import Final
 from airflow_provider_jmsjca.core.configuration.destination_options import read_text
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine import witnesses
+from airflow_provider_jmsjca.engine import send_markers
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -53,13 +53,13 @@ _RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
 
 _NOTED_AT_ONCE = 50
 # ActiveMQ looks for those that a selector wants among the first 200 of a queue.
-_MOST_WITNESSES = 50
+_MOST_SEND_MARKERS = 50
 _Group = list[tuple[LimboMessage, Outgoing]]
 _log = safe_logger(__name__)
 
 
 @dataclass(slots=True)
-class Released:
+class SendResult:
     """What a round has done: how many messages were sent, and how many failed for good."""
 
     sent: int = 0
@@ -100,42 +100,42 @@ class LimboSender:
         self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
         # Sent, while the store could not be told.
         self._unnoted: list[int] = []
-        # By connection: how many witnesses lie there; until when there are none; those rid of old ones.
-        self._witnesses: Counter[str] = Counter()
+        # By connection: how many send markers lie there; until when there are none; those rid of old ones.
+        self._send_markers: Counter[str] = Counter()
         self._without: dict[str, datetime] = {}
         self._rid: set[str] = set()
         # Messages that are leased may have been sent: the connection was lost meanwhile.
         self._doubtful = False
-        # Refused with a witness, which may be to blame.
-        self._refused_with_witness: dict[int, JmsError] = {}
+        # Refused with a send marker, which may be to blame.
+        self._refused_with_marker: dict[int, JmsError] = {}
 
-    def send_due(self) -> Released:
+    def send_due(self) -> SendResult:
         """Send all that is due; what a connection that can't be used was to send is left for a later round.
 
         Raises:
             TransientStoreError: The store can't be used now. What was sent and could not be noted is noted
                 first by the next call. Another sender takes it over once the lease is over.
         """
-        done = Released()
+        done = SendResult()
         try:
             self._note_sent([], done)
-            self._begin_anew()
+            self._start_over()
             self._take_over(done)
             self._send_all_due(done)
             for name in list(self._held):
-                self._take_witnesses(name, least=1)
+                self._take_send_markers(name, least=1)
         finally:
             for name in list(self._held):
                 self._let_go(name)
         return done
 
-    def _begin_anew(self) -> None:
-        """Lease under another name: whoever takes over what was leased before has its witnesses alone."""
+    def _start_over(self) -> None:
+        """Lease under another name: whoever takes over what was leased before has its send markers alone."""
         self._owner = uuid.uuid4().hex
-        self._witnesses.clear()
+        self._send_markers.clear()
         self._doubtful = False
 
-    def _take_over(self, done: Released) -> None:
+    def _take_over(self, done: SendResult) -> None:
         """Find out what the broker has of messages whose sender was killed, and let the others be sent."""
         now = self._now = self._clock()
         found = self._limbo.take_over(
@@ -144,7 +144,7 @@ class LimboSender:
         for owner, messages in found.items():
             for name, numbers in _by_connection(messages).items():
                 try:
-                    if self._leaves_witnesses(name):
+                    if self._uses_send_markers(name):
                         self._take(name, owner, done)
                 except TransientStoreError:
                     raise
@@ -153,8 +153,8 @@ class LimboSender:
                 else:
                     self._limbo.give_back(owner, [each.number for each in numbers])
 
-    def _take(self, name: str, owner: str, done: Released | None = None) -> None:
-        """Take witnesses; a broker that refuses them gets none from now on."""
+    def _take(self, name: str, owner: str, done: SendResult | None = None) -> None:
+        """Take send markers; a broker that refuses them gets none from now on."""
 
         def note(numbers: list[int]) -> None:
             sent = self._limbo.sent(owner, numbers)
@@ -162,9 +162,9 @@ class LimboSender:
                 done.sent += sent
 
         try:
-            witnesses.take(self._hold(name), owner, note)
+            send_markers.take(self._hold(name), owner, note)
             if name not in self._rid:
-                witnesses.drop_old(self._hold(name), self._now)
+                send_markers.drop_old(self._hold(name), self._now)
                 self._rid.add(name)
         except (PermanentBrokerError, ConfigurationError) as error:
             self._let_go(name)
@@ -175,17 +175,17 @@ class LimboSender:
         _log.warning(
             "The connection %r may not use %s: a process that is killed may send messages of limbo twice: %s",
             name,
-            witnesses.WITNESSES,
+            send_markers.SEND_MARKERS,
             error,
         )
 
-    def _leaves_witnesses(self, name: str) -> bool:
+    def _uses_send_markers(self, name: str) -> bool:
         until = self._without.get(name)
-        return (until is None or until <= self._now) and witnesses.are_possible(self._hold(name))
+        return (until is None or until <= self._now) and send_markers.are_supported(self._hold(name))
 
-    def _take_witnesses(self, name: str, *, least: int) -> None:
-        """Take this sender's own witnesses, if there are `least` or more; a connection that fails rests."""
-        if self._witnesses[name] < least:
+    def _take_send_markers(self, name: str, *, least: int) -> None:
+        """Take this sender's own send markers, if there are `least` or more; a connection that fails rests."""
+        if self._send_markers[name] < least:
             return
         try:
             self._take(name, self._owner)
@@ -194,7 +194,7 @@ class LimboSender:
         except JmsError as error:
             self._note_outage(name, error)
         else:
-            self._witnesses[name] = 0
+            self._send_markers[name] = 0
 
     def _resting(self, now: datetime) -> set[str]:
         return {name for name, (_, until) in self._outages.items() if until > now}
@@ -211,7 +211,7 @@ class LimboSender:
             error,
         )
 
-    def _send_all_due(self, done: Released) -> None:
+    def _send_all_due(self, done: SendResult) -> None:
         while True:
             now = self._now = self._clock()
             leased = self._limbo.lease(
@@ -227,9 +227,9 @@ class LimboSender:
             for name, messages in _by_connection(leased).items():
                 self._send_over(name, messages, done)
             if self._doubtful:
-                self._begin_anew()
+                self._start_over()
 
-    def _send_over(self, name: str, messages: Sequence[LimboMessage], done: Released) -> None:
+    def _send_over(self, name: str, messages: Sequence[LimboMessage], done: SendResult) -> None:
         readable = self._read(messages, done)
         left = deque([readable] if readable else [])
         try:
@@ -239,8 +239,8 @@ class LimboSender:
         except TransientStoreError:
             raise
         except JmsError as error:
-            # Whoever takes them over when the lease is over sees by the witness whether they were sent.
-            doubtful = isinstance(error, InDoubtError) and self._witnesses[name] > 0
+            # Whoever takes them over when the lease is over sees by the send marker whether they were sent.
+            doubtful = isinstance(error, InDoubtError) and self._send_markers[name] > 0
             self._note_outage(name, error)
             kept = {each.number for each, _ in left[0]} if doubtful else set()
             self._limbo.give_back(
@@ -249,7 +249,7 @@ class LimboSender:
             self._doubtful |= doubtful
         else:
             self._outages.pop(name, None)
-            self._take_witnesses(name, least=_MOST_WITNESSES)
+            self._take_send_markers(name, least=_MOST_SEND_MARKERS)
 
     def _hold(self, name: str) -> JmsConnection:
         """Return the connection of this call; open it, if there is none."""
@@ -268,7 +268,7 @@ class LimboSender:
         except JmsError as error:  # all that was sent over it is confirmed
             _log.warning("The connection %r of limbo could not be closed: %s", name, error)
 
-    def _read(self, messages: Sequence[LimboMessage], done: Released) -> _Group:
+    def _read(self, messages: Sequence[LimboMessage], done: SendResult) -> _Group:
         found: _Group = []
         contents = self._limbo.contents([each.number for each in messages])
         for each in messages:
@@ -286,7 +286,7 @@ class LimboSender:
                     self._failed(each, error, done, for_good=True)
         return found
 
-    def _send_until_refused(self, name: str, left: deque[_Group], done: Released) -> bool:
+    def _send_until_refused(self, name: str, left: deque[_Group], done: SendResult) -> bool:
         """Send groups and take them from the list; one that is refused is split, or its message has failed.
 
         Returns:
@@ -295,7 +295,7 @@ class LimboSender:
         Raises:
             JmsError: The connection can't be used now.
         """
-        connection, leaves_witnesses = self._hold(name), self._leaves_witnesses(name)
+        connection, uses_markers = self._hold(name), self._uses_send_markers(name)
         if not (connection.capabilities.atomic_commit or connection.capabilities.deduplicating_send):
             # Of a group that is refused nobody knows what is there.
             groups = [[each] for group in left for each in group]
@@ -306,19 +306,19 @@ class LimboSender:
             while left:
                 group = left[0]
                 number = group[0][0].number
-                blamed = self._refused_with_witness.pop(number, None)
-                with_witness = leaves_witnesses and blamed is None
-                if with_witness:
-                    self._witnesses[name] += 1
-                refusal = _refusal(connection, group, self._owner if with_witness else None)
-                if with_witness and refusal is not None:
-                    self._witnesses[name] -= 1
-                if refusal is not None and with_witness and len(group) == 1:
-                    self._refused_with_witness[number] = refusal
+                blamed = self._refused_with_marker.pop(number, None)
+                with_marker = uses_markers and blamed is None
+                if with_marker:
+                    self._send_markers[name] += 1
+                refusal = _refusal(connection, group, self._owner if with_marker else None)
+                if with_marker and refusal is not None:
+                    self._send_markers[name] -= 1
+                if refusal is not None and with_marker and len(group) == 1:
+                    self._refused_with_marker[number] = refusal
                     return True
                 left.popleft()
-                if refusal is None and leaves_witnesses and blamed is not None:
-                    leaves_witnesses = False
+                if refusal is None and uses_markers and blamed is not None:
+                    uses_markers = False
                     self._leave_none(name, blamed)
                 if refusal is None:
                     sent += [each.number for each, _ in group]
@@ -336,7 +336,7 @@ class LimboSender:
         finally:
             self._note_sent(sent, done)
 
-    def _note_sent(self, numbers: Sequence[int], done: Released) -> None:
+    def _note_sent(self, numbers: Sequence[int], done: SendResult) -> None:
         self._unnoted += numbers
         if not self._unnoted:
             return
@@ -351,7 +351,7 @@ class LimboSender:
         done.sent += len(numbers)
 
     def _failed(
-        self, message: LimboMessage, error: JmsError, done: Released, *, for_good: bool = False
+        self, message: LimboMessage, error: JmsError, done: SendResult, *, for_good: bool = False
     ) -> None:
         failure = Failure.of(error, with_trace=False)
         again = not for_good and message.tries + 1 < message.most_tries
@@ -392,7 +392,7 @@ class StoreUpkeep:
         self._sender = LimboSender(store.limbo, connect, connections=connections, clock=clock)
         self._next_sweep: datetime | None = None
 
-    def round(self) -> Released:
+    def round(self) -> SendResult:
         """Send all that is due in limbo, and now and then drop attempts and ids that are too many or too old.
 
         Raises:
@@ -490,7 +490,7 @@ def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> Jms
     Args:
         connection: Where to.
         group: What.
-        owner: Who leases them, for the witness; `None`: there is none.
+        owner: Who leases them, for the send marker; `None`: there is none.
     """
     for each, outgoing in group:
         # The same at each try: whoever consumes may know it again.
@@ -501,7 +501,7 @@ def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> Jms
         with connection.session(transacted=connection.capabilities.atomic_commit) as session:
             session.send_all(outgoing for _, outgoing in group)
             if owner is not None:
-                session.send_all([witnesses.witness(owner, [each.number for each, _ in group])])
+                session.send_all([send_markers.send_marker(owner, [each.number for each, _ in group])])
             if session.transacted:
                 session.commit()
     except (PermanentBrokerError, ConfigurationError) as error:

@@ -59,7 +59,7 @@ def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Des
             target_of(broker, target, source)
 
 
-def in_some_way(
+def commit_with_fallback(
     connection: Connection, ways: range, fill: Callable[[UnitOfWork, int], None]
 ) -> JmsError | None:
     """Commit a unit of work in the first of several ways that the broker takes.
@@ -109,7 +109,7 @@ def rolled_back(unit: UnitOfWork) -> Iterator[None]:
         raise
 
 
-class Losses:
+class FailedDeadLetterSends:
     """How often a connection was lost with the dead letter of a message, for those of one process.
 
     Which way comes next is as in a listener: the same once more, for it may be chance, then less each time.

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -239,7 +239,7 @@ class AsyncJmsConnection:
             return (await find())[1]
 
         in_force, settings = await find()
-        listener = listener_settings(in_force, Surroundings(find=_find).over(settings))
+        listener = listener_settings(in_force, ListenerContext(find=_find).over(settings))
         connection = AsyncConnection(find_settings, minimal_logging=in_force.minimal_reconnect_logging)
         stream = DeliveryStream(listener, connection)
         self._check_open()

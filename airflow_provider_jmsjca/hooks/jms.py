@@ -54,7 +54,7 @@ class _UndefinedError(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ConnectionLookup:
     """What Airflow said of a connection: that one, those that its URLs refer to, and what they come to."""
 
     found: list[Connection]
@@ -63,9 +63,9 @@ class _Answer:
 
 _PARTS: Final = ("conn_id", "conn_type", "host", "port", "schema", "login", "password", "extra")
 """What Airflow keeps of a connection that decides how to connect."""
-_asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[_Answer | JmsError]]] = (
-    weakref.WeakKeyDictionary()
-)
+_asked: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[str, asyncio.Task[_ConnectionLookup | JmsError]]
+] = weakref.WeakKeyDictionary()
 
 
 class JmsHook(BaseHook):
@@ -115,7 +115,7 @@ class JmsHook(BaseHook):
         """
         return (await self._answer()).resolved
 
-    async def _answer(self) -> _Answer:
+    async def _answer(self) -> _ConnectionLookup:
         loop = asyncio.get_running_loop()
         asked = _asked.setdefault(loop, {})
         conn_id = self.jms_conn_id
@@ -129,10 +129,10 @@ class JmsHook(BaseHook):
             raise copy.copy(found) from found  # one exception object isn't raised in several tasks
         return found
 
-    async def _ask(self) -> _Answer | JmsError:
+    async def _ask(self) -> _ConnectionLookup | JmsError:
         try:
             found = await self._afind()
-            return _Answer(found, self._resolve(found))
+            return _ConnectionLookup(found, self._resolve(found))
         except JmsError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a backend's own; to raise it would end every trigger

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.archive import write_archive
 from airflow_provider_jmsjca.spark.progress import SPARK_UI
-from airflow_provider_jmsjca.spool.files import Place, exists, read_document, seal
+from airflow_provider_jmsjca.spool.files import SpoolPath, exists, read_document, seal
 
 RM_ADDRESS: Final = "yarn_resourcemanager_webapp_address"
 """What the extra of a Spark connection calls the address of YARN's resource manager."""
@@ -268,7 +268,7 @@ def kubernetes_client() -> Any:
     return kube_client
 
 
-def note_application(folder: Place, fence: int, application: SparkApplication) -> None:
+def note_application(folder: SpoolPath, fence: int, application: SparkApplication) -> None:
     """Write down which application an attempt at a batch has submitted.
 
     Raises:
@@ -277,7 +277,7 @@ def note_application(folder: Place, fence: int, application: SparkApplication) -
     seal(_path(folder, fence), json.dumps(application.as_dict()).encode() + b"\n")
 
 
-def read_application(folder: Place, fence: int) -> SparkApplication | None:
+def read_application(folder: SpoolPath, fence: int) -> SparkApplication | None:
     """Return the application that an attempt has submitted; `None` if it got that far in no way we know of.
 
     Raises:
@@ -292,5 +292,5 @@ def read_application(folder: Place, fence: int) -> SparkApplication | None:
         raise SpoolError(f"{path}: {error}") from error
 
 
-def _path(folder: Place, fence: int) -> Place:
+def _path(folder: SpoolPath, fence: int) -> SpoolPath:
     return folder / f"driver-{fence:06d}.json"

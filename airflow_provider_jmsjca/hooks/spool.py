@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.stored_connections import undefined
 from airflow_provider_jmsjca.hooks.task_failures import of_context
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place
+from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 
@@ -48,7 +48,7 @@ _DRIVER_ENVIRONMENTS: Final = ("yarn.appMasterEnv", "kubernetes.driverEnv")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-def spool_path(given: str | Path | None = None) -> Place:
+def spool_path(given: str | Path | None = None) -> SpoolPath:
     """Return the directory of all batches.
 
     Args:
@@ -83,7 +83,7 @@ def spool_path(given: str | Path | None = None) -> Place:
         ) from error
 
 
-def spool_roots() -> list[Place]:
+def spool_roots() -> list[SpoolPath]:
     """Return the trusted spools of this installation: `[jmsjca] spool_path`, then `[jmsjca] spool_roots`.
 
     Files that an event or an XCom names are opened only below these.
@@ -154,13 +154,13 @@ def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str
     return options
 
 
-def store_environment(place: Place) -> dict[str, str]:
+def store_environment(place: SpoolPath) -> dict[str, str]:
     """Return the variables that give another process on this machine the credentials of a spool."""
     options = place.bucket.options if isinstance(place, ObjectPath) else {}
     return {name.upper(): value for name, value in options.items()}
 
 
-def spark_properties(place: Place) -> dict[str, str]:
+def spark_properties(place: SpoolPath) -> dict[str, str]:
     """Return the properties by which Spark finds the store of a spool; none of them is a secret.
 
     Hadoop's S3 client asks for the region by itself only where it runs in AWS, and names buckets as ours does

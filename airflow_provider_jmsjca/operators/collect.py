@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.states import adopt, last_sealed
@@ -66,7 +66,7 @@ class Collected:
     """A batch, and what this attempt did for it."""
 
     batch_id: str
-    folder: Place
+    folder: SpoolPath
     result: CollectResult
     unfinished: tuple[str, ...] = ()
     adopted: tuple[Manifest, ...] = ()

@@ -36,9 +36,9 @@ from airflow_provider_jmsjca.engine.activations.base import (
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerContext,
     ListenerSettings,
     Subscribes,
-    Surroundings,
     plain_function,
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
@@ -263,7 +263,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 spec,
                 settings,
                 self._handle,
-                Surroundings(
+                ListenerContext(
                     confirm=self.confirm,
                     park=self.park,
                     subscribes=self.subscribes,

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failure
 from airflow_provider_jmsjca.operators.sending import Sending, argument_text, send
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
+from airflow_provider_jmsjca.spool.files import SpoolPath, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.secret import secret_code
@@ -242,7 +242,7 @@ class JmsRequestOperator(JmsSensor):
         hook = JmsHook(self.jms_conn_id)
         note_output(hook, hook.settings(), find_destination(self.destination))
 
-    def _folder(self, context: Context) -> Place:
+    def _folder(self, context: Context) -> SpoolPath:
         return spool_path(self.spool_path) / self._key(context).batch_id()
 
     # -- what the sensor asks -------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class JmsRequestOperator(JmsSensor):
             return Response(result=None)
         return read_response(message, self.result_property)
 
-    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
+    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: SpoolPath) -> dict[str, Any]:
         (answer,) = messages
         response = self._response(answer)
         if response.failed:

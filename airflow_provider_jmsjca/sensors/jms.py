@@ -30,13 +30,13 @@ from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice, ClaimSpec, claim, finish
 from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerContext,
     ListenerSettings,
-    Surroundings,
     listener_settings,
     plain_function,
     refuse_unrun,
 )
-from airflow_provider_jmsjca.engine.watching.peek import look_through, peek
+from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive, peek
 from airflow_provider_jmsjca.errors import (
     BatchInUseError,
     ConfigurationError,
@@ -57,7 +57,7 @@ from airflow_provider_jmsjca.hooks.spool import (
 )
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
+from airflow_provider_jmsjca.spool.files import SpoolPath, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
@@ -353,7 +353,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             if self.dead_letter_destination:
                 given["dead_letter_destination"] = self.dead_letter_destination
             spec, settings = hook.activation(ActivationSpec(**given))
-            listener = listener_settings(spec, Surroundings().over(settings))
+            listener = listener_settings(spec, ListenerContext().over(settings))
             selector = listener.subscription.selector
         # Nobody needs an identity to take messages of a queue: with one, the sensor would be refused while a
         # listener has it.
@@ -367,7 +367,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 there = peek(connection, source.queue, source.selector)
                 return _Found(value=self._report(source.queue) if there else None)
             left = 0
-            for message in look_through(connection, source.queue, source.selector, LOOKED_PAST):
+            for message in browse_or_receive(connection, source.queue, source.selector, LOOKED_PAST):
                 choice = self._choose(message)
                 if choice is Choice.CLAIM_ALONE:
                     raise self._failure([message], source.queue)
@@ -417,14 +417,14 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             raise self._failure(messages, source.queue, f"; it is kept in {manifest.uri}")
         return _Found(value=self._value(manifest, messages, spool))
 
-    def _warn_of_left(self, spool: Place, batch_id: str, activation: str) -> None:
+    def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
         """Name what earlier runs took from the queue and nobody finished, at the first look of a run."""
         if self._names_left:
             for each in unfinished_batches(spool, batch_id, activation):
                 self.log.warning("%s", escaped(each.warning()))
             self._names_left = False
 
-    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
+    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: SpoolPath) -> dict[str, Any]:
         contents = [self._content(message, manifest, spool) for message in messages]
         if any("reference" in content for content in contents):
             sweep_references(spool, reference_retention())
@@ -437,7 +437,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
         return batch_event(self.jms_conn_id, contents) | named
 
-    def _content(self, message: JmsMessage, manifest: Manifest, spool: Place) -> dict[str, Any]:
+    def _content(self, message: JmsMessage, manifest: Manifest, spool: SpoolPath) -> dict[str, Any]:
         source = Destination.from_header(manifest.source)
         how = fit(message, self.max_body_bytes, Payload.MESSAGE)
         if how is Fit.WHOLE:
@@ -447,7 +447,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return content | {"reference": seal_message(spool, message)}
 
     def _held(
-        self, source: _Source, folder: Place, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
+        self, source: _Source, folder: SpoolPath, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
         """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
         if not is_folder(folder):

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.files import (
     Entry,
-    Place,
+    SpoolPath,
     digest_of,
     exists,
     give_name,
@@ -206,7 +206,7 @@ def write_rejects(
         raise SpoolError(f"{folder}: rejects can't be written: {error.strerror or error}") from error
 
 
-def _write_aside(df: DataFrame, manifest: Manifest, place: Place, before: Sequence[RejectsFile]) -> None:
+def _write_aside(df: DataFrame, manifest: Manifest, place: SpoolPath, before: Sequence[RejectsFile]) -> None:
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     rows = [0] * (1 + max((segment.number for segment in manifest.segments), default=0))
@@ -252,15 +252,15 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: Place, before: Sequen
         )
 
 
-def _parts(folder: Place) -> list[Entry]:
+def _parts(folder: SpoolPath) -> list[Entry]:
     return [file for file in walk(folder) if file.place.name.endswith(".json")]
 
 
-def _segment_of(part: Place) -> tuple[int, str]:
+def _segment_of(part: SpoolPath) -> tuple[int, str]:
     return int(part.parent.name.removeprefix(f"{_FOLDER_COLUMN}=")), part.name
 
 
-def _seal(part: Place, path: Place) -> RejectsFile:
+def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
     """Give a file that an executor wrote its name in the batch's folder."""
     rows, digest = 0, hashlib.sha256()
     with open_file(part) as file:
@@ -332,7 +332,7 @@ def _general(reason: str) -> str:
     return masked_text(" ".join(reason.split()))
 
 
-def _verified(folder: Place, file: RejectsFile) -> set[int]:
+def _verified(folder: SpoolPath, file: RejectsFile) -> set[int]:
     """Check a file, and return the segments it names; after this it is read piece by piece."""
     path = folder / file.file
     try:
@@ -345,7 +345,7 @@ def _verified(folder: Place, file: RejectsFile) -> set[int]:
     return {reject.segment for reject in _read(folder, file)}
 
 
-def _read(folder: Place, file: RejectsFile) -> Iterator[Reject]:
+def _read(folder: SpoolPath, file: RejectsFile) -> Iterator[Reject]:
     path = folder / file.file
     try:
         with open_file(path) as content:

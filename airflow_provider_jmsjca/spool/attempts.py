@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.errors import FencedError, SpoolError
-from airflow_provider_jmsjca.spool.files import Place, locked, numbered, read_document, seal
+from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, read_document, seal
 
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
@@ -30,7 +30,7 @@ _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def take_fence(folder: Place) -> int:
+def take_fence(folder: SpoolPath) -> int:
     """Begin an attempt: return a number higher than any before, which shuts out the attempts before.
 
     Guarantee: once it has returned, no older attempt puts anything into a table by renaming (see `tables`).
@@ -49,7 +49,7 @@ def take_fence(folder: Place) -> int:
 
 
 @contextmanager
-def committing(folder: Place, timeout: float = 60.0) -> Iterator[None]:
+def committing(folder: SpoolPath, timeout: float = 60.0) -> Iterator[None]:
     """Prevent other attempts from committing or starting during a short operation, such as a rename.
 
     Args:
@@ -68,7 +68,7 @@ def committing(folder: Place, timeout: float = 60.0) -> Iterator[None]:
 
 
 @contextmanager
-def committing_as(folder: Place, fence: int) -> Iterator[None]:
+def committing_as(folder: SpoolPath, fence: int) -> Iterator[None]:
     """As `committing`, for an attempt that must be the newest.
 
     Raises:
@@ -80,7 +80,7 @@ def committing_as(folder: Place, fence: int) -> Iterator[None]:
         yield
 
 
-def current_fence(folder: Place) -> int:
+def current_fence(folder: SpoolPath) -> int:
     """Return the number of the newest attempt; 0 if there was none.
 
     Raises:
@@ -93,7 +93,7 @@ def current_fence(folder: Place) -> int:
     return fences[-1][0] if fences else 0
 
 
-def dead_lettered(folder: Place) -> int:
+def dead_lettered(folder: SpoolPath) -> int:
     """Return how many of a batch's rejects have been sent to the dead-letter destination.
 
     Raises:
@@ -103,7 +103,7 @@ def dead_lettered(folder: Place) -> int:
     return marks[-1][0] if marks else 0
 
 
-def check_fence(folder: Place, fence: int) -> None:
+def check_fence(folder: SpoolPath, fence: int) -> None:
     """Refuse to go on if this isn't the newest attempt.
 
     Raises:
@@ -165,12 +165,12 @@ class Done:
     finished: str
     violations: dict[str, int] = field(default_factory=dict)
 
-    def create(self, folder: Place) -> bool:
+    def create(self, folder: SpoolPath) -> bool:
         """Seal the report; `False` if another attempt did it first."""
         return seal(folder / DONE, json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n")
 
     @classmethod
-    def read(cls, folder: Place) -> Done | None:
+    def read(cls, folder: SpoolPath) -> Done | None:
         """Return the report of a batch, or `None` if it isn't done.
 
         Raises:

@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.arrow import layout, pa, pc
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     add_mark,
     entries,
     entry_of,
@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.spool.files import (
     seal,
     synchronize_folder,
 )
-from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_in, read_ids
+from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, DeduplicationWindow, activation_in, read_ids
 from airflow_provider_jmsjca.spool.manifest import MANIFEST
 
 INDEX_FOLDER: Final = ".known"
@@ -58,7 +58,7 @@ _DIGEST_BYTES: Final = 32
 # Registered batches that are taken into the index when a batch is opened; fewer are when something is asked.
 _MANY: Final = 8
 # The index is kept for this, also where a batch asks for less.
-_LEAST: Final = Horizon()
+_LEAST: Final = DeduplicationWindow()
 _READ_TRIES: Final = 10
 _NANOSECONDS: Final = 1_000_000_000
 _LOCK: Final = "lock"
@@ -99,7 +99,7 @@ class _Index:
     sealed: Sequence[int]
     keys: Sequence[int]
     table: pa.Table
-    horizon: Horizon
+    horizon: DeduplicationWindow
     dropped: int
 
     def document(self, activation: str) -> list[bytes | memoryview]:
@@ -138,20 +138,20 @@ class IdIndex:
 
     def __init__(
         self,
-        spool: Place,
+        spool: SpoolPath,
         activation: str,
         batch_id: str,
-        horizon: Horizon | None = None,
+        horizon: DeduplicationWindow | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._spool = spool
         self._activation = activation
         self._batch_id = batch_id
-        self._horizon = horizon or Horizon()
+        self._horizon = horizon or DeduplicationWindow()
         self._now = clock
         digest = hashlib.sha256(activation.encode("utf-8", "surrogatepass")).hexdigest()
         self._folder = spool / INDEX_FOLDER / digest[:32]
-        self._marker: Place | None = None
+        self._marker: SpoolPath | None = None
         self._found: _Lookup | None = None
 
     def register(self) -> None:
@@ -184,7 +184,7 @@ class IdIndex:
         except OSError as error:
             raise self._refusal(error) from error
 
-    def find(self, key: str) -> Sequence[Place]:
+    def find(self, key: str) -> Sequence[SpoolPath]:
         """Return the segments that hold a message with this key (`known_ids.message_key`).
 
         One in a great many is returned by mistake, for it is hashes that are compared. A segment may have
@@ -243,13 +243,13 @@ class IdIndex:
 
     # --- Registered batches -----------------------------------------------------------------------------
 
-    def _register(self, batch_id: str) -> Place:
+    def _register(self, batch_id: str) -> SpoolPath:
         # Each opener has a mark of its own, and removes no other.
         path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
         add_mark(path)
         return path
 
-    def _registered(self) -> list[tuple[Place, str]]:
+    def _registered(self) -> list[tuple[SpoolPath, str]]:
         start = len(_OPEN) + _RANDOM_DIGITS + 1
         return [
             (self._folder / name, name[start:])
@@ -264,14 +264,14 @@ class IdIndex:
         index = self._newest()
         if index is None or not _covers(index.horizon, self._horizon):
             index = self._from_all_batches(index)
-        finished: list[Place] = []
+        finished: list[SpoolPath] = []
         fresh = self._unknown(index, finished)
         if fresh or finished:
             index = self._extended(index, fresh, index.horizon)
             self._seal(index, finished)
         self._found = _Lookup(index, self._horizon, self._now())
 
-    def _unknown(self, index: _Index, finished: list[Place]) -> list[_Indexed]:
+    def _unknown(self, index: _Index, finished: list[SpoolPath]) -> list[_Indexed]:
         """Return segments of registered batches that the index hasn't; name the marks nobody needs then."""
         known = set(index.names)
         oldest = max(index.dropped + 1, _oldest(index.horizon, self._now()))
@@ -336,7 +336,7 @@ class IdIndex:
         self._seal(index, [])
         return index
 
-    def _extended(self, index: _Index, fresh: Iterable[_Indexed], horizon: Horizon) -> _Index:
+    def _extended(self, index: _Index, fresh: Iterable[_Indexed], horizon: DeduplicationWindow) -> _Index:
         """Return the index with further segments, without segments beyond the horizon."""
         candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *fresh]
         kept: list[_Indexed] = []
@@ -386,7 +386,7 @@ class IdIndex:
             dropped=dropped,
         )
 
-    def _seal(self, index: _Index, finished: Iterable[Place]) -> None:
+    def _seal(self, index: _Index, finished: Iterable[SpoolPath]) -> None:
         """Seal the index as the newest one, and strike off the batches that it covers.
 
         If another process was faster, the batches stay registered.
@@ -407,7 +407,7 @@ class IdIndex:
 class _Lookup:
     """Finds hashes in an index, within a horizon."""
 
-    def __init__(self, index: _Index, horizon: Horizon, now: float) -> None:
+    def __init__(self, index: _Index, horizon: DeduplicationWindow, now: float) -> None:
         self.index = index
         self._names = index.names
         table = index.table
@@ -470,16 +470,16 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     )
 
 
-def _unread(path: Place) -> _Indexed:
+def _unread(path: SpoolPath) -> _Indexed:
     return _Indexed(_name(path), entry_of(path).modified, -1)
 
 
-def _name(path: Place) -> str:
+def _name(path: SpoolPath) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _horizon(count: int, seconds: float) -> Horizon:
-    return Horizon(count=count, age=timedelta(seconds=seconds))
+def _horizon(count: int, seconds: float) -> DeduplicationWindow:
+    return DeduplicationWindow(count=count, age=timedelta(seconds=seconds))
 
 
 def _hash(key: str) -> int:
@@ -487,13 +487,13 @@ def _hash(key: str) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _oldest(horizon: Horizon, now: float) -> int:
+def _oldest(horizon: DeduplicationWindow, now: float) -> int:
     return int((now - horizon.age.total_seconds()) * _NANOSECONDS)
 
 
-def _covers(kept: Horizon, asked: Horizon) -> bool:
+def _covers(kept: DeduplicationWindow, asked: DeduplicationWindow) -> bool:
     return kept.count >= asked.count and kept.age >= asked.age
 
 
-def _wider(one: Horizon, other: Horizon) -> Horizon:
-    return Horizon(count=max(one.count, other.count), age=max(one.age, other.age))
+def _wider(one: DeduplicationWindow, other: DeduplicationWindow) -> DeduplicationWindow:
+    return DeduplicationWindow(count=max(one.count, other.count), age=max(one.age, other.age))

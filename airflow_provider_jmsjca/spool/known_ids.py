@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.arrow import layout, pa
-from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
+from airflow_provider_jmsjca.spool.files import SpoolPath, open_file, read_document
 from airflow_provider_jmsjca.spool.manifest import way_out
 from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY
 
@@ -22,7 +22,7 @@ _IDENTIFYING = ["message_id", "destination", "timestamp", "body", "properties"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Horizon:
+class DeduplicationWindow:
     """How far back messages of an activation's earlier batches are recognised.
 
     A batch always knows all of its own ids; this bounds the ids it reads from other batches. A broker
@@ -37,7 +37,7 @@ class Horizon:
     age: timedelta = timedelta(days=7)
 
 
-def read_ids(segment: Place) -> list[str]:
+def read_ids(segment: SpoolPath) -> list[str]:
     """Return the keys (see `message_key`) of the messages in a segment; messages without id have none.
 
     Raises:
@@ -50,7 +50,7 @@ def read_ids(segment: Place) -> list[str]:
         raise _unreadable(segment, "ids", error) from error
 
 
-def count_rows(segment: Place) -> int:
+def count_rows(segment: SpoolPath) -> int:
     """Return how many messages a segment holds.
 
     Raises:
@@ -64,7 +64,7 @@ def count_rows(segment: Place) -> int:
 
 
 @contextmanager
-def _reading(segment: Place) -> Iterator[layout.SegmentReader]:
+def _reading(segment: SpoolPath) -> Iterator[layout.SegmentReader]:
     with (
         open_file(segment) as plain,
         layout.SegmentReader(plain) as file,
@@ -74,7 +74,7 @@ def _reading(segment: Place) -> Iterator[layout.SegmentReader]:
         yield file
 
 
-def read_identities(segment: Place) -> Iterator[Identity]:
+def read_identities(segment: SpoolPath) -> Iterator[Identity]:
     """Yield the identities of the messages in a segment; messages without id are left out.
 
     Every segment ever sealed has the columns that this takes.
@@ -90,7 +90,7 @@ def read_identities(segment: Place) -> Iterator[Identity]:
         raise _unreadable(segment, "identities", error) from error
 
 
-def _unreadable(segment: Place, what: str, error: Exception) -> SpoolError:
+def _unreadable(segment: SpoolPath, what: str, error: Exception) -> SpoolError:
     return SpoolError(
         f"{segment}: the {what} can't be read: {error}; {way_out(segment.parent)}. Those of its messages "
         "that the broker repeats are then stored once more"
@@ -122,7 +122,7 @@ def message_key(message_id: str, destination: str | None) -> str:
     return f"{message_id} {destination or ''}"
 
 
-def activation_in(folder: Place) -> str | None:
+def activation_in(folder: SpoolPath) -> str | None:
     """Return which activation a batch was collected for; `None`, after a warning, if that can't be read."""
     try:
         document = read_document(folder / BATCH)

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,
-    Place,
+    SpoolPath,
     digest_of,
     exists,
     numbered,
@@ -71,7 +71,7 @@ class Manifest:
         rows: Messages in all segments.
     """
 
-    folder: Place
+    folder: SpoolPath
     batch_id: str
     source: str
     activation: str
@@ -82,7 +82,7 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def path(self) -> Place:
+    def path(self) -> SpoolPath:
         """The manifest's own path."""
         return self.folder / MANIFEST
 
@@ -91,7 +91,7 @@ class Manifest:
         """The manifest's URI: all that travels through XCom."""
         return path_to_uri(self.path)
 
-    def segment_paths(self) -> list[Place]:
+    def segment_paths(self) -> list[SpoolPath]:
         """Return the paths of the segments in their order."""
         return [self.folder / segment.file for segment in self.segments]
 
@@ -102,7 +102,7 @@ class Manifest:
         return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def read(cls, location: str | Place) -> Manifest:
+    def read(cls, location: str | SpoolPath) -> Manifest:
         """Read a manifest by its path or URI; a store's credentials are those of the environment.
 
         Raises:
@@ -139,22 +139,22 @@ class Manifest:
             raise SpoolError("; ".join([*faults, way_out(self.folder)]))
 
 
-def given_up(folder: Place, number: int) -> Place:
+def given_up(folder: SpoolPath, number: int) -> SpoolPath:
     """Return where a damaged segment of a batch is kept once it was given up; nobody reads it."""
     return folder / f"{_GIVEN_UP}-{number:06d}.parquet"
 
 
-def given_up_segments(folder: Place) -> list[int]:
+def given_up_segments(folder: SpoolPath) -> list[int]:
     """Return the numbers of the segments of a batch that were given up."""
     return [number for number, _ in numbered(folder, _GIVEN_UP)]
 
 
-def is_given_up(folder: Place, number: int) -> bool:
+def is_given_up(folder: SpoolPath, number: int) -> bool:
     """Tell whether a segment of a batch was given up, see `salvage`."""
     return exists(given_up(folder, number))
 
 
-def way_out(folder: Place) -> str:
+def way_out(folder: SpoolPath) -> str:
     """Return the remedy for a damaged segment of a batch."""
     return (
         "restore the file, or go on without the messages in it: "
@@ -162,7 +162,7 @@ def way_out(folder: Place) -> str:
     )
 
 
-def file_faults(folder: Place, segment: Segment) -> list[str]:
+def file_faults(folder: SpoolPath, segment: Segment) -> list[str]:
     """Return the faults of a segment's file: missing, size, digest, row count, schema."""
     path = folder / segment.file
     try:
@@ -178,7 +178,7 @@ def file_faults(folder: Place, segment: Segment) -> list[str]:
         return [f"{path}: can't be read: {error.strerror or error}"]
 
 
-def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
+def segment_faults(path: SpoolPath, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
     """Return the faults of a segment's footer: schema or, if given, the number of rows."""
     try:
         with layout.SegmentReader(file) as parquet:
@@ -248,14 +248,14 @@ def _field_faults(place: str, found: dict[str, Any], fields: Mapping[str, type])
     return faults
 
 
-def path_to_uri(path: Place) -> str:
+def path_to_uri(path: SpoolPath) -> str:
     """Return the URI of a path; that of an object is as it is written."""
     if isinstance(path, ObjectPath):
         return str(path)
     return "file://" + quote(str(path.absolute()))
 
 
-def path_for_spark(path: Place) -> str:
+def path_for_spark(path: SpoolPath) -> str:
     """Return a path in the form that Spark's writers take.
 
     Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
@@ -263,12 +263,12 @@ def path_for_spark(path: Place) -> str:
     return path.uri_for_spark if isinstance(path, ObjectPath) else f"file://{path.absolute()}"
 
 
-def pattern_for_spark(path: Place) -> str:
+def pattern_for_spark(path: SpoolPath) -> str:
     """Return a path in the form that Spark's readers take, with `*`, `[` and the like escaped."""
     return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path_for_spark(path))
 
 
-def uri_to_path(location: str) -> Place:
+def uri_to_path(location: str) -> SpoolPath:
     """Return the path that a URI or a plain absolute path names.
 
     Raises:

@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files import (
     Entry,
     ObjectPath,
-    Place,
+    SpoolPath,
     is_folder,
     make_folder,
     open_file,
@@ -48,7 +48,7 @@ _NANOSECONDS: Final = 1_000_000_000
 _log = safe_logger(__name__)
 
 
-def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
+def seal_message(spool: SpoolPath, message: JmsMessage) -> dict[str, Any]:
     """Put a whole message into the spool, and return a reference to it.
 
     Guarantee: when it returns, the file survives a crash of the machine. Sealed again, the same message is
@@ -86,7 +86,7 @@ def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
     return {"uri": path_to_uri(path), "sha256": digest, "bytes": len(content)}
 
 
-def trusted_roots(given: str | Path | None = None) -> Sequence[Place]:
+def trusted_roots(given: str | Path | None = None) -> Sequence[SpoolPath]:
     """Return the spools from which messages are read that an event refers to.
 
     Args:
@@ -108,11 +108,11 @@ def trusted_roots(given: str | Path | None = None) -> Sequence[Place]:
                 "pass it: from_event(event, spool_path='/data/jms-spool')"
             ) from error
         return (given if isinstance(given, Path) else uri_to_path(given),)
-    roots: Sequence[Place] = hooks.spool_roots() if given is None else (hooks.spool_path(given),)
+    roots: Sequence[SpoolPath] = hooks.spool_roots() if given is None else (hooks.spool_path(given),)
     return roots
 
 
-def read_message(reference: Mapping[str, Any], roots: Sequence[Place]) -> JmsMessage:
+def read_message(reference: Mapping[str, Any], roots: Sequence[SpoolPath]) -> JmsMessage:
     """Return the message that `seal_message` has put into a trusted spool.
 
     The reference comes from an event, which anyone may have forged. Nothing outside of `roots` is opened or
@@ -156,7 +156,7 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[Place]) -> JmsMes
         raise SpoolError(f"{path}: it holds no message: {error}") from error
 
 
-def _trusted_path(uri: str, digest: str, roots: Sequence[Place]) -> Place:
+def _trusted_path(uri: str, digest: str, roots: Sequence[SpoolPath]) -> SpoolPath:
     named = None
     if _DIGEST.fullmatch(digest):
         with contextlib.suppress(SpoolError):
@@ -173,11 +173,11 @@ def _trusted_path(uri: str, digest: str, roots: Sequence[Place]) -> Place:
     )
 
 
-def _path(spool: Place, digest: str) -> Place:
+def _path(spool: SpoolPath, digest: str) -> SpoolPath:
     return spool / FOLDER / digest[:_SHARDS] / f"{digest}.json"
 
 
-def sweep_references(spool: Place, retention: timedelta) -> int:
+def sweep_references(spool: SpoolPath, retention: timedelta) -> int:
     """Delete the messages that were sealed longer ago than the retention, and return how many.
 
     Leftovers of crashed writers are deleted after a day. Several processes may sweep at once. A file that
@@ -204,6 +204,6 @@ def sweep_references(spool: Place, retention: timedelta) -> int:
     return deleted
 
 
-def _messages(spool: Place) -> Sequence[Entry]:
+def _messages(spool: SpoolPath) -> Sequence[Entry]:
     folder = spool / FOLDER
     return walk(folder) if is_folder(folder) else []

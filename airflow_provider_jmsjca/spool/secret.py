@@ -11,7 +11,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     make_folder,
     read_file,
     require_exclusive_creation,
@@ -25,7 +25,7 @@ _DIGITS: Final = 32
 _FORM: Final = re.compile(rb"[0-9a-f]{64}")
 
 
-def secret_code(spool: Place, *name: str) -> str:
+def secret_code(spool: SpoolPath, *name: str) -> str:
     """Return a text that only those who can read the spool can compute.
 
     Guarantee: the same spool and name give the same text in every process, also after a crash. The first call
@@ -47,7 +47,7 @@ def secret_code(spool: Place, *name: str) -> str:
     return hmac.new(key, json.dumps(name).encode(), hashlib.sha256).hexdigest()[:_DIGITS]
 
 
-def _secret(spool: Place) -> bytes:
+def _secret(spool: SpoolPath) -> bytes:
     path = spool / _FILE
     try:
         try:

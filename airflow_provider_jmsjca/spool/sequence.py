@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     exists,
     is_folder,
     make_folder,
@@ -49,7 +49,7 @@ class SequencedBatch(NamedTuple):
     created: str
     rows: int
 
-    def manifest(self, spool: Place) -> Manifest | None:
+    def manifest(self, spool: SpoolPath) -> Manifest | None:
         """Return the batch's manifest; `None` if its messages are gone.
 
         Raises:
@@ -74,7 +74,7 @@ class BatchSequence:
         ConfigurationError: The spool is in a store that can't create an object exclusively.
     """
 
-    def __init__(self, spool: Place) -> None:
+    def __init__(self, spool: SpoolPath) -> None:
         self._spool = spool
         self._folder = spool / FOLDER
         self._files = 0
@@ -161,7 +161,7 @@ class BatchSequence:
         )
 
 
-def _manifest(folder: Place) -> Manifest | None:
+def _manifest(folder: SpoolPath) -> Manifest | None:
     path = folder / MANIFEST
     if not exists(path):
         return None

@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.attempts import Done, committing_as
 from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     build_folder,
     digest_of,
     exists,
@@ -75,7 +75,7 @@ class DataFailure:
     exception_message: str
     stored: tuple[str, ...] = ()
 
-    def record(self, folder: Place, fence: int) -> None:
+    def record(self, folder: SpoolPath, fence: int) -> None:
         """Note the failure for an attempt at the batch in a folder, once.
 
         Raises:
@@ -85,7 +85,7 @@ class DataFailure:
         seal(folder / f"{_FAILED}-{fence:06d}.json", json.dumps(content).encode() + b"\n")
 
     @classmethod
-    def read(cls, folder: Place) -> dict[int, DataFailure]:
+    def read(cls, folder: SpoolPath) -> dict[int, DataFailure]:
         """Return the failures of a batch's attempts by their fence.
 
         Raises:
@@ -112,7 +112,7 @@ def all_rows(manifest: Manifest) -> RowRange:
     return RowRange(0, manifest.rows - 1)
 
 
-def part_folder(manifest: Manifest, rows: RowRange) -> Place:
+def part_folder(manifest: Manifest, rows: RowRange) -> SpoolPath:
     """Return the folder of a part; that of the batch for all of its rows."""
     return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
 
@@ -122,7 +122,7 @@ def was_split(manifest: Manifest, rows: RowRange) -> bool:
     return any(exists(part_folder(manifest, half) / MANIFEST) for half in rows.halves())
 
 
-def parts(folder: Place) -> list[tuple[RowRange, Place]]:
+def parts(folder: SpoolPath) -> list[tuple[RowRange, SpoolPath]]:
     """Return the parts of the batch in a folder, in the order of their rows, the larger first."""
     found = []
     if is_folder(folder / SPLITS):
@@ -177,7 +177,7 @@ def make_part(manifest: Manifest, rows: RowRange, fence: int) -> Manifest:
     return Manifest.read(folder / MANIFEST)
 
 
-def _fill(manifest: Manifest, rows: RowRange, folder: Place) -> None:
+def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
     batch_id = f"{manifest.batch_id}~~rows-{rows}"
     if len(batch_id) > MAX_LENGTH:
         batch_id = f"{sha256(manifest.batch_id.encode()).hexdigest()[:32]}~~rows-{rows}"

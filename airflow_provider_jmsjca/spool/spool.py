@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     add_mark,
     digest_of,
     exists,
@@ -54,7 +54,7 @@ from airflow_provider_jmsjca.spool.id_index import IdIndex
 from airflow_provider_jmsjca.spool.known_ids import (
     BATCH,
     SEGMENT_STEM,
-    Horizon,
+    DeduplicationWindow,
     count_rows,
     read_identities,
     table_keys,
@@ -100,12 +100,12 @@ class SpoolBatch:
 
     def __init__(
         self,
-        spool: Place,
+        spool: SpoolPath,
         batch_id: str,
         *,
         source: str,
         activation: str,
-        horizon: Horizon | None = None,
+        horizon: DeduplicationWindow | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Open a batch, or create it.
@@ -135,9 +135,9 @@ class SpoolBatch:
         self.rows = 0
         self._clock = clock
         # Keys are kept as hashes, which take a third of the memory: a segment that has one is read anyway.
-        self._sealed_in: dict[int, tuple[Place, ...]] = {}
+        self._sealed_in: dict[int, tuple[SpoolPath, ...]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
-        self._said: dict[Place, Counter[Identity]] = {}
+        self._said: dict[SpoolPath, Counter[Identity]] = {}
         self._lock: ExitStack | None = None
         self._writing = threading.Lock()
         self._open: _SegmentFile | None = None
@@ -255,7 +255,7 @@ class SpoolBatch:
         """
         return bool(self._sealed_in.get(hash(key)) or self._others.find(key))
 
-    def segments_with(self, key: str) -> list[Place]:
+    def segments_with(self, key: str) -> list[SpoolPath]:
         """Return the sealed segments that may hold a message with this key, here and in other batches.
 
         Args:
@@ -267,7 +267,7 @@ class SpoolBatch:
         others = [path for path in self._others.find(key) if exists(path)]
         return [*self._sealed_in.get(hash(key), ()), *others]
 
-    def identities(self, segment: Place) -> Mapping[Identity, int]:
+    def identities(self, segment: SpoolPath) -> Mapping[Identity, int]:
         """Return the identities in a segment, and how many messages have each.
 
         Raises:
@@ -276,12 +276,12 @@ class SpoolBatch:
         return self._said_in(segment)
 
     @staticmethod
-    def is_settled(segment: Place) -> bool:
+    def is_settled(segment: SpoolPath) -> bool:
         """Tell whether `note_settled` was called for a segment."""
         return exists(_settled_mark(segment))
 
     @staticmethod
-    def note_settled(segment: Place) -> None:
+    def note_settled(segment: SpoolPath) -> None:
         """Note durably that the broker has confirmed the acknowledgement of each message in a segment.
 
         Args:
@@ -297,13 +297,13 @@ class SpoolBatch:
         except OSError as error:
             raise SpoolError(f"{mark}: can't be written: {error.strerror or error}") from error
 
-    def _remember(self, path: Place, keys: Iterable[str]) -> None:
+    def _remember(self, path: SpoolPath, keys: Iterable[str]) -> None:
         here = (path,)
         for each in map(hash, keys):
             before = self._sealed_in.get(each)
             self._sealed_in[each] = here if before is None else before + here
 
-    def _said_in(self, path: Place) -> Counter[Identity]:
+    def _said_in(self, path: SpoolPath) -> Counter[Identity]:
         if path not in self._said:
             self._said[path] = Counter(read_identities(path))
         return self._said[path]
@@ -467,7 +467,7 @@ class SpoolBatch:
         except OSError as error:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
-    def _is_empty(self, folder: Place) -> bool:
+    def _is_empty(self, folder: SpoolPath) -> bool:
         """Tell whether the batch there is finished and has no messages."""
         path = folder / MANIFEST
         if exists(path):
@@ -510,7 +510,7 @@ class ReadSegment:
     ended: str | None
 
 
-def read_segment(path: Place, batch_id: str, number: int) -> ReadSegment:
+def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
     """Read all of a sealed file; that finds damage.
 
     Raises:
@@ -546,7 +546,7 @@ def read_segment(path: Place, batch_id: str, number: int) -> ReadSegment:
     )
 
 
-def seal_place(folder: Place, batch_id: str, number: int, ended: str | None = None) -> bool:
+def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
     """Seal a file without rows in a place: a fence, or the end of the batch; `False` if it is taken.
 
     Args:
@@ -565,7 +565,7 @@ def segment_file(number: int) -> str:
     return f"{SEGMENT_STEM}-{number:06d}.parquet"
 
 
-def _settled_mark(segment: Place) -> Place:
+def _settled_mark(segment: SpoolPath) -> SpoolPath:
     number = segment.name.removeprefix(f"{SEGMENT_STEM}-").partition(".")[0]
     return segment.parent / f"{_SETTLED}-{number}"
 
@@ -594,7 +594,7 @@ class _SegmentFile:
     """
 
     def __init__(
-        self, folder: Place, batch_id: str, number: int, metadata: dict[bytes, bytes] | None = None
+        self, folder: SpoolPath, batch_id: str, number: int, metadata: dict[bytes, bytes] | None = None
     ) -> None:
         self.keys: list[str] = []
         self._rows = 0
@@ -638,7 +638,7 @@ class _SegmentFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfinished:
+class UnfinishedBatch:
     """An earlier batch that holds acknowledged messages, has no manifest, and nobody works on.
 
     Attributes:
@@ -667,7 +667,7 @@ class Unfinished:
         )
 
 
-def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unfinished]:
+def unfinished_batches(spool: SpoolPath, batch_id: str, activation: str) -> list[UnfinishedBatch]:
     """Return the batches of tasks that neither finished nor were retried, by name.
 
     Args:
@@ -693,5 +693,5 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
         except (SpoolError, OSError):
             rows = None
         if rows != 0:
-            found.append(Unfinished(batch_id=folder.name, rows=rows))
+            found.append(UnfinishedBatch(batch_id=folder.name, rows=rows))
     return found

@@ -47,7 +47,7 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
             "connection_url: missing at every level, expected for example stomp://broker:61613"
         )
     check_url(url)
-    _say_without_effect(resolved)
+    _warn_without_effect(resolved)
     for sentence in overruled(resolved):
         warn_once(_log, sentence)
     return ConnectionSettings(
@@ -95,7 +95,7 @@ def check_url(url: ConnectionUrl) -> None:
         )
 
 
-def _say_without_effect(resolved: Resolved) -> None:
+def _warn_without_effect(resolved: Resolved) -> None:
     for value in resolved.values.values():
         level = value.origin.level
         if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's

@@ -46,7 +46,12 @@ from airflow_provider_jmsjca.triggers.payload import (
     ready_event,
     with_receipt,
 )
-from airflow_provider_jmsjca.triggers.producers import Handed, MessageProducer, ReadyProducer, closing
+from airflow_provider_jmsjca.triggers.producers import (
+    MessageProducer,
+    OutstandingEvent,
+    ReadyProducer,
+    closing,
+)
 from airflow_provider_jmsjca.triggers.receipts import Receipt
 from airflow_provider_jmsjca.triggers.references import sealed
 
@@ -285,7 +290,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     def _conn_id(self) -> str:
         return ActivationOptions.parse(self._arguments).jms_conn_id
 
-    async def _event(self, handed: Handed) -> TriggerEvent | None:
+    async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
         """Return the event; `None` if no message is left for it, or it can't be made.
 
         None is left where each was refused, or waits for the run of an event that was stored before.
@@ -357,7 +362,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return listed
 
     def _held(
-        self, event: dict[str, Any], handed: Handed, deliveries: Sequence[StreamDelivery]
+        self, event: dict[str, Any], handed: OutstandingEvent, deliveries: Sequence[StreamDelivery]
     ) -> dict[str, Any]:
         """Return the event of messages that wait, and note what they wait for."""
         token, since, of = uuid.uuid4().hex, time.time(), len(deliveries)
@@ -369,7 +374,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             )
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
 
-    def _receipted(self, event: dict[str, Any], handed: Handed) -> dict[str, Any]:
+    def _receipted(self, event: dict[str, Any], handed: OutstandingEvent) -> dict[str, Any]:
         """Return the event, and what it is known by once it is stored; unchanged where no asset watches."""
         stores = self._stores()
         if not stores:

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.triggers.in_force import MOST_IN_FLIGHT, WHO, InForce
+from airflow_provider_jmsjca.triggers.effective_options import MOST_IN_FLIGHT, WHO, EffectiveOptions
 from airflow_provider_jmsjca.triggers.payload import EventMode, Payload
 
 _LONGEST_INTERVAL = 86_400
@@ -177,7 +177,9 @@ class ActivationOptions:
         }
         self.in_force(resolve([replace(self.activation, fields=fields)])).check()
 
-    async def settings(self, in_force: InForce | None = None) -> tuple[InForce, ConnectionSettings]:
+    async def settings(
+        self, in_force: EffectiveOptions | None = None
+    ) -> tuple[EffectiveOptions, ConnectionSettings]:
         """Return what holds, and what to connect with, as Airflow's connection says now; for an event loop.
 
         Args:
@@ -197,7 +199,7 @@ class ActivationOptions:
             return in_force, replace(settings, client_id=None)
         return in_force, with_client_id_of(settings, in_force.spec, "")
 
-    def settings_as_edited(self, in_force: InForce) -> Callable[[], Awaitable[ConnectionSettings]]:
+    def settings_as_edited(self, in_force: EffectiveOptions) -> Callable[[], Awaitable[ConnectionSettings]]:
         """Return what returns the settings to connect with, as Airflow's connection says when it is called.
 
         It is called once a minute for each of perhaps a thousand activations, so settings are worked out
@@ -215,13 +217,13 @@ class ActivationOptions:
 
         return now
 
-    def in_force(self, resolved: Resolved) -> InForce:
+    def in_force(self, resolved: Resolved) -> EffectiveOptions:
         """Return what holds after every level was heard.
 
         Raises:
             ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
         """
-        return InForce.of(resolved, self.event, self._limbo_conn_id)
+        return EffectiveOptions.of(resolved, self.event, self._limbo_conn_id)
 
 
 def _templates(values: Mapping[str, Any]) -> Iterator[str]:

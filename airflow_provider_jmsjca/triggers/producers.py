@@ -26,12 +26,12 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
-from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
-from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
+from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     JmsError,
@@ -46,10 +46,10 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import ActivationKind, RunStatus
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca.triggers.effective_options import EffectiveOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
-from airflow_provider_jmsjca.triggers.in_force import InForce
 from airflow_provider_jmsjca.triggers.payload import weight
-from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
+from airflow_provider_jmsjca.triggers.receipts import Acknowledger, ConfirmedDeliveries, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.registry import StreamControl
 from airflow_provider_jmsjca.triggers.releasing import releasing
@@ -217,7 +217,7 @@ class _Producer(SharedStreamProducer):
         except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: the log has it all
             log.debug("%s can't be written: %s", FAULT_KEY, error)
 
-    async def _begin(self) -> tuple[ActivationOptions, InForce, AsyncConnection]:
+    async def _begin(self) -> tuple[ActivationOptions, EffectiveOptions, AsyncConnection]:
         """Return what holds now, and what lends connections."""
         options = self._parse()
         self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
@@ -279,7 +279,7 @@ class _Producer(SharedStreamProducer):
         """Wait until events that Airflow has are stored, for a while."""
 
     def _events(
-        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
+        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[Any, Any]]:
         raise NotImplementedError
 
@@ -303,7 +303,7 @@ class _Producer(SharedStreamProducer):
 _MENDED = (ConfigurationError, PermanentBrokerError, TransientBrokerError, TransientStoreError)
 
 
-class Handed:
+class OutstandingEvent:
     """A message, or a batch of them, on its way through the triggers that share the stream.
 
     Attributes:
@@ -394,9 +394,9 @@ class MessageProducer(_Producer):
         self._stream: DeliveryStream | None = None
         self._holder: Holder | None = None
         # What was stored stays known while a fault is mended, and events still await their storing then.
-        self._once = Once()
+        self._once = DeliveryMemory()
         self._tracker = RedeliveryTracker()
-        self._under_way: set[Handed] = set()
+        self._under_way: set[OutstandingEvent] = set()
         self._advanced = Signal()
         self._acknowledger = Acknowledger()
         self._name = uuid.uuid4().hex[:12]
@@ -408,8 +408,8 @@ class MessageProducer(_Producer):
         self._collected: list[StreamDelivery] = []
 
     async def _events(
-        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
-    ) -> AsyncIterator[tuple[Handed, Handed]]:
+        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
+    ) -> AsyncIterator[tuple[OutstandingEvent, OutstandingEvent]]:
         name = f"events{self._where} for {self._who()}"
         if in_force.spec.use_store and self._store is None:
             self._store = await in_thread(shared_store, undo=leave_shared_store)
@@ -432,8 +432,10 @@ class MessageProducer(_Producer):
         async for delivery in stream:
             yield self._hand((delivery,), batch=False)
 
-    def _hand(self, deliveries: Sequence[StreamDelivery], *, batch: bool) -> tuple[Handed, Handed]:
-        handed = Handed(deliveries, batch=batch, stream=self._name, number=next(self._numbers))
+    def _hand(
+        self, deliveries: Sequence[StreamDelivery], *, batch: bool
+    ) -> tuple[OutstandingEvent, OutstandingEvent]:
+        handed = OutstandingEvent(deliveries, batch=batch, stream=self._name, number=next(self._numbers))
         self._under_way.add(handed)
         return handed, handed
 
@@ -473,7 +475,7 @@ class MessageProducer(_Producer):
         self._advanced.set()
 
     @staticmethod
-    def _not_stored(handed: Handed, outcome: AdvanceOutcome) -> str | None:
+    def _not_stored(handed: OutstandingEvent, outcome: AdvanceOutcome) -> str | None:
         """Return why an event is none that Airflow has; `None` if Airflow has it, or it was refused."""
         if outcome.rejected:
             return None
@@ -549,8 +551,8 @@ def _sample_of(counts: Counts, in_flight: int) -> Sample:
 async def _close_once_stored(
     stream: DeliveryStream,
     store: SqlStore | None,
-    confirmed: Sequence[Confirmed],
-    being_stored: Sequence[Handed],
+    confirmed: Sequence[ConfirmedDeliveries],
+    being_stored: Sequence[OutstandingEvent],
     collected: list[StreamDelivery],
 ) -> None:
     """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
@@ -592,7 +594,7 @@ def _leave_store(store: SqlStore | None) -> None:
 
 async def _batches(
     stream: DeliveryStream,
-    in_force: InForce,
+    in_force: EffectiveOptions,
     weigh: Callable[[JmsMessage], int],
     held: list[StreamDelivery],
 ) -> AsyncIterator[list[StreamDelivery]]:
@@ -675,7 +677,7 @@ class ReadyProducer(_Producer):
             await asyncio.gather(task, interrupted, return_exceptions=True)
 
     async def _events(
-        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
+        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[Destination, None]]:
         (queue,) = in_force.spec.destinations
         self._watch = watch = QueueWatch(connection, queue, in_force.spec.selector_for())

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays, watch_while_deferred
 from airflow_provider_jmsjca.engine.watching.peek import Ready
-from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
+from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook

@@ -66,7 +66,7 @@ async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ConfirmedDeliveries:
     """Deliveries whose event Airflow has confirmed."""
 
     deliveries: Sequence[StreamDelivery]
@@ -91,19 +91,19 @@ class Acknowledger:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: list[Confirmed] = []
+        self._waiting: list[ConfirmedDeliveries] = []
         self._more = Signal()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
         """End the deliveries when their event is seen to be stored."""
-        self._waiting.append(Confirmed(deliveries, receipts, self._clock()))
+        self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
         self._more.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def stop(self) -> list[Confirmed]:
+    async def stop(self) -> list[ConfirmedDeliveries]:
         """Stop looking; return what still waits."""
         task, self._task = self._task, None
         if task is not None:

@@ -8,18 +8,18 @@ import time
 from typing import Any
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.hooks.spool import reference_retention, spool_path
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 
 _log = safe_logger(__name__)
 # Shared by all triggers of the process: a disk isn't faster for more.
-_CREW = Crew(4)
+_THREADS = ThreadPool(4)
 _SWEPT_EVERY_SECONDS = 3600.0
-_swept: dict[Place, float] = {}
+_swept: dict[SpoolPath, float] = {}
 
 
 async def sealed(message: JmsMessage) -> dict[str, Any]:
@@ -31,7 +31,7 @@ async def sealed(message: JmsMessage) -> dict[str, Any]:
         SpoolError: The spool can't be written.
         ConfigurationError: `[jmsjca] spool_path` can't be used.
     """
-    reference = await in_thread(functools.partial(_seal, message), start=_CREW.submit)
+    reference = await in_thread(functools.partial(_seal, message), start=_THREADS.submit)
     sweep_sometimes()
     return reference
 
@@ -42,7 +42,7 @@ def _seal(message: JmsMessage) -> dict[str, Any]:
 
 def sweep_sometimes() -> None:
     """Have messages deleted that are older than the retention, once an hour at most, in a thread."""
-    _CREW.leave(_sweep_sometimes)
+    _THREADS.leave(_sweep_sometimes)
 
 
 def _sweep_sometimes() -> None:

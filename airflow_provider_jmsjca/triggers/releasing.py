@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 _log = safe_logger(__name__)
-_CREW = Crew(1)
+_THREADS = ThreadPool(1)
 _LOOK_UP_SECONDS = 30.0
 # After a fault of the store, which a database that is away or a missing upgrade is.
 _MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
@@ -80,7 +80,7 @@ async def _release() -> None:
                     store = await in_thread(shared_store, undo=leave_shared_store)
                     upkeep = StoreUpkeep(store, functools.partial(_connect, loop))
                 if upkeep is not None:
-                    await in_thread(upkeep.round, start=_CREW.submit)
+                    await in_thread(upkeep.round, start=_THREADS.submit)
                 faults, reported = 0, ""
             except JmsError as error:
                 faults += 1
@@ -96,7 +96,7 @@ async def _release() -> None:
         if store is not None:
             # After a round that is under way: to close is to give up its leases, and another process would
             # send the same messages again.
-            _CREW.leave(functools.partial(leave_shared_store, store))
+            _THREADS.leave(functools.partial(leave_shared_store, store))
 
 
 def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication
 from airflow_provider_jmsjca.logs import safe_logger
 
 _log = safe_logger(__name__)
-_CREW = Crew(4)
+_THREADS = ThreadPool(4)
 
 
 class JmsSparkApplicationTrigger(BaseTrigger):
@@ -50,7 +50,7 @@ class JmsSparkApplicationTrigger(BaseTrigger):
         application, said = SparkApplication.of(self.application), ""
         while True:
             try:
-                how = await in_thread(application.ending, start=_CREW.submit)
+                how = await in_thread(application.ending, start=_THREADS.submit)
             except ClusterAwayError as error:
                 if str(error) != said:
                     said = str(error)

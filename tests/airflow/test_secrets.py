@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.cli.commands import explain_command
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import AuthenticationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
@@ -132,7 +132,7 @@ def explained(seen: Seen, spec: ActivationSpec, request: pytest.FixtureRequest) 
 def listen(seen: Seen, peer: ScriptedBroker, spec: ActivationSpec) -> None:
     """Consume, lose the connection, consume again."""
     resolved, settings = JmsHook(CONN).activation(spec)
-    listener = listener_settings(resolved, Surroundings(principal=settings.username, url=settings.url))
+    listener = listener_settings(resolved, ListenerContext(principal=settings.username, url=settings.url))
     seen.show(resolved, settings, listener)
     got = threading.Semaphore(0)
 

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.store.base import Store
@@ -200,7 +200,7 @@ class Ours:
 
         fields: dict[str, object] = {"concurrency_mode": mode, "redelivery_handling": HANDLING} | more
         spec = ActivationSpec(destination=f"queue://{queue}", **fields)  # type: ignore[arg-type]
-        listener = PlainActivation(listener_settings(spec, Surroundings(store=store)), connected, handle)
+        listener = PlainActivation(listener_settings(spec, ListenerContext(store=store)), connected, handle)
         listener.start()
         came = done.wait(PATIENCE)
         meter.stop()

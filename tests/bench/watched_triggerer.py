@@ -51,7 +51,7 @@ def _counter() -> Callable[[], int]:
 
     def install() -> None:
         stream = sys.modules.get("airflow_provider_jmsjca.engine.delivering.loop.stream")
-        readiness = sys.modules.get("airflow_provider_jmsjca.engine.watching.readiness")
+        readiness = sys.modules.get("airflow_provider_jmsjca.engine.watching.queue_watch")
         if stream is not None and not hasattr(stream.DeliveryStream, "watched"):
             made = stream.DeliveryStream.__init__
 

@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
@@ -46,7 +46,7 @@ def activation(
     **spec: Any,
 ) -> PlainActivation:
     made = listener_settings(
-        ActivationSpec(**{"destination": f"queue://{queue}", **spec}), Surroundings(park=park, store=store)
+        ActivationSpec(**{"destination": f"queue://{queue}", **spec}), ListenerContext(park=park, store=store)
     )
     quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
     return PlainActivation(

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
@@ -86,7 +86,8 @@ def test_a_stream_names_it_too(
     artemis: Broker, queue_name: str, held: Received, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = listener_settings(
-        ActivationSpec(destination=f"queue://{queue_name}", transaction_timeout=0), Surroundings(park=False)
+        ActivationSpec(destination=f"queue://{queue_name}", transaction_timeout=0),
+        ListenerContext(park=False),
     )
 
     async def work() -> None:

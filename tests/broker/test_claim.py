@@ -10,7 +10,7 @@ from pathlib import Path
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim
-from airflow_provider_jmsjca.engine.watching.peek import look_through
+from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
@@ -50,7 +50,7 @@ def test_what_is_wanted_goes_and_what_is_refused_stays_in_its_order(
         "wanted 39",
     ]
     with closing(connect(broker.settings())) as connection:
-        seen = look_through(connection, Destination.queue(queue_name), None, 5, QUEUES_FIRST)
+        seen = browse_or_receive(connection, Destination.queue(queue_name), None, 5, QUEUES_FIRST)
         assert [message.body for message in seen] == [f"other {number}" for number in range(5)]
     rest = [each for each in everything if each not in {"wanted 19", "wanted 39"}]
     assert bodies(broker.settings(), queue_name) == rest

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, Coll
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
@@ -190,7 +190,7 @@ class Knowing(SpoolBatch):
         super().__init__(folder, batch_id, source=given["source"], activation="a")
         self.stop, self.left = threading.Event(), FEW
 
-    def segments_with(self, key: str) -> list[Place]:
+    def segments_with(self, key: str) -> list[SpoolPath]:
         found = super().segments_with(key)
         self.left -= bool(found)
         if self.left == 0:

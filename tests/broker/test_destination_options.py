@@ -11,9 +11,9 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -117,7 +117,7 @@ def test_a_delayed_message_goes_to_the_queue_as_its_destination_declares_it_j91(
     limbo, connects = MemoryLimbo(), functools.partial(connect, rabbitmq.settings())
     with JmsConnection(connects()) as connection, connection.session() as session:
         assert session.receive(quorum, timeout=0.1) is None  # it declares the queue
-        shelf = Shelf(limbo=limbo, activation="a", jms_conn_id="b", most_tries=1)
+        shelf = DelayedMessages(limbo=limbo, activation="a", jms_conn_id="b", most_tries=1)
         shelf.put([shelf.entry_of(Outgoing(destination=quorum, message=JmsMessage.text("x")))])
         done = LimboSender(limbo, lambda _: JmsConnection(connects())).send_due()
         assert (done.sent, done.failed) == (1, 0)

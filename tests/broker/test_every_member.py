@@ -110,7 +110,7 @@ def test_a_member_is_killed_and_started_again(
         until(lambda: second.counts.committed + second.counts.in_doubt >= EACH, within=60)
     sent = feeder.sent
     until(lambda: first.counts.committed == sent)
-    until(lambda: activation.statistics().in_hand == 0)
+    until(lambda: activation.statistics().in_flight == 0)
     assert activation.stop()
 
     counts = activation.counts

@@ -28,8 +28,8 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerContext,
     ListenerSettings,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
@@ -100,7 +100,7 @@ class Topic:
         spec = ActivationSpec(**given | fields)
         client_id = spec.client_id_for(instance=instance)
         return PlainActivation(
-            quick(listener_settings(spec, Surroundings(client_id=client_id))),
+            quick(listener_settings(spec, ListenerContext(client_id=client_id))),
             functools.partial(connect, replace(self.settings, client_id=client_id)),
             handler or self.note,
         )
@@ -113,7 +113,7 @@ class Topic:
             "subscription_durability": "durable",
             "subscription_name": f"jmsjca://?distribution=1&subscribername=s&queue={self.name}.q",
         }
-        made = load_balancing(ActivationSpec(**given | fields), Surroundings(client_id=self.name))
+        made = load_balancing(ActivationSpec(**given | fields), ListenerContext(client_id=self.name))
         assert made is not None
         made = replace(made, topic_side=quick(made.topic_side), queue_side=quick(made.queue_side))
         return LoadBalancedActivation(
@@ -211,7 +211,7 @@ def test_what_is_published_as_soon_as_it_is_up_comes(topic: Topic, durable: bool
                 "client_id": name,
             }
         activation = PlainActivation(
-            listener_settings(ActivationSpec(**fields), Surroundings(client_id=fields.get("client_id"))),
+            listener_settings(ActivationSpec(**fields), ListenerContext(client_id=fields.get("client_id"))),
             functools.partial(connect, replace(topic.settings, client_id=fields.get("client_id"))),
             topic.note,
         )
@@ -423,7 +423,7 @@ def test_two_subscriptions_may_share_a_queue(topic: Topic) -> None:
         spec = ActivationSpec(
             destination=f"topic://{topic.name}", subscription_durability="durable", subscription_name=name
         )
-        made = load_balancing(spec, Surroundings(client_id=client))
+        made = load_balancing(spec, ListenerContext(client_id=client))
         assert made is not None
         node = LoadBalancedActivation(
             made,

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     LoadBalancedActivation,
     load_balancing,
 )
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -39,7 +39,7 @@ def main() -> None:
         subscription_name=f"jmsjca://?distribution=1&subscribername=s&queue={topic}.out",
         polling_interval="200ms",
     )
-    balancing = load_balancing(spec, Surroundings(client_id=topic))
+    balancing = load_balancing(spec, ListenerContext(client_id=topic))
     assert balancing is not None
     node = LoadBalancedActivation(
         balancing,

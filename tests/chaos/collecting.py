@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place, is_folder, names_in, numbered
+from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, is_folder, names_in, numbered
 from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
 from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, count_rows
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -29,7 +29,7 @@ class CollectorProcess:
         self,
         broker: Broker,
         queue: str,
-        folder: Place,
+        folder: SpoolPath,
         *,
         max_messages: int,
         segment_messages: int,
@@ -90,7 +90,7 @@ class CollectorProcess:
     def sealing(self) -> bool:
         """Whether a segment is being written; the batch's header and a fence, written alike, are smaller."""
         if self._store is not None:
-            return bool(self._store.in_hand)
+            return bool(self._store.in_flight)
         if isinstance(self.folder, ObjectPath):  # HDFS says no size before the file is complete
             names = names_in(self.folder)
             return BATCH in names and any(name.startswith(TEMPORARY_PREFIX) for name in names)
@@ -124,7 +124,7 @@ class CollectorProcess:
         return found
 
 
-def stored_numbers(folders: Iterable[Place]) -> list[int]:
+def stored_numbers(folders: Iterable[SpoolPath]) -> list[int]:
     """Return the numbers that the messages of finished batches hold, after checking their digests."""
     found = []
     for folder in folders:

@@ -17,9 +17,9 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
-from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
@@ -35,9 +35,9 @@ if __name__ == "__main__":
         password=given["password"],
     )
     store = open_store(given["store"])
-    put = Shelf.put
+    put = DelayedMessages.put
 
-    def put_and_die(shelf: Shelf, entries: Sequence[LimboEntry]) -> list[int]:
+    def put_and_die(shelf: DelayedMessages, entries: Sequence[LimboEntry]) -> list[int]:
         put(shelf, entries)
         os.kill(os.getpid(), signal.SIGKILL)
         return []
@@ -47,10 +47,10 @@ if __name__ == "__main__":
             delivery.send(f"queue://{queue}.later", JmsMessage.text(f"{delivery.body} {number}"), delay=0.1)
 
     if given["dies"]:
-        Shelf.put = put_and_die  # type: ignore[method-assign]
+        DelayedMessages.put = put_and_die  # type: ignore[method-assign]
     spec = ActivationSpec(destination=f"queue://{queue}", use_store=True)
     listener = PlainActivation(
-        listener_settings(spec, Surroundings(store=store, jms_conn_id="broker")),
+        listener_settings(spec, ListenerContext(store=store, jms_conn_id="broker")),
         functools.partial(connect, settings),
         send_later,
     )

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
@@ -144,7 +144,7 @@ class JdbcSink(Sink):
             connection.execute(f"DROP TABLE IF EXISTS {self.table}".encode())
 
 
-def numbered_batch(spool: Place, messages: int, body_bytes: int = 0) -> Manifest:
+def numbered_batch(spool: SpoolPath, messages: int, body_bytes: int = 0) -> Manifest:
     """Return a finished batch of objects with ids, of which every hundredth message is no JSON.
 
     Args:

@@ -22,7 +22,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place, exists
+from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -53,7 +53,7 @@ def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
 ) -> None:
     broker: Broker = request.getfixturevalue(name)
     messages, segment, most = SIZES[kind]
-    spool: Place = tmp_path
+    spool: SpoolPath = tmp_path
     store: S3 | None = None
     if kind == "s3":
         store = request.getfixturevalue("s3")

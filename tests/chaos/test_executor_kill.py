@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place, names_in
+from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, names_in
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from tests.chaos.conftest import Report
 from tests.chaos.sinks import (
@@ -53,7 +53,7 @@ def sink(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
 def manifest(
     case: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Manifest:
-    spool: Place = tmp_path / "spool"
+    spool: SpoolPath = tmp_path / "spool"
     if case.endswith("S3"):
         store: S3 = request.getfixturevalue("s3")
         for name, value in store.options().items():

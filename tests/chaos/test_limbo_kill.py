@@ -22,8 +22,8 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.witnesses import WITNESSES
 from airflow_provider_jmsjca.store.base import LimboEntry, Store
 from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
@@ -117,7 +117,7 @@ def test_killed_senders_lose_nothing_and_send_nothing_early_or_twice(
     assert set(times) == set(range(MESSAGES))
     assert early == []
     assert twice == 0
-    assert left(activemq, WITNESSES) < 100
+    assert left(activemq, SEND_MARKERS) < 100
 
 
 UNNOTED = [str(number) for number in range(150)]

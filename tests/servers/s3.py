@@ -45,7 +45,7 @@ class S3(Server):
         return f"http://{HOST}:{self.ports['s3']}"
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """How many segments it has in hand that aren't stored yet."""
         with urllib.request.urlopen(f"{self.endpoint}{_ASKED_IN_HAND}", timeout=30) as answer:  # noqa: S310 - http
             return int(answer.read())
@@ -94,19 +94,19 @@ class S3(Server):
 def _one_at_a_time(application: Callable[..., Iterable[bytes]]) -> Callable[..., list[bytes]]:
     lock = threading.Lock()
     lost: set[str] = set()
-    in_hand: list[str] = []
+    in_flight: list[str] = []
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         start_response = _as_google_knows_it(environ, start_response)
         path = environ["PATH_INFO"]
         if path == _ASKED_IN_HAND:
             start_response("200 OK", [])
-            return [str(len(in_hand)).encode()]
+            return [str(len(in_flight)).encode()]
         if "/slow/" in path and "/segment-" in path and environ["REQUEST_METHOD"] == "PUT":
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
-            in_hand.append(path)
+            in_flight.append(path)
             time.sleep(_IN_HAND_SECONDS)
-            in_hand.remove(path)
+            in_flight.remove(path)
         with lock:
             if "/unconditional/" in path:
                 environ.pop("HTTP_IF_NONE_MATCH", None)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spool.known_ids import Horizon
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
@@ -61,7 +61,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., list[list[str]]]:
 
 def drop(tmp_path: Path) -> None:
     """Prune all there is."""
-    pruned = prune(tmp_path / "spool", older_than=NOW, collected=True, horizon=Horizon(count=0))
+    pruned = prune(tmp_path / "spool", older_than=NOW, collected=True, horizon=DeduplicationWindow(count=0))
     assert pruned.removed
 
 

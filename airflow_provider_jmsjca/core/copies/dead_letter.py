@@ -370,7 +370,7 @@ def _reduced(
     """
     short: list[str] = []
     gone: list[str] = []
-    room = _Room(most, characters)
+    room = _SizeLimit(most, characters)
     kept: dict[str, PropertyValue] = {}
     for name, value in message.properties.items():
         if _is_added(name) or name == _LEFT_OUT or value is None:
@@ -399,7 +399,7 @@ def _reduced(
     )
 
 
-class _Room:
+class _SizeLimit:
     """How much may be kept.
 
     Args:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
+from airflow_provider_jmsjca.core.delivery.concurrency import Permits
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CloseConnection,
     CloseConsumer,
@@ -45,16 +46,22 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
-from airflow_provider_jmsjca.core.delivery.in_hand import Gate, InHand, Phase, TimerKind, Timers, Unit
+from airflow_provider_jmsjca.core.delivery.in_flight import (
+    Gate,
+    InFlightMessage,
+    Phase,
+    TimerKind,
+    Timers,
+    Unit,
+)
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
 from airflow_provider_jmsjca.core.delivery.processing import Processing
-from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 
 
 @dataclass(slots=True, eq=False)
-class Direct:
+class FastPathUnit:
     """A unit of work with one message on its first delivery.
 
     It says in few fields what a `Unit` would say in many; as soon as anything out of the ordinary happens to
@@ -80,7 +87,7 @@ class Direct:
 
     def as_unit(self) -> Unit:
         """Return the unit of work that says at length what is said here."""
-        message = InHand(
+        message = InFlightMessage(
             delivery=self.delivery,
             key=self.message_id,
             message_id=self.message_id,
@@ -99,7 +106,7 @@ class Direct:
         )
 
 
-def allows_short_way(settings: DeliverySettings) -> bool:
+def allows_fast_path(settings: DeliverySettings) -> bool:
     """Say whether, by these rules, a message can be delivered at once, and is a unit of work by itself."""
     return (
         settings.batch_size == len(settings.sources) == 1
@@ -135,7 +142,7 @@ class DeliveryMachine:
         settings: DeliverySettings,
         tracker: RedeliveryTracker,
         chance: Callable[[], float],
-        room: Share | None = None,
+        room: Permits | None = None,
         take_back: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
         self.state = ActivationState.DOWN
@@ -163,10 +170,10 @@ class DeliveryMachine:
         self._failing = self._processing.failing
         self._next_number = self._processing.next_number
         # The short way is clear while nobody waits on the long one: nothing may be overtaken.
-        self._allows_short_way = room is None and allows_short_way(settings)
+        self._allows_short_way = room is None and allows_fast_path(settings)
         self._concurrency = self._free = settings.concurrency
         self._clear = False
-        self._directs: dict[str, Direct] = {}  # by message id, in the order in which they began
+        self._directs: dict[str, FastPathUnit] = {}  # by message id, in the order in which they began
         self._running = False
         self._connected = False
         self._consuming = False
@@ -199,9 +206,9 @@ class DeliveryMachine:
         return self._running and self._stop is not None
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """How many messages are received and neither settled nor lost with their connection."""
-        return len(self._directs) + self._processing.in_hand
+        return len(self._directs) + self._processing.in_flight
 
     @property
     def failing(self) -> int | None:
@@ -225,7 +232,7 @@ class DeliveryMachine:
         """
         self._timers.now = now
         if self._directs:
-            self._leave_short_way()
+            self._leave_fast_path()
         self._dispatch(event)
         self._processing.fill()
         if self._stop is not None or self.suspended:
@@ -238,7 +245,9 @@ class DeliveryMachine:
 
     # -- the short way: three calls in place of three events and their decisions ---------------------------
 
-    def begin_directly(self, delivery: int, message_id: str, group: str | None, now: float) -> Direct | None:
+    def begin_directly(
+        self, delivery: int, message_id: str, group: str | None, now: float
+    ) -> FastPathUnit | None:
         """Take a message that arrived: one that the broker doesn't call redelivered, and that is not parked.
 
         Args:
@@ -264,19 +273,19 @@ class DeliveryMachine:
         if self._failing:
             self._failing.clear()
         number = self._next_number
-        directs[message_id] = direct = Direct(number(), number(), delivery, message_id, group, now)
+        directs[message_id] = direct = FastPathUnit(number(), number(), delivery, message_id, group, now)
         return direct
 
-    def came_in_vain(self, message_id: str | None) -> None:
+    def duplicate_dropped(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue, and is settled without being told of."""
-        self._processing.came_in_vain(message_id)
+        self._processing.duplicate_dropped(message_id)
 
-    def gave_back(self, event: MessageArrived) -> None:
+    def returned_to_broker(self, event: MessageArrived) -> None:
         """A message has come that wasn't told of, and has gone back to the broker."""
-        self._processing.gave_back(event)
+        self._processing.returned_to_broker(event)
 
     def subscribed(self) -> None:
-        """The consumers are opened; `gave_back` was told of all that earlier ones received and still held."""
+        """The consumers are opened; `returned_to_broker` was told of all that earlier ones received and still held."""
         self._tracker.subscribed()
 
     def is_open(self, unit: int) -> bool:
@@ -286,14 +295,14 @@ class DeliveryMachine:
                 return not direct.committing
         return self._processing.is_open(unit)
 
-    def returned_directly(self, direct: Direct) -> bool:
+    def returned_directly(self, direct: FastPathUnit) -> bool:
         """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
         if self._directs.get(direct.message_id) is not direct:
             return False
         direct.committing = True
         return True
 
-    def committed_directly(self, direct: Direct) -> bool:
+    def committed_directly(self, direct: FastPathUnit) -> bool:
         """The unit is committed; say whether that is all. If not: say `UnitCommitted`."""
         if self._directs.get(direct.message_id) is not direct:
             return False
@@ -302,7 +311,7 @@ class DeliveryMachine:
             self._failing.clear()
         return True
 
-    def _leave_short_way(self) -> None:
+    def _leave_fast_path(self) -> None:
         """Go on the long way with what is on the short one, because something else happens."""
         for direct in self._directs.values():
             self._processing.adopt(direct.as_unit(), direct.began)
@@ -319,7 +328,7 @@ class DeliveryMachine:
         match event:
             case MessageArrived():
                 wanted = self._consuming and self._stop is None
-                (processing.arrived if wanted else processing.gave_back)(event)
+                (processing.arrived if wanted else processing.returned_to_broker)(event)
             case HandlerReturned(call=call):
                 self._calls.returned(call)
             case UnitCommitted(unit=unit):

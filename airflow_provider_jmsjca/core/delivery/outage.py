@@ -13,7 +13,7 @@ RETRY = Backoff(steps=tuple(timedelta(seconds=seconds) for seconds in (1, 5, 15,
 """When a refused destination is tried again: some brokers close the connection with each refusal."""
 
 
-class Refusals:
+class RefusedDestinations:
     """Which destinations are refused, why, and when each is tried again.
 
     Args:

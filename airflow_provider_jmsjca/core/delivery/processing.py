@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
+from airflow_provider_jmsjca.core.delivery.concurrency import Permits
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
     Decision,
@@ -24,32 +25,31 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Wait,
 )
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
-from airflow_provider_jmsjca.core.delivery.in_hand import (
+from airflow_provider_jmsjca.core.delivery.in_flight import (
     FAILING_LIMIT,
-    Filling,
+    DeliveryCounts,
     Gate,
-    InHand,
-    Line,
+    InFlightMessage,
+    InProgressTracking,
+    PendingQueue,
     Phase,
-    Sightings,
-    Staging,
     TimerKind,
     Timers,
     Unit,
+    UnitScheduler,
     UnitTable,
 )
-from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.steps import (
     HAND_OVER,
-    Again,
     Discard,
     HandOver,
     Keep,
     Pause,
+    Retry,
+    Settlement,
     Step,
     TakeOut,
-    TakingOut,
     Transfer,
     next_step,
 )
@@ -70,13 +70,13 @@ class Completion:
 
     settings: DeliverySettings
     gate: Gate
-    line: Line
+    line: PendingQueue
     units: UnitTable
-    sightings: Sightings
+    delivery_counts: DeliveryCounts
     timers: Timers
     decide: Callable[[Decision], None]
 
-    def call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
+    def call(self, unit: Unit, message: InFlightMessage | None, phase: Phase) -> int:
         """Begin a handler call; with hold-until-ack it must be acknowledged (J200)."""
         call = self.units.call(unit, message, phase)
         if self.settings.hold_until_ack:
@@ -144,12 +144,12 @@ class Completion:
 
     def redeliver(self, unit: Unit) -> None:
         """End the unit; its messages are next again, unless the broker has them back."""
-        self.sightings.to_come_again([each for each in unit.members if not each.uncalled])
+        self.delivery_counts.to_come_again([each for each in unit.members if not each.uncalled])
         uncalled = [each for each in unit.members if each.uncalled]
         for message in uncalled:
             message.uncalled = False
         if unit.lost:
-            self.sightings.given_back(uncalled)
+            self.delivery_counts.given_back(uncalled)
         else:
             self.line.push_front(unit.members)
         self.end(unit)
@@ -169,7 +169,7 @@ class HandlerCalls:
 
     Args:
         units: Where the calls are found.
-        sightings: Told of what failed.
+        delivery_counts: Told of what failed.
         completion: Says how the unit of work goes on.
         non_retryable: Names of exception classes after which a message isn't delivered again.
 
@@ -179,12 +179,12 @@ class HandlerCalls:
     def __init__(
         self,
         units: UnitTable,
-        sightings: Sightings,
+        delivery_counts: DeliveryCounts,
         completion: Completion,
         non_retryable: frozenset[str],
     ) -> None:
         self._units = units
-        self._sightings = sightings
+        self._delivery_counts = delivery_counts
         self._completion = completion
         self._non_retryable = non_retryable | {_POISON}
 
@@ -202,7 +202,7 @@ class HandlerCalls:
             return
         # The end of a batch fails for all that were handed over, and only for those.
         failing = [each for each in unit.members if not each.uncalled] if message is None else [message]
-        self._sightings.failed(failing, failure)
+        self._delivery_counts.failed(failing, failure)
         if message is not None:
             message.poison = failure.is_any(self._non_retryable)
         unit.rollback = True
@@ -272,7 +272,7 @@ class Processing:
         calls: What handlers do, by their calls.
         next_number: Returns a number for a unit or a call.
         remembered: Views of the ids of messages about which something is known.
-        failing: As of `Sightings`.
+        failing: As of `DeliveryCounts`.
     """
 
     def __init__(
@@ -284,33 +284,35 @@ class Processing:
         decide: Callable[[Decision], None],
         *,
         gate: Gate,
-        room: Share | None = None,
+        room: Permits | None = None,
         take_back: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
         self._gate = gate
         self._settled = 0
         self._settings = settings
-        self._sightings = Sightings(tracker, take_back, counts_repeats=settings.counts_repeats)
+        self._delivery_counts = DeliveryCounts(tracker, take_back, counts_repeats=settings.counts_repeats)
         self._timers = timers
         self._chance = chance
         self._decide = decide
-        self._line = Line(len(settings.sources), settings.quantity)
+        self._line = PendingQueue(len(settings.sources), settings.quantity)
         self._units = UnitTable()
         self.next_number = self._units.next_number
-        self.remembered = self._sightings.remembered
-        self.failing = self._sightings.failing
+        self.remembered = self._delivery_counts.remembered
+        self.failing = self._delivery_counts.failing
         self._completion = Completion(
             settings=settings,
             gate=gate,
             line=self._line,
             units=self._units,
-            sightings=self._sightings,
+            delivery_counts=self._delivery_counts,
             timers=timers,
             decide=decide,
         )
-        self.calls = HandlerCalls(self._units, self._sightings, self._completion, settings.non_retryable)
-        self._staging = Staging()
-        self._filling = Filling(
+        self.calls = HandlerCalls(
+            self._units, self._delivery_counts, self._completion, settings.non_retryable
+        )
+        self._staging = InProgressTracking()
+        self._filling = UnitScheduler(
             settings=settings,
             gate=gate,
             line=self._line,
@@ -321,10 +323,10 @@ class Processing:
             take=self._take,
             end_batch=self._completion.end_batch,
         )
-        self._taking_out = TakingOut(
+        self._taking_out = Settlement(
             settings=settings,
             units=self._units,
-            sightings=self._sightings,
+            delivery_counts=self._delivery_counts,
             staging=self._staging,
             chance=chance,
             decide=decide,
@@ -332,8 +334,8 @@ class Processing:
         )
         self._settling = self._taking_out.under_way
         self._warned_of_missing_id = False
-        self._recording: dict[int, InHand] = {}
-        self._overdue: dict[int, InHand] = {}
+        self._recording: dict[int, InFlightMessage] = {}
+        self._overdue: dict[int, InFlightMessage] = {}
 
     @property
     def idle(self) -> bool:
@@ -351,9 +353,9 @@ class Processing:
         return self._gate.open and not (len(self._line) or self._line.has_claims)
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """How many messages are received and neither settled nor lost."""
-        return len(self._line) + self._units.in_hand + len(self._staging)
+        return len(self._line) + self._units.in_flight + len(self._staging)
 
     @property
     def handles_others(self) -> bool:
@@ -365,7 +367,7 @@ class Processing:
     @property
     def has_begun_waiting(self) -> bool:
         """Whether a message waits that was in a unit before."""
-        return any(self._sightings.knows(message.key) for message in self._line)
+        return any(self._delivery_counts.knows(message.key) for message in self._line)
 
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work is neither over nor being committed."""
@@ -380,9 +382,9 @@ class Processing:
                 "a message without id came: such are counted only while in hand "
                 "(missing_message_id says what stands for it)",
             )
-        message = self._sightings.receive(event)
+        message = self._delivery_counts.receive(event)
         if event.left:
-            self._sightings.doubt([message])
+            self._delivery_counts.doubt([message])
         elif event.in_progress:
             self._staging.came(event.message_id)
         self._line.append(message)
@@ -394,13 +396,13 @@ class Processing:
         if (timeout := self._settings.transaction_timeout) is not None:
             self._timers.set_for(TimerKind.TIMEOUT, unit.number, began + timeout.total_seconds())
 
-    def came_in_vain(self, message_id: str | None) -> None:
+    def duplicate_dropped(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue that isn't to be taken in hand."""
         self._staging.came(message_id)
 
-    def gave_back(self, event: MessageArrived) -> None:
+    def returned_to_broker(self, event: MessageArrived) -> None:
         """A message that nobody took in hand has gone back to the broker."""
-        self._sightings.given_back([self._sightings.receive(event)])
+        self._delivery_counts.given_back([self._delivery_counts.receive(event)])
 
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
@@ -412,13 +414,13 @@ class Processing:
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
-        self._sightings.given_back(self._line)
+        self._delivery_counts.given_back(self._line)
         self._line.clear()
         self._staging.clear()
 
     # -- one message: from its turn to the handler --------------------------------------------------------
 
-    def _take(self, unit: Unit, message: InHand) -> None:
+    def _take(self, unit: Unit, message: InFlightMessage) -> None:
         unit.current = message
         self._line.claim(unit, message)
         if self._settings.in_progress and message.is_to_be_staged:
@@ -431,7 +433,7 @@ class Processing:
                 self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
             return
         if not message.counted:
-            self._sightings.count(message)
+            self._delivery_counts.count(message)
         self._act(unit, message)
 
     def recorded(
@@ -447,28 +449,28 @@ class Processing:
         """
         asked = self._answered(delivery)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
-            self._sightings.recorded(message, attempt)
+            self._delivery_counts.recorded(message, attempt)
             if in_doubt:
-                self._sightings.doubt([message])
+                self._delivery_counts.doubt([message])
             if set_aside:
                 message.set_aside = True
-                self._sightings.failed([message], IN_DOUBT)
+                self._delivery_counts.failed([message], IN_DOUBT)
             self._act(unit, message)
         elif asked is not None:
-            self._recorded_in_vain(asked)
+            self._attempt_unused(asked)
 
-    def _answered(self, delivery: int) -> InHand | None:
+    def _answered(self, delivery: int) -> InFlightMessage | None:
         """Return the message whose attempt the store was to record, be it that nobody waits any more."""
         return self._recording.pop(delivery, None) or self._overdue.pop(delivery, None)
 
-    def _recorded_in_vain(self, message: InHand) -> None:
+    def _attempt_unused(self, message: InFlightMessage) -> None:
         message.stored = True
-        self._sightings.not_attempted(message)
+        self._delivery_counts.not_attempted(message)
 
     def handled_before(self, delivery: int) -> None:
         """Settle a message that a handler is done with, as is stored, instead of delivering it."""
         if (asked := self._answered(delivery)) is not None:
-            self._recorded_in_vain(asked)
+            self._attempt_unused(asked)
         if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
             self._carry_out(unit, unit.current, Discard(repeated=True))
 
@@ -484,14 +486,14 @@ class Processing:
         unit.phase = Phase.WAITING
         self._timers.set(TimerKind.SLICE, unit.number, TRY_AGAIN)
 
-    def _act(self, unit: Unit, message: InHand) -> None:
-        state = self._sightings.state(message)
+    def _act(self, unit: Unit, message: InFlightMessage) -> None:
+        state = self._delivery_counts.state(message)
         step = next_step(message, state, self._settings, self._chance)
         if isinstance(step, Transfer):
-            step = self._taking_out.unless_in_vain(step, message, state)
+            step = self._taking_out.unless_exhausted(step, message, state)
         self._carry_out(unit, message, step)
 
-    def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
+    def _carry_out(self, unit: Unit, message: InFlightMessage, step: Step) -> None:
         match step:
             case _ if unit.rollback or not self._gate.open:
                 self._completion.put_back(unit)
@@ -505,20 +507,20 @@ class Processing:
                 self._completion.put_back(unit)
             case Pause() | Transfer() | Discard():
                 self._taking_out.begin(unit, message, step)
-            case Again():
+            case Retry():
                 self._wait_a_moment(unit)
             case Keep():
                 self._log(
                     LogLevel.ERROR, f"message {message.name} can neither be delivered nor moved: it stays"
                 )
-                self._sightings.left(message)
-                self._sightings.given_back([message])
+                self._delivery_counts.left(message)
+                self._delivery_counts.given_back([message])
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
             case _:
                 assert_never(step)
 
-    def _pause(self, unit: Unit, message: InHand, pause: timedelta) -> None:
+    def _pause(self, unit: Unit, message: InFlightMessage, pause: timedelta) -> None:
         if pause >= _SECOND and not pause % _SECOND:
             text = f"redelivery {message.seen} is delayed for {pause // _MILLISECOND} ms"
             self._log(LogLevel.INFO, f"message {message.name}: {text}")
@@ -526,7 +528,7 @@ class Processing:
         unit.waited = max(unit.waited, pause)
         self._next_slice(unit, message)
 
-    def _next_slice(self, unit: Unit, message: InHand) -> None:
+    def _next_slice(self, unit: Unit, message: InFlightMessage) -> None:
         if not unit.slices:
             message.served = True
             self._carry_out(unit, message, HAND_OVER)
@@ -536,7 +538,7 @@ class Processing:
         self._timers.set(TimerKind.SLICE, unit.number, piece)
         self._decide(Wait(delivery=message.delivery, pause=piece, left=sum(unit.slices, timedelta(0))))
 
-    def _hand_over(self, unit: Unit, message: InHand) -> None:
+    def _hand_over(self, unit: Unit, message: InFlightMessage) -> None:
         settings = self._settings
         if not unit.members:
             if settings.transaction_timeout is not None:
@@ -549,7 +551,7 @@ class Processing:
         message.calls += 1
         if self.failing and not message.seen:
             self.failing.clear()
-        self._sightings.delivered(message)
+        self._delivery_counts.delivered(message)
         self._decide(
             Deliver(
                 call=self._completion.call(unit, message, Phase.HANDLING),
@@ -557,8 +559,8 @@ class Processing:
                 delivery=message.delivery,
                 seen=message.seen,
                 batch_index=len(unit.members) - 1,
-                in_doubt=self._sightings.is_in_doubt(message),
-                state=self._sightings.state(message),
+                in_doubt=self._delivery_counts.is_in_doubt(message),
+                state=self._delivery_counts.state(message),
             )
         )
 
@@ -571,33 +573,33 @@ class Processing:
             if isinstance(decision, Stage):
                 self._staging.end(message.message_id, done=True)
             elif isinstance(decision, Park):
-                self._sightings.not_attempted(message)
-                self._sightings.parked(message)
+                self._delivery_counts.not_attempted(message)
+                self._delivery_counts.parked(message)
             else:
                 if not (isinstance(decision, DeleteMessage) and decision.repeated):
                     self._settled += 1
                     self.failing.clear()
-                self._say_where(message, decision)
-                self._sightings.forget([message])
+                self._log_target(message, decision)
+                self._delivery_counts.forget([message])
             self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
             self._settled += len(found.members)
             self.failing.clear()
-            self._sightings.forget(found.members)
+            self._delivery_counts.forget(found.members)
             self._completion.end(found)
 
     def failed(self, number: int, failure: Failure) -> None:
         """A unit was refused; its messages are still in hand."""
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
-            self._sightings.fails(message)
+            self._delivery_counts.fails(message)
             if unit.lost:
                 self._goes_back(message, decision)
                 self._completion.leave(unit)
             elif (step := self._taking_out.failed(unit, message, decision, failure)) is not None:
                 self._carry_out(unit, message, step)
         elif (found := self._units.committing(number)) is not None:
-            self._sightings.failed(found.members, failure)
+            self._delivery_counts.failed(found.members, failure)
             for message in found.members:
                 self._warn(message, f"its unit of work could not be committed ({failure.message})")
             self._completion.redeliver(found)
@@ -608,22 +610,22 @@ class Processing:
             unit, message, decision = self._settling.pop(number)
             messages = [message]
             if isinstance(decision, MoveMessage):
-                self._sightings.move_failed(message, lost=True)
+                self._delivery_counts.move_failed(message, lost=True)
             self._goes_back(message, decision)
         elif (found := self._units.committing(number)) is not None:
             unit, messages = found, found.members
-            self._sightings.to_come_again(messages)
+            self._delivery_counts.to_come_again(messages)
         else:
             return
         unit.lost = unit.rollback = True
         if in_doubt:
-            self._sightings.doubt(messages)
+            self._delivery_counts.doubt(messages)
         if unit.phase is Phase.COMMITTING:
             self._completion.end(unit)
         else:
             self._completion.leave(unit)
 
-    def _say_where(self, message: InHand, decision: MoveMessage | DeleteMessage) -> None:
+    def _log_target(self, message: InFlightMessage, decision: MoveMessage | DeleteMessage) -> None:
         if isinstance(decision, MoveMessage):
             targets = ", ".join(map(str, decision.targets))
             if decision.to_limbo:
@@ -640,14 +642,14 @@ class Processing:
             level, f"message {message.name} {what} after {times} {'delivery' if times == 1 else 'deliveries'}"
         )
 
-    def _goes_back(self, message: InHand, decision: TakeOut) -> None:
+    def _goes_back(self, message: InFlightMessage, decision: TakeOut) -> None:
         """A message goes back to the broker that was to be taken out; a move or a deletion counts."""
         if isinstance(decision, MoveMessage | DeleteMessage):
-            self._sightings.to_come_again([message])
+            self._delivery_counts.to_come_again([message])
         else:
-            self._sightings.given_back([message])
+            self._delivery_counts.given_back([message])
             if isinstance(decision, Park):
-                self._sightings.parked(message)
+                self._delivery_counts.parked(message)
 
     # -- what comes from outside --------------------------------------------------------------------------
 
@@ -680,7 +682,7 @@ class Processing:
             LogLevel.WARNING, f"a unit of work of {len(unit.members)} message(s) {text}: it is rolled back"
         )
         failure = Failure(class_names=(), message=f"its unit of work {text}")
-        self._sightings.took_too_long(unit.members, failure)
+        self._delivery_counts.took_too_long(unit.members, failure)
 
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
@@ -700,7 +702,7 @@ class Processing:
             self._line.claim_messages(unit)
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
                 if unit.current is not None:
-                    self._sightings.given_back([unit.current])
+                    self._delivery_counts.given_back([unit.current])
                 self._completion.leave(unit)
             elif unit.phase is Phase.HOLDING:
                 self._completion.finish(unit)
@@ -712,8 +714,8 @@ class Processing:
         for unit in self._units:
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))
-            self._sightings.to_come_again(each for each in unit.members if not each.uncalled)
-            self._sightings.given_back(each for each in unit.members if each.uncalled)
+            self._delivery_counts.to_come_again(each for each in unit.members if not each.uncalled)
+            self._delivery_counts.given_back(each for each in unit.members if each.uncalled)
             self._completion.end(unit)
         for _, message, decision in self._settling.values():
             self._goes_back(message, decision)
@@ -722,7 +724,7 @@ class Processing:
         self._recording.clear()
         self.drop_waiting()
 
-    def _warn(self, message: InHand, what: str) -> None:
+    def _warn(self, message: InFlightMessage, what: str) -> None:
         self._log(LogLevel.WARNING, f"message {message.name}: {what}")
 
     def _log(self, level: LogLevel, text: str) -> None:

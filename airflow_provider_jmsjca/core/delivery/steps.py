@@ -9,7 +9,14 @@ from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
 from airflow_provider_jmsjca.core.delivery import decisions
-from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, Sightings, Staging, Unit, UnitTable
+from airflow_provider_jmsjca.core.delivery.in_flight import (
+    DeliveryCounts,
+    InFlightMessage,
+    InProgressTracking,
+    Phase,
+    Unit,
+    UnitTable,
+)
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
@@ -73,7 +80,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Retry:
     """Try the step before once more, a moment later."""
 
 
@@ -82,16 +89,16 @@ class Keep:
     """Leave the message unsettled: it can neither be delivered nor moved."""
 
 
-Step: TypeAlias = HandOver | Pause | Transfer | Discard | Again | Keep
+Step: TypeAlias = HandOver | Pause | Transfer | Discard | Retry | Keep
 HAND_OVER = HandOver()
 _AT_LEAST = timedelta(seconds=1)
 KEEP = Keep()
 SHELVE = Transfer((), to_limbo=True)
-AGAIN = Again()
+AGAIN = Retry()
 
 
 def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
-    message: InHand, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
+    message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
     """Return what to do with a message whose turn it is.
 
@@ -143,7 +150,7 @@ def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tupl
 
 
 def step_after_failure(
-    message: InHand, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
+    message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
     """Return what to do with a message that could not be moved or deleted: it stays and is delivered.
 
@@ -165,7 +172,7 @@ def step_after_failure(
 def settling(
     step: Pause | Transfer | Discard,
     unit: int,
-    message: InHand,
+    message: InFlightMessage,
     state: MessageState,
     settings: DeliverySettings,
 ) -> decisions.Park | decisions.MoveMessage | decisions.DeleteMessage:
@@ -191,7 +198,7 @@ def settling(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakingOut:
+class Settlement:
     """Decides how messages are taken out, and what is next when that fails.
 
     Moves that fail are counted over connections, because some brokers close the connection with their
@@ -207,41 +214,41 @@ class TakingOut:
 
     settings: DeliverySettings
     units: UnitTable
-    sightings: Sightings
-    staging: Staging
+    delivery_counts: DeliveryCounts
+    staging: InProgressTracking
     chance: Callable[[], float]
     decide: Callable[[decisions.Decision], None]
-    warn: Callable[[InHand, str], None]
-    under_way: dict[int, tuple[Unit, InHand, TakeOut]] = field(default_factory=dict)
+    warn: Callable[[InFlightMessage, str], None]
+    under_way: dict[int, tuple[Unit, InFlightMessage, TakeOut]] = field(default_factory=dict)
 
-    def stage(self, unit: Unit, message: InHand) -> None:
+    def stage(self, unit: Unit, message: InFlightMessage) -> None:
         """Put a message into the in-progress queue."""
         self.staging.begin(message.message_id)
         self._begin(unit, message, decisions.Stage(unit=self.units.next_number(), delivery=message.delivery))
 
-    def begin(self, unit: Unit, message: InHand, step: Pause | Transfer | Discard) -> None:
+    def begin(self, unit: Unit, message: InFlightMessage, step: Pause | Transfer | Discard) -> None:
         """Park, move or delete a message."""
-        state = self.sightings.state(message)
+        state = self.delivery_counts.state(message)
         decision = settling(step, self.units.next_number(), message, state, self.settings)
         if (
             isinstance(decision, decisions.MoveMessage)
             and not decision.to_limbo
-            and (lost := self.sightings.moves_in_vain(message).lost)
+            and (lost := self.delivery_counts.failed_moves(message).lost)
         ):
             decision = replace(decision, less=min(lost - _BY_CHANCE, WAYS - 1))
             if lost >= _MOVES and self.settings.move_retries is None and not self.settings.limbo:
                 decision = replace(decision, redirect=True, less=0)
         self._begin(unit, message, decision)
 
-    def _begin(self, unit: Unit, message: InHand, decision: TakeOut) -> None:
+    def _begin(self, unit: Unit, message: InFlightMessage, decision: TakeOut) -> None:
         unit.phase = Phase.SETTLING
         self.under_way[decision.unit] = unit, message, decision
         self.decide(decision)
 
-    def unless_in_vain(self, move: Transfer, message: InHand, state: MessageState) -> Step:
+    def unless_exhausted(self, move: Transfer, message: InFlightMessage, state: MessageState) -> Step:
         """Return the move, or what is next if there were enough of them."""
         retries = self.settings.move_retries
-        in_vain = self.sightings.moves_in_vain(message)
+        in_vain = self.delivery_counts.failed_moves(message)
         limbo = self.settings.limbo
         few = in_vain.lost <= _MOVES if retries is None or limbo else in_vain.failed <= retries
         if few or move.to_limbo:
@@ -256,7 +263,9 @@ class TakingOut:
             return KEEP
         return step_after_failure(message, state, self.settings, self.chance)
 
-    def failed(self, unit: Unit, message: InHand, decision: TakeOut, failure: Failure) -> Step | None:
+    def failed(
+        self, unit: Unit, message: InFlightMessage, decision: TakeOut, failure: Failure
+    ) -> Step | None:
         """Go down the cascade: copy, redirect, stay and be delivered.
 
         Returns:
@@ -287,12 +296,12 @@ class TakingOut:
             case decisions.MoveMessage() if self.settings.limbo:
                 return Transfer(decision.targets, to_limbo=True)
             case decisions.MoveMessage():
-                delivered = self.sightings.moves_in_vain(message).delivered
-                self.sightings.move_failed(message, lost=False)
+                delivered = self.delivery_counts.failed_moves(message).delivered
+                self.delivery_counts.move_failed(message, lost=False)
                 if (retries := self.settings.move_retries) is not None:
                     message.moves_failed += 1
                     if message.moves_failed <= retries:
                         return AGAIN
                 elif delivered:
                     return KEEP
-        return step_after_failure(message, self.sightings.state(message), self.settings, self.chance)
+        return step_after_failure(message, self.delivery_counts.state(message), self.settings, self.chance)

@@ -167,7 +167,7 @@ WBIA = (
         wbia=("PollQuantity",),
         meaning="Most messages of each destination in a cycle of turns; no effect with one destination.",
         source="I4-I6, I49, I51",
-        acts="core.delivery.in_hand",
+        acts="core.delivery.in_flight",
     ),
     _destination(
         "in_progress_destination",
@@ -208,7 +208,7 @@ WBIA = (
         meaning="Drop a message whose id is one of the last 32,768 handled: without use_store in this run, "
         "with it in earlier runs too.",
         source="I15, I17, I49",
-        acts="engine.delivering.admission",
+        acts="engine.delivering.receiver",
     ),
     _destination(
         "archive_destination",

@@ -46,8 +46,8 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
 )
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
+    ListenerContext,
     Subscribes,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
@@ -154,7 +154,7 @@ class Activation(ActivationGroup):
             self.spec,
             settings,
             handler,
-            Surroundings(
+            ListenerContext(
                 confirm=confirm,
                 park=park,
                 subscribes=subscribes,
@@ -290,7 +290,7 @@ def activation_of(
     spec: ActivationSpec,
     connection: ConnectionSettings,
     handler: Handler,
-    surroundings: Surroundings = BARE,
+    context: ListenerContext = BARE,
     admit: Callable[[], object] = lambda: None,
 ) -> ActivationBase:
     """Return an activation of the kind that a spec asks for.
@@ -299,7 +299,7 @@ def activation_of(
         spec: The spec in force; where the broker is isn't read from it.
         connection: Where the broker is, with the client id in force.
         handler: Called with each message.
-        surroundings: What is given besides the spec and the connection. What belongs to a member has
+        context: What is given besides the spec and the connection. What belongs to a member has
             `jms_conn_id@host:port` for its `jms_conn_id`.
         admit: Called before each attempt to connect; it may wait, or raise `DeliveryStoppedError`.
 
@@ -311,14 +311,14 @@ def activation_of(
         admit()
         return connect(settings)
 
-    members = every_member(spec, connection, surroundings, connect=connect_admitted)
+    members = every_member(spec, connection, context, connect=connect_admitted)
     if members is not None:
         return EveryMemberActivation(members, handler)
-    surroundings = surroundings.over(connection)
-    balancing = load_balancing(spec, surroundings)
+    context = context.over(connection)
+    balancing = load_balancing(spec, context)
     if balancing is None:
         return PlainActivation(
-            listener_settings(spec, surroundings), functools.partial(connect_admitted, connection), handler
+            listener_settings(spec, context), functools.partial(connect_admitted, connection), handler
         )
     return LoadBalancedActivation(
         balancing,

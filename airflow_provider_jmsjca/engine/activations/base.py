@@ -59,7 +59,7 @@ def _optional(name: str, value: Seconds | None) -> timedelta | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnds:
+class RunLimits:
     """What ends a run: whichever bound is reached first; `None` is never reached.
 
     Attributes:
@@ -104,7 +104,7 @@ class RunEnds:
             settled: Messages.
             elapsed: Seconds since the start.
             idle: Seconds without anything to do.
-            failing: Seconds with failures only, as `Failing` counts them.
+            failing: Seconds with failures only, as `FailureStreak` counts them.
             blocked: As `ActivationBase.blocked` says.
         """
         if self.max_messages is not None and settled >= self.max_messages:
@@ -125,7 +125,7 @@ class RunEnds:
         return None
 
 
-class Failing:
+class FailureStreak:
     """For how long nothing but failures of the same messages happened.
 
     Few failures of each count for nothing: the redelivery handling may be about to move the message, or to
@@ -184,7 +184,7 @@ class StopSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class RunMonitor:
     """How a run is watched.
 
     Attributes:
@@ -197,7 +197,7 @@ class Watch:
         clock: Seconds, monotonic; that of what is watched.
     """
 
-    run_ends: RunEnds
+    run_ends: RunLimits
     stop: StopSignal | None
     within: timedelta
     within_if_stopped: timedelta | None
@@ -208,7 +208,7 @@ class Watch:
     def until_end(self, running: ActivationBase) -> tuple[EndReason, str] | None:
         """Return which end was reached, also in words; `None`: it was stopped, or has stopped by itself."""
         began = idle_since = self.clock()
-        failing = Failing(running.settings.delivery, began)
+        failing = FailureStreak(running.settings.delivery, began)
         next_progress = began + self.progress_every.total_seconds()
         while not running.await_end(TICK_SECONDS) and not self._broken_off:
             now = self.clock()
@@ -639,8 +639,8 @@ class ActivationBase(ABC):
         idle, fails = _optional("idle_for", idle_for), _optional("failing_for", failing_for)
         if fails is None:
             fails = idle if idle is not None and idle > timedelta(0) else duration("failing_for", FAILING_FOR)
-        watch = Watch(
-            run_ends=RunEnds(
+        watch = RunMonitor(
+            run_ends=RunLimits(
                 max_messages=max_messages,
                 run_for=_optional("run_for", run_for),
                 idle_for=idle,

@@ -21,15 +21,15 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
-from airflow_provider_jmsjca.core.delivery.room import Room, Share
 from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
+    ListenerContext,
     ListenerSettings,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
@@ -71,7 +71,7 @@ class EveryMember:
 def every_member(
     spec: ActivationSpec,
     connection: ConnectionSettings,
-    surroundings: Surroundings = BARE,
+    context: ListenerContext = BARE,
     *,
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> EveryMember | None:
@@ -80,7 +80,7 @@ def every_member(
     Args:
         spec: The spec in force.
         connection: How to connect; each of its hosts is a member.
-        surroundings: What is given besides. Members have counts of their own in the store, and each message
+        context: What is given besides. Members have counts of their own in the store, and each message
             goes from limbo to the member it came from.
         connect: Opens one connection.
 
@@ -92,7 +92,7 @@ def every_member(
     if spec.distributed_destination_connection is not DistributedDestinationConnection.EVERY_MEMBER:
         return None
     local = spec.replace(distributed_destination_connection=DistributedDestinationConnection.LOCAL_ONLY)
-    one = listener_settings(local, surroundings.over(connection))
+    one = listener_settings(local, context.over(connection))
     whole = replace(one, spec=spec)
     members = tuple(
         Member(
@@ -120,28 +120,28 @@ _STATES = (
 )
 
 
-class _SharedRoom(Room):
+class _SharedConcurrencyLimit(ConcurrencyLimit):
     """Room for machines in several threads."""
 
     def __init__(self, places: int, limit: int | None) -> None:
         super().__init__(places, limit)
         self._lock = threading.Lock()
 
-    def join(self, wake: Callable[[], object]) -> Share:
+    def join(self, wake: Callable[[], object]) -> Permits:
         with self._lock:
             return super().join(wake)
 
-    def admit(self, share: Share, *, unit: bool, message: bool) -> bool:
+    def admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
         with self._lock:
             return super().admit(share, unit=unit, message=message)
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int) -> bool:
+    def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
         with self._lock:
             return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
 
-    def wants_nothing(self, share: Share) -> None:
+    def withdraw(self, share: Permits) -> None:
         with self._lock:
-            super().wants_nothing(share)
+            super().withdraw(share)
 
 
 class _MemberConsuming(threading.Event):
@@ -209,7 +209,7 @@ class EveryMemberActivation(ActivationGroup):
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._room: Room | None = None
+        self._room: ConcurrencyLimit | None = None
         whole = threading.Event()
         every: list[threading.Event] = []
         self.members = {
@@ -305,7 +305,7 @@ class EveryMemberActivation(ActivationGroup):
                     f"{self.settings.name} runs already; stop it, to let it run with a limit"
                 )
             if self._room is None or not self.running:
-                self._room = _SharedRoom(self.settings.delivery.concurrency, limit)
+                self._room = _SharedConcurrencyLimit(self.settings.delivery.concurrency, limit)
             for each in self._all:
                 each.begin(room=self._room, stop_within=stop_within)
 

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Statistics
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 
-class Managed(Protocol):
+class ManagedActivation(Protocol):
     """What is shown and steered: an `Activation`, or something used like one."""
 
     @property
@@ -77,7 +77,7 @@ UNAVAILABLE: Final = MappingProxyType(
 """Names of the MBean that have no meaning here, each with its reason."""
 
 
-def attributes(activation: Managed) -> dict[str, object]:
+def attributes(activation: ManagedActivation) -> dict[str, object]:
     """Return the attributes of an activation under JMSJCA's names; secrets are masked.
 
     `ActivationSpec` is a dump, `Stats` a snapshot under the keys of J121, `Status` what getStatus returns.
@@ -105,7 +105,7 @@ def attributes(activation: Managed) -> dict[str, object]:
     }
 
 
-def properties(activation: Managed) -> dict[str, str]:
+def properties(activation: ManagedActivation) -> dict[str, str]:
     """Return what getProperties shows, by key; empty texts where nothing is set.
 
     Source: J118, J120.
@@ -126,7 +126,7 @@ def properties(activation: Managed) -> dict[str, str]:
     }
 
 
-_OPERATIONS: Final[dict[str, Callable[[Managed], object]]] = {
+_OPERATIONS: Final[dict[str, Callable[[ManagedActivation], object]]] = {
     "getStatus": lambda activation: str(activation.state),
     "getProperties": lambda activation: format_options(properties(activation)),
     "getJMSServerType": lambda activation: activation.server_type,
@@ -146,7 +146,7 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 """The operations there are."""
 
 
-def operate(activation: Managed, name: str) -> object:
+def operate(activation: ManagedActivation, name: str) -> object:
     """Carry out an operation of the MBean and return what it returns.
 
     `stop` returns whether everything ended in good order (`Activation.stop`), `isStartable` and its like a

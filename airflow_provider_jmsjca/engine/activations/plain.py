@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, StopAsked, SuspendAsked
-from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.base import (
     STOP_WITHIN,
@@ -121,7 +121,7 @@ class PlainActivation(ActivationBase):
     @property
     def counts(self) -> Counts:
         """What became of messages since the last start."""
-        return self._dispatcher.tally.counts()
+        return self._dispatcher.counters.counts()
 
     @property
     def failing(self) -> int | None:
@@ -159,9 +159,9 @@ class PlainActivation(ActivationBase):
         """Return a snapshot of the activation. Source: J117, J121."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
-            return dispatcher.tally.statistics(
+            return dispatcher.counters.statistics(
                 threads=dispatcher.workers.size,
-                in_hand=dispatcher.machine.in_hand,
+                in_flight=dispatcher.machine.in_flight,
                 refused=dispatcher.refused,
             )
 
@@ -173,7 +173,7 @@ class PlainActivation(ActivationBase):
         """Let `statistics` begin anew; `counts` go on. Source: J120."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
-            dispatcher.tally.reset(self._clock())
+            dispatcher.counters.reset(self._clock())
 
     def delete_subscription(self) -> None:
         """Delete the durable subscription; see `ActivationBase.delete_subscription`."""
@@ -190,7 +190,7 @@ class PlainActivation(ActivationBase):
         limit: int | None = None,
         *,
         stop_within: timedelta = timedelta(seconds=STOP_WITHIN),
-        room: Room | None = None,
+        room: ConcurrencyLimit | None = None,
     ) -> None:
         """Do what `start` does, within bounds, when no stop is under way.
 
@@ -209,12 +209,12 @@ class PlainActivation(ActivationBase):
                         f"{self.settings.name} runs already; stop it, to let it run with a limit"
                     )
                 return
-            self._dispatcher.forsake()  # what it left unread was no attempt
+            self._dispatcher.abandon_received()  # what it left unread was no attempt
             self._dispatcher = self._make_dispatcher(
                 limit=limit,
                 room=room,
                 stop_within=stop_within,
-                calls_before=self._dispatcher.tally.calls,
+                calls_before=self._dispatcher.counters.calls,
             )
             self._started = True
             self._dispatcher.start()  # before anybody can ask for a stop
@@ -246,7 +246,7 @@ class PlainActivation(ActivationBase):
             return False
         # The machine itself gives up at the deadline; that must not be missed by a hair.
         ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
-        left_alone = dispatcher.tally.active
+        left_alone = dispatcher.counters.active
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
         return ended and closed and not left_alone
 
@@ -262,7 +262,7 @@ class PlainActivation(ActivationBase):
     def quiet_since(self) -> float | None:
         """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
         dispatcher = self._dispatcher
-        consuming = dispatcher.machine.suspended or dispatcher.admission.intake.ready
+        consuming = dispatcher.machine.suspended or dispatcher.receiver.buffer.ready
         quiet = consuming and self.state is ActivationState.UP and self.is_idle()
         return dispatcher.last_activity if quiet else None
 
@@ -279,12 +279,12 @@ class PlainActivation(ActivationBase):
     @property
     def blocked(self) -> bool:
         """Whether the broker may hold messages for an earlier connection, on which it did not answer."""
-        return self._dispatcher.admission.blocked
+        return self._dispatcher.receiver.blocked
 
     def is_idle(self) -> bool:
         """Whether no message is in hand; suspended, whether none is being handled."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.idle and (
-                dispatcher.machine.in_hand == 0 or dispatcher.machine.suspended
+                dispatcher.machine.in_flight == 0 or dispatcher.machine.suspended
             )

@@ -429,7 +429,7 @@ class _Listening:
             rolled_back=counts.rolled_back,
             moved=counts.moved,
             deleted=counts.deleted,
-            in_flight=statistics.in_hand,
+            in_flight=statistics.in_flight,
             dead_lettered=statistics.dead_lettered,
             error="; ".join(statistics.refused) or str(fault or statistics.last_failure),
         )

@@ -36,8 +36,8 @@ from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
+    ListenerContext,
     ListenerSettings,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
@@ -65,7 +65,7 @@ class LoadBalancing:
     queue: Destination
 
 
-def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> LoadBalancing | None:
+def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> LoadBalancing | None:
     """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
 
     The queue side is the spec without its subscription: non-durable, no subscription name, no client id, and
@@ -74,7 +74,7 @@ def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> L
 
     Args:
         spec: The spec in force.
-        surroundings: What is given besides. The client id is the topic side's, the same in every process; all
+        context: What is given besides. The client id is the topic side's, the same in every process; all
             but the connection is the queue side's.
 
     Raises:
@@ -105,11 +105,11 @@ def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> L
             # Fewer would leave the active subscriber waiting for messages at each commit.
             prefetch=name.batch_size * _BATCHES_AHEAD,
         ),
-        Surroundings(
-            client_id=surroundings.client_id,
-            principal=surroundings.principal,
-            url=surroundings.url,
-            subscribes=surroundings.subscribes if spec.unsubscribed_destination else None,
+        ListenerContext(
+            client_id=context.client_id,
+            principal=context.principal,
+            url=context.url,
+            subscribes=context.subscribes if spec.unsubscribed_destination else None,
         ),
     )
     handling = replace(
@@ -133,7 +133,7 @@ def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> L
             client_id=None,
             jms_client_id=None,
         ),
-        replace(surroundings, client_id=None),
+        replace(context, client_id=None),
         says_without_effect=False,  # of the topic side's spec it is said
     )
     return LoadBalancing(
@@ -326,7 +326,7 @@ class LoadBalancedActivation(ActivationGroup):
             return
         message = delivery.message
         number = message.message_id
-        if not delivery.intake.link.connection.capabilities.deduplicating_send:
+        if not delivery.buffer.link.connection.capabilities.deduplicating_send:
             number = None
         try:
             delivery.engine.send(

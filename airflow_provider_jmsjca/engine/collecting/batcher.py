@@ -48,8 +48,8 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.spool.duplicates import DroppedMessage, DuplicateFilter
 from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
@@ -118,8 +118,8 @@ def collect(
     """Fill a batch and finish it.
 
     Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
-    A message delivered again is stored once, within `spool.known_ids.Horizon`, where
-    `spool.repetitions.Repetitions` can tell it from a new message that is equal to it.
+    A message delivered again is stored once, within `spool.known_ids.DeduplicationWindow`, where
+    `spool.duplicates.DuplicateFilter` can tell it from a new message that is equal to it.
 
     Args:
         connect: Opens a connection, with backoff.
@@ -168,8 +168,8 @@ class _Collection:
         self._rows: list[Row] = []
         # Of the segment in hand, what another collector may be given too.
         self._keys: list[str] = []
-        self._repetitions = Repetitions(batch, stable=False)
-        self._dropped: list[Dropped] = []
+        self._repetitions = DuplicateFilter(batch, stable=False)
+        self._dropped: list[DroppedMessage] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
         self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
@@ -276,7 +276,7 @@ class _Collection:
 
     def _receive(self, connection: Connection) -> None:
         self._repetitions.connected(stable=connection.capabilities.stable_message_id)
-        arrivals = Arrivals(connection, self._subscription(connection))
+        arrivals = BufferedConsumer(connection, self._subscription(connection))
         self._left = 0
         self._last_arrival = time.monotonic()
         while self._end() is None and not self._is_suspended():
@@ -312,7 +312,7 @@ class _Collection:
             in_flight=self._in_unit,
         )
 
-    def _wait_on(self, arrivals: Arrivals, connection: Connection) -> None:
+    def _wait_on(self, arrivals: BufferedConsumer, connection: Connection) -> None:
         """Do what is due while nothing comes."""
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
         if is_due or self._widen(arrivals):
@@ -326,7 +326,7 @@ class _Collection:
             self._last_arrival = time.monotonic()
         self._raise_failure_of_sealer()
 
-    def _renew(self, arrivals: Arrivals, connection: Connection) -> bool:
+    def _renew(self, arrivals: BufferedConsumer, connection: Connection) -> bool:
         """Consume afresh, where that is needed and loses nothing; tell whether it was done."""
         if self._is_plain_topic:
             return False
@@ -356,7 +356,7 @@ class _Collection:
             alone=True,
         )
 
-    def _widen(self, arrivals: Arrivals) -> bool:
+    def _widen(self, arrivals: BufferedConsumer) -> bool:
         """Ask for more bytes ahead if those in hand may be all that comes; return whether it is so.
 
         Then the segment ends, for only the next consumer gets more. That is as much as a segment needs of
@@ -417,7 +417,7 @@ class _Collection:
             self._place, self._place_name = place, None if place is None else str(place)
         return message_key(message.message_id, self._place_name)
 
-    def _is_held_up(self, arrivals: Arrivals) -> bool:
+    def _is_held_up(self, arrivals: BufferedConsumer) -> bool:
         """Tell whether a message that stays holds up all behind it; then each is acknowledged alone."""
         if not arrivals.settles_in_order:
             return False
@@ -470,7 +470,7 @@ class _Collection:
             self._begin_segment()
 
     def _seal_and_commit(
-        self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int, dropped: list[Dropped]
+        self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int, dropped: list[DroppedMessage]
     ) -> None:
         sealed = self._batch.seal(rows, unless_known=keys) if count else None
         unit.commit()
@@ -518,7 +518,7 @@ class _Collection:
         self._promised = self._batch.rows
 
 
-class Arrivals:
+class BufferedConsumer:
     """A consumer and the deliveries not yet looked at; the prefetch bounds how many.
 
     Args:
@@ -537,7 +537,7 @@ class Arrivals:
         self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._loss: JmsError | None = None
         self._connection = connection
-        connection.on_lost(self._lose)
+        connection.on_lost(self._on_lost)
         self._consumer = connection.consume(subscription, self._queue.put)
 
     @property
@@ -560,7 +560,7 @@ class Arrivals:
         with contextlib.suppress(ConnectionLostError):
             self._consumer.close()
 
-    def _lose(self, reason: JmsError) -> None:
+    def _on_lost(self, reason: JmsError) -> None:
         self._loss = reason
         self._queue.put(None)
 

@@ -27,19 +27,19 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState, MoveTarget
-from airflow_provider_jmsjca.engine.collecting.batcher import Arrivals
-from airflow_provider_jmsjca.engine.moving import Losses, in_some_way, target_of
+from airflow_provider_jmsjca.engine.collecting.batcher import BufferedConsumer
+from airflow_provider_jmsjca.engine.moving import FailedDeadLetterSends, commit_with_fallback, target_of
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.spool.duplicates import DroppedMessage, DuplicateFilter
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
 
 _log = safe_logger(__name__)
-_LOSSES = Losses()
+_LOSSES = FailedDeadLetterSends()
 _TICK_SECONDS = 0.1
 # What may stand before a message that is wanted: messages that stay, because nobody takes them.
 _SPARE = 10
@@ -159,22 +159,22 @@ class _Claim:
         self._open_batch = open_batch
         self._spec = spec
         self._batch: SpoolBatch | None = None
-        self._repetitions: Repetitions | None = None
+        self._repetitions: DuplicateFilter | None = None
         if batch is not None:
             self._take_up(batch)
         source = spec.subscription.destination
         self._dead_letter = tuple(target_of(connection.broker, each, source) for each in spec.dead_letter)
         self._claimed: list[tuple[Received, Row]] = []
-        self._repeated: list[tuple[Received, Dropped]] = []
+        self._repeated: list[tuple[Received, DroppedMessage]] = []
         self._left = self._dead_letters = 0
 
     def _take_up(self, batch: SpoolBatch) -> None:
         self._batch = batch
-        self._repetitions = Repetitions(batch, stable=self._connection.capabilities.stable_message_id)
+        self._repetitions = DuplicateFilter(batch, stable=self._connection.capabilities.stable_message_id)
 
     def run(self) -> ClaimResult:
         window = self._spec.max_messages + (LOOKED_PAST if self._spec.looks_past else _SPARE)
-        arrivals = Arrivals(self._connection, replace(self._spec.subscription, prefetch=window))
+        arrivals = BufferedConsumer(self._connection, replace(self._spec.subscription, prefetch=window))
         try:
             self._receive(arrivals)
             if self._left >= window and self._batch is None:
@@ -202,7 +202,7 @@ class _Claim:
             self._spec.subscription.destination,
         )
 
-    def _receive(self, arrivals: Arrivals) -> None:
+    def _receive(self, arrivals: BufferedConsumer) -> None:
         last = time.monotonic()
         first_claimed: float | None = None
         while True:
@@ -251,7 +251,7 @@ class _Claim:
         self._claimed.append((received, row))
         return len(self._claimed) >= self._spec.max_messages
 
-    def _repetition(self, row: Row) -> Dropped | None:
+    def _repetition(self, row: Row) -> DroppedMessage | None:
         message, repetitions = row.message, self._repetitions
         if repetitions is None or message.message_id is None or not repetitions.is_candidate(message):
             return None
@@ -317,7 +317,7 @@ class _Claim:
 
         try:
             with _LOSSES.counted(f"{salvaged.message_id}\0{source}") as left:
-                refusal = in_some_way(self._connection, left, fill)
+                refusal = commit_with_fallback(self._connection, left, fill)
         except (ConfigurationError, PermanentBrokerError) as error:
             self._left += 1
             _log.error("A message on %s that can't be decoded stays: %s", source, error)

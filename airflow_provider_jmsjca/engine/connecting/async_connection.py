@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
@@ -170,7 +170,7 @@ class AsyncConnection:
         For who has a connection. Arguments, errors and guarantee are those of `in_thread` in
         `engine.connecting.threads`.
         """
-        return await in_thread(function, undo=undo, start=self._crew.submit)
+        return await in_thread(function, undo=undo, start=self._thread_pool.submit)
 
     def look(self) -> Connection:
         """Open a connection that is nobody else's, to ask what stays: the client id is for the consumer.
@@ -236,7 +236,7 @@ class AsyncConnection:
         self._check_no_more()
         if lease is not None:
             self._without_since = time.monotonic()
-            self._crew.leave(lease.release)
+            self._thread_pool.leave(lease.release)
 
     def _check_later(self) -> None:
         """Look for changed settings at the next full minute: all who ask then get the same answer."""
@@ -270,7 +270,7 @@ class AsyncConnection:
             self._check_later()
             return
         if self._shared is not None:
-            self._shared.say_once(
+            self._shared.log_once(
                 f"The settings for {self._settings.url} have changed; moving to {found.url}"
             )
         self._stale = True
@@ -283,10 +283,10 @@ class AsyncConnection:
         return f"connection {name!r}" if name else ""
 
     @property
-    def _crew(self) -> Crew:
+    def _thread_pool(self) -> ThreadPool:
         if self._shared is None:
             raise TransientBrokerError("where the broker is isn't known yet")
-        return self._shared.crew
+        return self._shared.thread_pool
 
     def _level(self) -> int:
         if not self.minimal_logging:
@@ -301,7 +301,7 @@ class _Shared:
     """What the users of one broker, with the same settings, have together in an event loop.
 
     Attributes:
-        crew: Threads for what may block.
+        thread_pool: Threads for what may block.
         users: Who asked for the connection, and lives.
     """
 
@@ -314,7 +314,7 @@ class _Shared:
         self._failed_at = 0.0
         self._failures = 0
         self._said: set[str] = set()
-        self.crew = Crew(_THREADS)
+        self.thread_pool = ThreadPool(_THREADS)
         self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
     async def lease(self, known_within: float, user: AsyncConnection) -> Lease:
@@ -334,7 +334,7 @@ class _Shared:
                 raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
         return lease
 
-    def say_once(self, text: str) -> None:
+    def log_once(self, text: str) -> None:
         """Write a line that concerns all users of the broker."""
         if text not in self._said:
             self._said.add(text)
@@ -345,7 +345,7 @@ class _Shared:
         if spare is not None and spare.connection.state is ConnectionState.UP:
             return spare
         if spare is not None:
-            self.crew.leave(spare.release)
+            self.thread_pool.leave(spare.release)
         return self._pool.share(self._settings)
 
     async def _open(self, user: AsyncConnection) -> JmsError | None:
@@ -381,7 +381,7 @@ class _Shared:
     def _drop_spare(self, lease: Lease) -> None:
         if self._spare is lease:
             self._spare = None
-            self.crew.leave(lease.release)
+            self.thread_pool.leave(lease.release)
 
 
 _KEPT_SPARE_SECONDS = 0.1

@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 log = safe_logger(__name__)
 T = TypeVar("T")
 _NO_THREAD_SECONDS = 1.0
-_CREW_LINGERS_SECONDS = 2.0
+_IDLE_THREAD_SECONDS = 2.0
 
 
 async def in_thread(
@@ -97,7 +97,7 @@ def leave_to_thread(function: Callable[[], object]) -> None:
     _start(lambda: _run_out(function))
 
 
-class Lane:
+class SerialExecutor:
     """Runs functions one after the other, in a thread that exists only while there are any.
 
     What a function raises is logged, and the next one runs. If no thread can be started, that is tried again
@@ -140,7 +140,7 @@ class Lane:
             _run_out(function)
 
 
-class Crew:
+class ThreadPool:
     """A few threads for what may block, however much there is of it; they end when there is nothing.
 
     A function waits until one of the threads is free.
@@ -186,7 +186,7 @@ class Crew:
         while True:
             with self._condition:
                 self._free += 1
-                self._condition.wait_for(lambda: self._waiting, _CREW_LINGERS_SECONDS)
+                self._condition.wait_for(lambda: self._waiting, _IDLE_THREAD_SECONDS)
                 self._free -= 1
                 if not self._waiting:
                     self._threads -= 1

@@ -501,10 +501,10 @@ class Delivery(DeliveredMessage):
 
     __slots__ = (
         "_given_handling",
+        "buffer",
         "call",
         "engine",
         "in_doubt",
-        "intake",
         "received_from",
         "sent_later",
         "unit",
@@ -514,7 +514,7 @@ class Delivery(DeliveredMessage):
         self,
         message: JmsMessage,
         engine: HandlerEngine,
-        intake: Any,
+        buffer: Any,
         call: int,
         unit: int,
         handling: str = "",
@@ -525,7 +525,7 @@ class Delivery(DeliveredMessage):
             acknowledge=engine.acknowledge,
         )
         self.engine = engine
-        self.intake = intake
+        self.buffer = buffer
         self.call = call
         self.unit = unit
         self.in_doubt = False
@@ -558,7 +558,7 @@ class Delivery(DeliveredMessage):
                         f"redelivery handling of a message: {target} would have to be looked up, which is "
                         "done for the handling of a spec only; name the destination itself"
                     )
-                target_of(self.intake.link.connection.broker, target, self.received_from)
+                target_of(self.buffer.link.connection.broker, target, self.received_from)
 
     @property
     def changed_handling(self) -> str | None:

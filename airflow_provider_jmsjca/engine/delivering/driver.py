@@ -1,7 +1,7 @@
 """Drives the delivery machine: events in, decisions out, messages settled.
 
 What both shells share is here. A shell says when things are done and by whom: `threaded.dispatcher` by a pool
-of threads, `loop.driver` in an event loop and a lane beside it.
+of threads, `loop.driver` in an event loop and a serial executor beside it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,18 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
-from airflow_provider_jmsjca.engine.delivering.admission import Admission, Bearer, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, delayed_messages_of
+from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages, ParkingUnit, parked
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, in_context
-from airflow_provider_jmsjca.engine.delivering.ledger import Ledger, shelf_of
+from airflow_provider_jmsjca.engine.delivering.receiver import (
+    ConsumerConnection,
+    ReceiveBuffer,
+    Receiver,
+    Work,
+)
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.engine.delivering.shelf import ParkingUnit, Shelf, parked
-from airflow_provider_jmsjca.engine.delivering.statistics import Tally
-from airflow_provider_jmsjca.engine.moving import check_target, in_some_way, rolled_back
+from airflow_provider_jmsjca.engine.delivering.statistics import Counters
+from airflow_provider_jmsjca.engine.moving import check_target, commit_with_fallback, rolled_back
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -108,21 +113,21 @@ class Driver(ABC):
 
     Args:
         settings: How to consume.
-        machine: Fresh; only `Admission` and `DirectWay` call it too, under the same lock.
+        machine: Fresh; only `Receiver` and `FastPath` call it too, under the same lock.
         clock: Seconds, monotonic.
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
         gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
-        ledger: What is stored of it; `None`: nothing is.
+        attempt_log: What is stored of it; `None`: nothing is.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
         settings, machine, clock, lock, ledger: As the arguments.
-        tally: What has happened.
+        counters: What has happened.
         units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
         sending: Those to which a handler has added messages.
         settler: Carries out what settles messages.
-        admission: What may be taken in hand; each shell makes its own.
+        receiver: What may be taken in hand; each shell makes its own.
         link: The current connection, or the attempt at one; each shell makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
         stop_reason: Why it has stopped; empty while it hasn't.
@@ -133,12 +138,30 @@ class Driver(ABC):
     """
 
     __slots__ = (
-        "_consuming", "_gives_up", "_lines", "_unit_sizes", "admission", "answered", "clock", "fault",
-        "last_activity", "ledger", "link", "lock", "machine", "outage", "refusal", "sending", "settings",
-        "settler", "stop_reason", "tally", "units",
+        "_consuming",
+        "_gives_up",
+        "_lines",
+        "_unit_sizes",
+        "answered",
+        "attempt_log",
+        "clock",
+        "counters",
+        "fault",
+        "last_activity",
+        "link",
+        "lock",
+        "machine",
+        "outage",
+        "receiver",
+        "refusal",
+        "sending",
+        "settings",
+        "settler",
+        "stop_reason",
+        "units",
     )  # fmt: skip
-    admission: Admission
-    link: Bearer
+    receiver: Receiver
+    link: ConsumerConnection
 
     def __init__(
         self,
@@ -149,15 +172,15 @@ class Driver(ABC):
         lock: AbstractContextManager[object],
         consuming: Flag,
         gives_up: Callable[[], bool] = lambda: True,
-        ledger: Ledger | None = None,
+        attempt_log: AttemptLog | None = None,
         calls_before: int = 0,
     ) -> None:
         self.settings = settings
-        self.ledger = ledger
+        self.attempt_log = attempt_log
         self.machine = machine
         self.clock = clock
         self.lock = lock
-        self.tally = Tally(calls_before)
+        self.counters = Counters(calls_before)
         self.units: dict[int, UnitOfWork] = {}
         self.sending: set[int] = set()
         self.last_activity = clock()
@@ -176,26 +199,26 @@ class Driver(ABC):
 
     @abstractmethod
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Tell the machine; return what is to be done next by whoever asks. Under the lock; `speak` later."""
+        """Tell the machine; return what is to be done next by whoever asks. Under the lock; `flush_log` later."""
 
     @abstractmethod
     def post(self, todo: list[Work]) -> None:
         """Have work done by others."""
 
     @abstractmethod
-    def arrived(self, intake: Intake) -> None:
-        """Have a message of the intake taken in; from any thread."""
+    def arrived(self, buffer: ReceiveBuffer) -> None:
+        """Have a message of the receive buffer taken in; from any thread."""
 
     @abstractmethod
-    def _new_link(self) -> Bearer:
+    def _new_link(self) -> ConsumerConnection:
         """Return a connection yet to be opened."""
 
     @abstractmethod
-    def _link_is_up(self, link: Bearer) -> None:
+    def _link_is_up(self, link: ConsumerConnection) -> None:
         """Do what is to be done before anything is consumed over a new connection. Under the lock."""
 
     @abstractmethod
-    def _begin_anew(self, intake: Intake) -> None:
+    def _start_over(self, buffer: ReceiveBuffer) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back."""
 
     @abstractmethod
@@ -221,9 +244,9 @@ class Driver(ABC):
         with self.lock:
             todo = self.handle(events)
         self.post(todo)
-        self.speak()
+        self.flush_log()
 
-    def report(self, link: Bearer, event: Event) -> None:
+    def report(self, link: ConsumerConnection, event: Event) -> None:
         """Something happened to a link; only the current one counts."""
         with self.lock:
             told = link.is_lost
@@ -232,11 +255,11 @@ class Driver(ABC):
                 return
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
             if isinstance(event, ConnectionOpened):
-                self.tally.connect()
+                self.counters.connect()
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
-                link.lose()
+                link.mark_lost()
                 self._shut()
                 link.close()
                 self.refusal = None
@@ -248,25 +271,25 @@ class Driver(ABC):
                     if told and self.fault is None:
                         return
             elif isinstance(event, ReconnectAsked):
-                link.lose()  # the machine has it closed
+                link.mark_lost()  # the machine has it closed
                 self.refusal, self.outage = None, event.reason
             todo = self.handle((event,))
         self.post(todo)
-        self.speak()
+        self.flush_log()
 
-    def opened(self, intake: Intake) -> None:
+    def opened(self, buffer: ReceiveBuffer) -> None:
         """The broker has confirmed the consumers; from now on it counts that nothing comes."""
-        intake.ready = True
+        buffer.ready = True
         with self.lock:
-            if intake is not self.admission.intake or intake.link.is_lost:
+            if buffer is not self.receiver.buffer or buffer.link.is_lost:
                 return
             self.answered = True
             todo = self.handle((ConsumerOpened(),))
-            if intake.open:
+            if buffer.open:
                 self._consuming.set()
         self.post(todo)
-        self.speak()
-        self.arrived(intake)
+        self.flush_log()
+        self.arrived(buffer)
 
     # -- decisions out ------------------------------------------------------------------------------------
 
@@ -286,10 +309,10 @@ class Driver(ABC):
                 self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
-                intake = Intake(self.link)
-                self._begin_anew(intake)
+                buffer = ReceiveBuffer(self.link)
+                self._start_over(buffer)
                 self.machine.subscribed()
-                self.link.consume(intake)
+                self.link.consume(buffer)
             case CloseConsumer():
                 self._shut()
                 self.link.stop_consuming()
@@ -303,10 +326,10 @@ class Driver(ABC):
                 self._act_on(decision, todo)
 
     def _shut(self) -> None:
-        self.admission.intake.expire()
+        self.receiver.buffer.expire()
         self._consuming.clear()
 
-    def speak(self) -> None:
+    def flush_log(self) -> None:
         """Write the log lines that were decided on, and settle what came again; not under the lock."""
         while self._lines:
             try:
@@ -315,7 +338,7 @@ class Driver(ABC):
                 break
             with in_context(self.settings.context_name if line.of_delivery else None):
                 _log.log(_LOG_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
-        if self.admission.settled.has_repeated:
+        if self.receiver.settled.has_repeated:
             self._settle_again()
 
     # -- how many messages of a unit were handed over: more than one in batches -----------------------------
@@ -327,7 +350,7 @@ class Driver(ABC):
     def not_delivered(self, unit: int, seen: int) -> None:
         """The connection was lost before a handler could be called: there is no rollback of it to count."""
         with self.lock:
-            self.tally.undeliver(seen)
+            self.counters.undeliver(seen)
             self._unit_sizes.setdefault(unit, 0)
 
     def leave_unit(self, unit: int) -> int:
@@ -346,11 +369,11 @@ class Settler:
     def __init__(self, driver: Driver) -> None:
         settings = driver.settings
         self._driver = driver
-        self._tally = driver.tally
+        self._counters = driver.counters
         self._confirm = settings.confirm
         self._batches = settings.delivery.batch_size > 1
-        self._ledger = driver.ledger
-        self._shelf = shelf_of(settings)
+        self._attempt_log = driver.attempt_log
+        self._delayed_messages = delayed_messages_of(settings)
         self._origin = ConsumedFrom(
             destination=settings.delivery.destination,
             subscription_name=settings.subscription.durable_name,
@@ -358,11 +381,11 @@ class Settler:
             client_id=settings.client_id,
         )
 
-    def settle(self, intake: Intake, decision: Settling) -> list[Work]:
+    def settle(self, buffer: ReceiveBuffer, decision: Settling) -> list[Work]:
         """Carry out a decision; return what is to be done next."""
-        return self.conclude(intake, decision, self.attempt(intake, decision))
+        return self.conclude(buffer, decision, self.attempt(buffer, decision))
 
-    def attempt(self, intake: Intake, decision: Settling) -> Exception | None:
+    def attempt(self, buffer: ReceiveBuffer, decision: Settling) -> Exception | None:
         """Do at the broker what a decision says, and tell nobody; return why it could not be done.
 
         Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
@@ -370,79 +393,79 @@ class Settler:
         """
         try:
             if self._batches:  # an unsettled message may be in front of them
-                self._driver.admission.settled.settle_again(self._driver.settings.name)
+                self._driver.receiver.settled.settle_again(self._driver.settings.name)
             if isinstance(decision, CommitUnit):
                 # What goes out with a commit would be lost with it, if its message counted as handled before.
                 sends = decision.unit in self._driver.sending or self._driver.settings.copies
                 if not sends:
-                    self._store_ids(intake, decision)
-                self._commit(intake, decision)
+                    self._store_ids(buffer, decision)
+                self._commit(buffer, decision)
                 if sends:
-                    self._note_ids(intake, decision)
+                    self._note_ids(buffer, decision)
             else:
-                self._take_out(intake, decision)
-            if self._ledger is not None:
-                self._ledger.flush_much()
+                self._take_out(buffer, decision)
+            if self._attempt_log is not None:
+                self._attempt_log.flush_much()
         except Exception as error:  # noqa: BLE001 - a worker's edge: the message must not slip out of hand
             return error
         return None
 
-    def conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> list[Work]:
+    def conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> list[Work]:
         """Tell the machine how an attempt came out; return what is to be done next."""
         if error is not None:
-            return self.failed(intake, decision, error)
-        return self._conclude(intake, decision, UnitCommitted(unit=decision.unit))
+            return self.failed(buffer, decision, error)
+        return self._conclude(buffer, decision, UnitCommitted(unit=decision.unit))
 
-    def failed(self, intake: Intake, decision: Settling, error: Exception) -> list[Work]:
+    def failed(self, buffer: ReceiveBuffer, decision: Settling, error: Exception) -> list[Work]:
         """Tell the machine that a decision could not be carried out; return what is to be done next."""
         unit = decision.unit
         match error:
             case ConnectionLostError():
-                return self._conclude(intake, decision, UnitLost(unit=unit), lost=True)
+                return self._conclude(buffer, decision, UnitLost(unit=unit), lost=True)
             case InDoubtError():
                 _log.warning("%s", error)
-                return self._conclude(intake, decision, UnitInDoubt(unit=unit), lost=True)
+                return self._conclude(buffer, decision, UnitInDoubt(unit=unit), lost=True)
             case JmsError():
                 pass
             case _:
                 _log.error("Settling a message failed", exc_info=error)
-        return self._conclude(intake, decision, UnitFailed(unit=unit, failure=Failure.of(error)))
+        return self._conclude(buffer, decision, UnitFailed(unit=unit, failure=Failure.of(error)))
 
     def _conclude(
-        self, intake: Intake, decision: Settling, outcome: Event, *, lost: bool = False
+        self, buffer: ReceiveBuffer, decision: Settling, outcome: Event, *, lost: bool = False
     ) -> list[Work]:
         numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
         driver = self._driver
         with driver.lock:
             self._count(decision, outcome, len(numbers))
             if outcome.__class__ is UnitCommitted:
-                self._let_go(intake, decision, numbers)
+                self._let_go(buffer, decision, numbers)
             todo = driver.handle((outcome,))
         if lost:
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
-            driver.report(intake.link, ConnectionLost(failure=failure))
-        driver.speak()
+            driver.report(buffer.link, ConnectionLost(failure=failure))
+        driver.flush_log()
         return todo
 
-    def _let_go(self, intake: Intake, decision: Settling, numbers: tuple[int, ...]) -> None:
-        admission = self._driver.admission
-        settled = admission.settled
+    def _let_go(self, buffer: ReceiveBuffer, decision: Settling, numbers: tuple[int, ...]) -> None:
+        receiver = self._driver.receiver
+        settled = receiver.settled
         for number in numbers:
-            if number not in intake.held:
+            if number not in buffer.held:
                 continue
-            origin = intake.origin(number)
-            if self._ledger is not None and decision.__class__ not in _COME_BACK:
-                self._ledger.settled(self._names(intake, (number,)))
-            received, message = intake.let_go(number)
+            origin = buffer.origin(number)
+            if self._attempt_log is not None and decision.__class__ not in _COME_BACK:
+                self._attempt_log.settled(self._names(buffer, (number,)))
+            received, message = buffer.release(number)
             if message is None:
                 continue
             if decision.__class__ not in _COME_BACK:
                 settled.note(received, message, origin)
-            if admission.duplicates is not None:
+            if receiver.duplicates is not None:
                 handled = decision.__class__ is CommitUnit
-                admission.out_of_hand(intake, message.message_id, handled=handled)
+                receiver.completed(buffer, message.message_id, handled=handled)
 
-    def unit_to_join(self, intake: Intake, number: int) -> UnitOfWork:
+    def unit_to_join(self, buffer: ReceiveBuffer, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work that is still open, begun if it isn't yet.
 
         Raises:
@@ -453,12 +476,12 @@ class Settler:
             if not self._driver.machine.is_open(number):
                 raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
             self._driver.sending.add(number)
-            return self.unit_of(intake, number)
+            return self.unit_of(buffer, number)
 
     @property
     def has_limbo(self) -> bool:
         """Whether messages can be put in limbo."""
-        return self._shelf is not None
+        return self._delayed_messages is not None
 
     def send_later(self, delivery: Delivery, outgoing: Outgoing) -> None:
         """Have a delayed message sent from limbo, where it is when the unit of its delivery is committed.
@@ -470,159 +493,166 @@ class Settler:
             ConnectionLostError: As of `unit_to_join`.
             TransientStoreError: The store can't be used; only outside of units of work.
         """
-        shelf, intake = self._shelf, delivery.intake
-        if shelf is None:
+        delayed_messages, buffer = self._delayed_messages, delivery.buffer
+        if delayed_messages is None:
             raise AssertionError("without limbo nothing is left to it")
         if not self._driver.settings.transacted:
-            shelf.put([shelf.entry_of(outgoing)])
+            delayed_messages.put([delayed_messages.entry_of(outgoing)])
             return
-        entry = shelf.entry_of(
+        entry = delayed_messages.entry_of(
             outgoing,
             (delivery.message, delivery.received_from),
             delivery.sent_later,
-            again=self._was_here(intake, delivery.message),
+            again=self._was_here(buffer, delivery.message),
         )
         delivery.sent_later += 1
-        unit = self.unit_to_join(intake, delivery.unit)
+        unit = self.unit_to_join(buffer, delivery.unit)
         if not isinstance(unit, ParkingUnit):
-            unit = ParkingUnit(unit, shelf, functools.partial(self._put_all, intake, shelf))
+            unit = ParkingUnit(
+                unit, delayed_messages, functools.partial(self._put_all, buffer, delayed_messages)
+            )
             with self._driver.lock:
                 self._driver.units[delivery.unit] = unit
         unit.park(entry)
 
-    def _put_all(self, intake: Intake, shelf: Shelf, entries: Sequence[LimboEntry]) -> list[int]:
+    def _put_all(
+        self, buffer: ReceiveBuffer, delayed_messages: DelayedMessages, entries: Sequence[LimboEntry]
+    ) -> list[int]:
         """Put messages in limbo; while the store is away this waits, and so does the acknowledgement."""
-        ledger, machine = self._ledger, self._driver.machine
-        if ledger is None:
-            return shelf.put(entries)
-        return ledger.insist(lambda: shelf.put(entries), lambda: intake.open and not machine.stopping)
+        attempt_log, machine = self._attempt_log, self._driver.machine
+        if attempt_log is None:
+            return delayed_messages.put(entries)
+        return attempt_log.insist(
+            lambda: delayed_messages.put(entries), lambda: buffer.open and not machine.stopping
+        )
 
     @staticmethod
-    def _was_here(intake: Intake, message: JmsMessage) -> bool:
+    def _was_here(buffer: ReceiveBuffer, message: JmsMessage) -> bool:
         """Say whether a message may have been delivered before."""
-        return message.redelivered or intake.link.connection.capabilities.stable_message_id
+        return message.redelivered or buffer.link.connection.capabilities.stable_message_id
 
-    def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
+    def unit_of(self, buffer: ReceiveBuffer, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""
         units = self._driver.units
         unit = units.get(number)
         if unit is None:
-            if not intake.open:
+            if not buffer.open:
                 raise ConnectionLostError("the connection was lost: the message will come again")
-            unit = units[number] = intake.link.connection.unit()
+            unit = units[number] = buffer.link.connection.unit()
         return unit
 
-    def _store_ids(self, intake: Intake, decision: CommitUnit) -> None:
+    def _store_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         """Store that these messages are handled; while the store is away this waits, and so do they."""
-        ledger, machine = self._ledger, self._driver.machine
-        if ledger is not None and ledger.keeps_ids:
+        attempt_log, machine = self._attempt_log, self._driver.machine
+        if attempt_log is not None and attempt_log.keeps_ids:
             names = [
-                ledger.handled_name(message, intake.origin(number))
+                attempt_log.handled_name(message, buffer.origin(number))
                 for number in decision.acknowledge
-                if (message := intake.held[number][1]) is not None and message.message_id is not None
+                if (message := buffer.held[number][1]) is not None and message.message_id is not None
             ]
-            ledger.handled(names, lambda: intake.open and not machine.stopping)
+            attempt_log.handled(names, lambda: buffer.open and not machine.stopping)
 
-    def _note_ids(self, intake: Intake, decision: CommitUnit) -> None:
+    def _note_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         """Store that these messages are handled, which are acknowledged."""
         try:
-            self._store_ids(intake, decision)
+            self._store_ids(buffer, decision)
         except TransientStoreError as error:
             _log.warning("Ids of settled messages are not stored: %s", error)
 
-    def _names(self, intake: Intake, numbers: tuple[int, ...]) -> list[str]:
+    def _names(self, buffer: ReceiveBuffer, numbers: tuple[int, ...]) -> list[str]:
         """Return what messages in hand are called in the store; those without an id aren't there."""
         names = []
         for number in numbers:
-            message = intake.held[number][1]
-            if self._ledger is not None and message is not None and message.message_id is not None:
-                names.append(self._ledger.name(message.message_id, intake.origin(number)))
+            message = buffer.held[number][1]
+            if self._attempt_log is not None and message is not None and message.message_id is not None:
+                names.append(self._attempt_log.name(message.message_id, buffer.origin(number)))
         return names
 
-    def _commit(self, intake: Intake, decision: CommitUnit) -> None:
+    def _commit(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         unit = self._driver.units.pop(decision.unit, None)
-        held = [intake.held[number][0] for number in decision.acknowledge]
+        held = [buffer.held[number][0] for number in decision.acknowledge]
         copies = self._driver.settings.copies
         # What came back after a crash is settled for sure before the next is handed over: otherwise a message
         # that kills its process again and again would take those before it to their limit.
-        ledger = self._ledger
+        attempt_log = self._attempt_log
         confirm = self._confirm or (
-            ledger is not None and ledger.were_attempted_before(self._names(intake, decision.acknowledge))
+            attempt_log is not None
+            and attempt_log.were_attempted_before(self._names(buffer, decision.acknowledge))
         )
         if unit is None and not confirm and not copies:
             for received in held:
                 received.consumer.acknowledge((received,))
             return
         if unit is None:
-            unit = intake.link.connection.unit()
+            unit = buffer.link.connection.unit()
         with rolled_back(unit):
             if self._driver.settings.delivery.batch_size == 1:  # those of a batch are in already
                 for received in held:
                     unit.acknowledge(received)
             for number in decision.acknowledge if copies else ():
-                message = intake.held[number][1]
+                message = buffer.held[number][1]
                 if message is not None:
                     for each in copies:
-                        self._send_letter(intake, number, each, message, MessageState(), unit, redirect=True)
+                        self._send_letter(buffer, number, each, message, MessageState(), unit, redirect=True)
         unit.commit()
 
-    def _take_out(self, intake: Intake, decision: TakeOut) -> None:
-        if not intake.open:
+    def _take_out(self, buffer: ReceiveBuffer, decision: TakeOut) -> None:
+        if not buffer.open:
             raise ConnectionLostError("the connection was lost: the message will come again")
-        received, message = intake.held[decision.delivery]
+        received, message = buffer.held[decision.delivery]
         if message is None and not isinstance(decision, DeleteMessage):
             raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
         to_limbo = isinstance(decision, Park) or (isinstance(decision, MoveMessage) and decision.to_limbo)
-        if to_limbo and self._shelf is not None and message is not None:
-            self._put_in_limbo(intake, decision, received, message, self._shelf)  # type: ignore[arg-type]  # one of these
+        if to_limbo and self._delayed_messages is not None and message is not None:
+            self._put_in_limbo(buffer, decision, received, message, self._delayed_messages)  # type: ignore[arg-type]  # one of these
             return
         ways = range(decision.less, WAYS) if isinstance(decision, MoveMessage) else range(1)
 
         def fill(unit: UnitOfWork, way: int) -> None:
             unit.acknowledge(received)
             if message is not None:
-                self._send(intake, decision, message, unit, way)
+                self._send(buffer, decision, message, unit, way)
 
-        refusal = in_some_way(intake.link.connection, ways, fill)
+        refusal = commit_with_fallback(buffer.link.connection, ways, fill)
         if refusal is not None:
             name = None if message is None else message.message_id
             _log.warning("Message %s was moved without a part: %s", name, refusal)
 
     def _put_in_limbo(
         self,
-        intake: Intake,
+        buffer: ReceiveBuffer,
         decision: Park | MoveMessage,
         received: Received,
         message: JmsMessage,
-        shelf: Shelf,
+        delayed_messages: DelayedMessages,
     ) -> None:
         """Put a message in limbo, and then acknowledge it."""
-        connection, origin = intake.link.connection, intake.origin(decision.delivery)
-        again = self._was_here(intake, message)
+        connection, origin = buffer.link.connection, buffer.origin(decision.delivery)
+        again = self._was_here(buffer, message)
         match decision:
             case Park(pause=pause, seen=seen):
-                home = self._home(intake, decision.delivery, message)
-                numbers = shelf.park(message, origin, home, seen=seen, pause=pause, again=again)
+                home = self._home(buffer, decision.delivery, message)
+                numbers = delayed_messages.park(message, origin, home, seen=seen, pause=pause, again=again)
             case MoveMessage(targets=(), state=state):
-                known, home = state.failure, self._home(intake, decision.delivery, message)
+                known, home = state.failure, self._home(buffer, decision.delivery, message)
                 failure = None if known is None else without_secrets(known, connection.secrets)
-                numbers = shelf.keep(message, origin, home, failure=failure, again=again)
+                numbers = delayed_messages.keep(message, origin, home, failure=failure, again=again)
             case MoveMessage(targets=targets, state=state):
                 made: list[JmsMessage] = []
-                ways = self._letters(intake, decision.delivery, message, state, redirect=decision.redirect)
+                ways = self._letters(buffer, decision.delivery, message, state, redirect=decision.redirect)
                 send_first(ways, made.append)
                 for target in targets:
                     check_target(connection.broker, target, origin)
                 copies = [(target, made[0]) for target in targets]
-                numbers = shelf.move(message, origin, copies, again=again)
-        with shelf.unless_refused(numbers):
+                numbers = delayed_messages.move(message, origin, copies, again=again)
+        with delayed_messages.unless_refused(numbers):
             unit = connection.unit()
             with rolled_back(unit):
                 unit.acknowledge(received)
             unit.commit()
 
     def _send(
-        self, intake: Intake, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int
+        self, buffer: ReceiveBuffer, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int
     ) -> None:
         match decision:
             case DeleteMessage():
@@ -631,20 +661,20 @@ class Settler:
                 in_progress = self._driver.settings.in_progress
                 if in_progress is None:
                     raise AssertionError("nothing is staged without an in-progress queue")
-                unit.send(in_progress.outgoing(message, intake.origin(decision.delivery)))
+                unit.send(in_progress.outgoing(message, buffer.origin(decision.delivery)))
             case Park(pause=pause, seen=seen):
-                target = self._home(intake, decision.delivery, message)
-                copy = parked(message, intake.origin(decision.delivery), target, seen)
+                target = self._home(buffer, decision.delivery, message)
+                copy = parked(message, buffer.origin(decision.delivery), target, seen)
                 unit.send(Outgoing(destination=target, message=copy, delay=pause))
             case MoveMessage(state=state, redirect=redirect):
                 for target in decision.targets:
                     self._send_letter(
-                        intake, decision.delivery, target, message, state, unit, redirect=redirect, way=way
+                        buffer, decision.delivery, target, message, state, unit, redirect=redirect, way=way
                     )
             case _:
                 assert_never(decision)
 
-    def _home(self, intake: Intake, number: int, message: JmsMessage) -> Destination:
+    def _home(self, buffer: ReceiveBuffer, number: int, message: JmsMessage) -> Destination:
         """Return the destination to which a message goes back.
 
         Raises:
@@ -652,8 +682,8 @@ class Settler:
         """
         if (returns := self._driver.settings.returns) is not None:
             return returns.destination
-        origin = intake.origin(number)
-        home = intake.link.connection.broker.names.home(message.destination, origin)
+        origin = buffer.origin(number)
+        home = buffer.link.connection.broker.names.home(message.destination, origin)
         if home is None:
             raise ConfigurationError(
                 f"message {message.message_id} can't be sent back: {origin} stands for several destinations, "
@@ -663,7 +693,7 @@ class Settler:
 
     def _send_letter(  # noqa: PLR0917 - private, and read in this order
         self,
-        intake: Intake,
+        buffer: ReceiveBuffer,
         number: int,
         target: Destination,
         message: JmsMessage,
@@ -680,19 +710,19 @@ class Settler:
         Raises:
             ConfigurationError: The copy would come back to where the message was received.
         """
-        check_target(intake.link.connection.broker, target, intake.origin(number))
-        ways = self._letters(intake, number, message, state, redirect=redirect)
+        check_target(buffer.link.connection.broker, target, buffer.origin(number))
+        ways = self._letters(buffer, number, message, state, redirect=redirect)
         refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
         if refusal is not None:
             _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
 
     def _letters(
-        self, intake: Intake, number: int, message: JmsMessage, state: MessageState, *, redirect: bool
+        self, buffer: ReceiveBuffer, number: int, message: JmsMessage, state: MessageState, *, redirect: bool
     ) -> tuple[Callable[[], JmsMessage], ...]:
-        connection = intake.link.connection
+        connection = buffer.link.connection
         return letters(
             message,
-            replace(self._origin, destination=intake.origin(number)),
+            replace(self._origin, destination=buffer.origin(number)),
             state,
             max_property_characters=connection.capabilities.max_property_characters,
             redirect=redirect,
@@ -702,31 +732,31 @@ class Settler:
     def _count(  # noqa: C901 - the table of outcomes
         self, decision: Settling, outcome: Event, messages: int
     ) -> None:
-        tally = self._tally
+        counters = self._counters
         match outcome, decision:
             case UnitCommitted(), CommitUnit(unit=unit):
-                tally.commit(messages)
+                counters.commit(messages)
                 self._driver.leave_unit(unit)
             case UnitCommitted(), MoveMessage():
-                tally.bypass(moved=1, dead_lettered=int(decision.state.failure is not None))
+                counters.bypass(moved=1, dead_lettered=int(decision.state.failure is not None))
             case UnitCommitted(), DeleteMessage(repeated=True):
-                tally.repeat()
-                self._driver.admission.admit_more()
+                counters.repeat()
+                self._driver.receiver.admit_more()
             case UnitCommitted(), DeleteMessage():
-                tally.bypass(deleted=1)
+                counters.bypass(deleted=1)
             case UnitCommitted(), Park():
-                tally.park()
-                self._driver.admission.admit_more()
+                counters.park()
+                self._driver.receiver.admit_more()
             case UnitCommitted(), Stage():
                 pass
             case UnitLost(), CommitUnit(unit=unit):
-                tally.roll_back(self._driver.leave_unit(unit))
+                counters.roll_back(self._driver.leave_unit(unit))
             case UnitFailed(), CommitUnit(unit=unit):
-                tally.fail()
+                counters.fail()
                 self._driver.leave_unit(unit)
             case UnitFailed(), _:
-                tally.fail()
-                self._driver.admission.admit_more()  # it may stay where it is
+                counters.fail()
+                self._driver.receiver.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
-                tally.doubt(messages)
+                counters.doubt(messages)
                 self._driver.leave_unit(decision.unit)

@@ -237,13 +237,13 @@ class ListenerSettings:
         object.__setattr__(self, "subscriptions", (self.subscription, *self.further))
 
 
-def _say_without_effect(spec: ActivationSpec) -> None:
+def _warn_without_effect(spec: ActivationSpec) -> None:
     if spec.without_effect:
         warn_once(_log, f"Activation {spec.title}: {'; '.join(spec.without_effect)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ListenerContext:
     """What a listener is given besides its spec: of the connection, and by whoever starts the listener.
 
     Attributes:
@@ -269,7 +269,7 @@ class Surroundings:
     store: Store | None = field(default=None, repr=False, compare=False)
     jms_conn_id: str = ""
 
-    def over(self, connection: ConnectionSettings) -> Surroundings:
+    def over(self, connection: ConnectionSettings) -> ListenerContext:
         """Return these surroundings with what the settings of a connection say."""
         return replace(
             self, client_id=connection.client_id, principal=connection.username, url=connection.url
@@ -294,18 +294,18 @@ def activation_name(title: str, url: str, durable_name: str | None, client_id: s
     return f"{name}, subscription {durable_name} of {client_id or 'no client id'}"
 
 
-BARE: Final = Surroundings()
+BARE: Final = ListenerContext()
 """Of a listener that has its spec only."""
 
 
 def listener_settings(
-    spec: ActivationSpec, surroundings: Surroundings = BARE, *, says_without_effect: bool = True
+    spec: ActivationSpec, context: ListenerContext = BARE, *, says_without_effect: bool = True
 ) -> ListenerSettings:
     """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
 
     Args:
         spec: The spec in force.
-        surroundings: What is given besides.
+        context: What is given besides.
         says_without_effect: Log the options without effect; off for a spec that is derived from the user's.
 
     Raises:
@@ -314,15 +314,15 @@ def listener_settings(
     Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
     if says_without_effect:
-        _say_without_effect(spec)
+        _warn_without_effect(spec)
     destination, *further = _destinations(spec)
-    kept_in = _store_for(spec, destination, surroundings.store)
-    has_limbo = kept_in is not None and bool(surroundings.jms_conn_id)
-    routing = Routing.of(spec, surroundings.subscribes, has_limbo=has_limbo)
+    kept_in = _store_for(spec, destination, context.store)
+    has_limbo = kept_in is not None and bool(context.jms_conn_id)
+    routing = Routing.of(spec, context.subscribes, has_limbo=has_limbo)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     unconfirmed = spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK
-    park = surroundings.park or spec.park
+    park = context.park or spec.park
     parks_topic = (
         park and not further and destination.kind is DestinationKind.TOPIC and spec.durable_name is not None
     )
@@ -354,7 +354,7 @@ def listener_settings(
     )
     returns = None
     if parks_topic:
-        queue = _returns_queue(destination, spec.durable_name or "", surroundings.client_id)
+        queue = _returns_queue(destination, spec.durable_name or "", context.client_id)
         returns = Subscription(destination=queue, prefetch=subscriptions[0].prefetch)
     in_progress = _in_progress(spec, subscriptions[0].prefetch)
     return ListenerSettings(
@@ -391,28 +391,28 @@ def listener_settings(
         unit_consumers=_unit_consumers(spec, subscriptions, concurrency),
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
-        confirm=surroundings.confirm or spec.confirm or not unconfirmed,
+        confirm=context.confirm or spec.confirm or not unconfirmed,
         transacted=spec.transacted,
         retry_permanent=spec.retry_permanent,
         delete_durable=spec.durable_subscription_deletion and spec.durable,
         name=spec.title,
         context_name=spec.context_name or None,
-        principal=surroundings.principal,
-        client_id=surroundings.client_id,
+        principal=context.principal,
+        client_id=context.client_id,
         archive=routing.archive,
         source_queue=routing.source_queue,
         drop_duplicates=spec.duplicate_event_elimination,
         store=kept_in,
-        jms_conn_id=surroundings.jms_conn_id,
+        jms_conn_id=context.jms_conn_id,
         in_doubt=_in_doubt(spec, has_limbo=has_limbo),
         limbo_tries=max(1, spec.limbo_delivery_retry),
         reply_to=routing.reply_to,
         result_property=spec.message_response_result_property,
         subscribes=routing.subscribes,
         in_progress=in_progress,
-        find=surroundings.find,
-        url=surroundings.url,
-        whole=activation_name(spec.title, surroundings.url, spec.durable_name, surroundings.client_id),
+        find=context.find,
+        url=context.url,
+        whole=activation_name(spec.title, context.url, spec.durable_name, context.client_id),
         spec=spec,
     )
 
@@ -624,7 +624,7 @@ class Routing:
         _refuse_circles(spec)
         if subscribes is not None:
             plain_function("subscribes", subscribes)
-        settled = _says_the_end(spec)
+        settled = _wants_end_of_batch(spec)
         if not (settled or has_limbo) and (spec.max_attempts is not None or spec.non_retryable):
             raise ConfigurationError(
                 "dead_letter_destination: missing, expected where to put a message that has failed for good, "
@@ -678,7 +678,7 @@ class Routing:
         )
 
 
-def _says_the_end(spec: ActivationSpec) -> bool:
+def _wants_end_of_batch(spec: ActivationSpec) -> bool:
     """Say whether a spec says what becomes of a message that has failed for good."""
     actions = spec.redelivery.actions
     acts = bool(actions) and isinstance(actions[-1], Move)

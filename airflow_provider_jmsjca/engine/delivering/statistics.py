@@ -66,7 +66,7 @@ class Statistics:
         active: Handlers running now (`A-EP`).
         highest_active: The most that ever ran at once (`H-EP`).
         threads: Threads in the pool now (`EP`).
-        in_hand: Messages received and not settled.
+        in_flight: Messages received and not settled.
         connections: How often a connection came up.
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
@@ -90,7 +90,7 @@ class Statistics:
     active: int
     highest_active: int
     threads: int
-    in_hand: int
+    in_flight: int
     connections: int
     since_commit: int
     since_move: int
@@ -150,7 +150,7 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
         active=sum(each.active for each in found),
         highest_active=min(most, sum(each.highest_active for each in found)),
         threads=sum(each.threads for each in found),
-        in_hand=sum(each.in_hand for each in found),
+        in_flight=sum(each.in_flight for each in found),
         connections=sum(each.connections for each in found),
         since_commit=sum(each.since_commit for each in found),
         since_move=sum(each.since_move for each in found),
@@ -164,10 +164,10 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
     )
 
 
-class Tally:
+class Counters:
     """Counts as they grow; the caller serialises.
 
-    Nobody else writes its fields, but for `DirectWay`, where a further call for each message costs too much.
+    Nobody else writes its fields, but for `FastPath`, where a further call for each message costs too much.
 
     Args:
         calls: Calls of the handler in earlier runs.
@@ -298,7 +298,7 @@ class Tally:
             repeated=self.repeated,
         )
 
-    def statistics(self, *, threads: int, in_hand: int, refused: tuple[str, ...] = ()) -> Statistics:
+    def statistics(self, *, threads: int, in_flight: int, refused: tuple[str, ...] = ()) -> Statistics:
         """Return a snapshot."""
         failure = None if self._last_failure is None else without_secrets(*self._last_failure)
         return Statistics(
@@ -306,7 +306,7 @@ class Tally:
             active=self.active,
             highest_active=self.highest_active,
             threads=threads,
-            in_hand=in_hand,
+            in_flight=in_flight,
             connections=self.connections,
             since_commit=self.since_commit,
             since_move=self.since_move,

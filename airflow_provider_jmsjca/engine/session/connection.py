@@ -175,7 +175,7 @@ class JmsConnection:
                 rules.limit.release()
             raise
         if loss is not None:
-            session.lose(loss)
+            session.connection_lost(loss)
         return session
 
     def close(self) -> None:
@@ -228,4 +228,4 @@ class JmsConnection:
             self._loss = reason
             sessions = self._sessions[:]
         for session in sessions:
-            session.lose(reason)
+            session.connection_lost(reason)

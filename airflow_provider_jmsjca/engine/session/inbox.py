@@ -38,7 +38,7 @@ class Inbox:
         self._hungry = False
         self._loss: JmsError | None = None
 
-    def lose(self, reason: JmsError) -> None:
+    def connection_lost(self, reason: JmsError) -> None:
         """The connection is gone: what is buffered is the broker's again."""
         with self._lock:
             self._loss = reason
@@ -59,7 +59,7 @@ class Inbox:
         """
         if self._consumer is None:
             self._consumer = self._connection.consume(self._subscription, self._put)
-        buffer = self._buffer  # nobody else takes from it: `lose` puts another one in its place
+        buffer = self._buffer  # nobody else takes from it: `connection_lost` puts another one in its place
         while buffer:
             received = buffer.popleft()
             if not received.is_stale:

@@ -395,11 +395,11 @@ class JmsSession:
         finally:
             self._on_close(self)
 
-    def lose(self, reason: JmsError) -> None:
+    def connection_lost(self, reason: JmsError) -> None:
         """The connection is gone: wake whoever waits. Called by the connection."""
         self._loss = reason
         for inbox in list(self._inboxes.values()):
-            inbox.lose(reason)
+            inbox.connection_lost(reason)
 
     def __enter__(self) -> Self:
         return self
@@ -439,7 +439,7 @@ class JmsSession:
             )
             found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
             if self._loss is not None:
-                found.lose(self._loss)
+                found.connection_lost(self._loss)
         return found
 
     def _open_unit(self) -> UnitOfWork:

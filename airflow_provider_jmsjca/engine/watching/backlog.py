@@ -126,11 +126,11 @@ class BacklogWatch:
         """
         connection = self._connect()
         try:
-            self.look_over(connection)
+            self.probe_queues(connection)
         finally:
             connection.close()
 
-    def look_over(self, connection: Connection) -> None:
+    def probe_queues(self, connection: Connection) -> None:
         """Count twice over a connection that is there, and say what stays.
 
         Raises:

@@ -69,7 +69,7 @@ def peek(connection: Connection, queue: Destination, selector: str | None, withi
         consumer.close()
 
 
-def look_through(
+def browse_or_receive(
     connection: Connection,
     queue: Destination,
     selector: str | None,

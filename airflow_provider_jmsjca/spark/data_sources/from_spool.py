@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
 from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_partition
-from airflow_provider_jmsjca.spool.files import Place, exists
+from airflow_provider_jmsjca.spool.files import SpoolPath, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
@@ -67,7 +67,7 @@ class _Settings:
 class SpoolReader(DataSourceReader):
     """Every finished batch of a spool that hasn't been pruned, by the time it was finished."""
 
-    def __init__(self, spool: Place) -> None:
+    def __init__(self, spool: SpoolPath) -> None:
         self._spool = spool
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -97,7 +97,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         skip: Whether planned batches that have been pruned are left out; otherwise they are an error.
     """
 
-    def __init__(self, spool: Place, most: int | None, *, skip: bool) -> None:
+    def __init__(self, spool: SpoolPath, most: int | None, *, skip: bool) -> None:
         self._spool = spool
         self._most = most
         self._skip = skip

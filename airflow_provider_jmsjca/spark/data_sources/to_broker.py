@@ -44,7 +44,7 @@ _DEFAULTS: Mapping[str, object] = {
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """How many messages a partition was."""
 
     count: int
@@ -83,7 +83,7 @@ class Sender:
             raise ConfigurationError(faults)
         self._kind = BodyKind.TEXT if types["body"] == "string" else BodyKind.BYTES
 
-    def send(self, batches: Iterable[pa.RecordBatch], write_id: str) -> Sent:
+    def send(self, batches: Iterable[pa.RecordBatch], write_id: str) -> SentRows:
         """Send the rows of this task's partition.
 
         Raises:
@@ -99,7 +99,7 @@ class Sender:
                 self._send(connection, outgoing, f"{write_id}/{partition}")
             finally:
                 connection.close()
-        return Sent(len(outgoing))
+        return SentRows(len(outgoing))
 
     @staticmethod
     def _send(connection: Connection, outgoing: Sequence[Outgoing], prefix: str) -> None:
@@ -162,7 +162,7 @@ class JmsWriter(DataSourceArrowWriter):
         # Made on the driver: a task that runs again has the same.
         self._write_id = sender.write_id or uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         """Send a partition."""
         return self._sender.send(iterator, self._write_id)
 
@@ -173,7 +173,7 @@ class JmsStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         """Send a partition.
 
         Raises:

@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.spool.attempts import (
     committing,
     current_fence,
 )
-from airflow_provider_jmsjca.spool.files import Place, numbered, open_file, seal, stage
+from airflow_provider_jmsjca.spool.files import SpoolPath, numbered, open_file, seal, stage
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.splits import (
     DataFailure,
@@ -93,7 +93,7 @@ class _Bisection:
         self._limit = limit
         self._splits = len(parts(manifest.folder)) // 2
         self._alone: dict[RowRange, DataFailure] = {}
-        self._done: list[tuple[RowRange, Place]] = []
+        self._done: list[tuple[RowRange, SpoolPath]] = []
 
     def run(self) -> None:
         whole = all_rows(self._manifest)

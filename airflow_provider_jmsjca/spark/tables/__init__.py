@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ class TableAttempt:
     """
 
     batch_id: str
-    folder: Place
+    folder: SpoolPath
     fence: int
     rejects: Rejects | None = None
     rejects_rows: bool = False

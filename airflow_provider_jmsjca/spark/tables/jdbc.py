@@ -161,7 +161,7 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
                     f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
                     attempt.batch_id,
                 )
-            filling = _Filling(
+            filling = _RowWriter(
                 connection,
                 table=table,
                 target=target,
@@ -299,7 +299,7 @@ class _RowRefusedError(PoisonMessageError):
         self.column = column
 
 
-class _Filling:
+class _RowWriter:
     """Puts the rows from aside into the table.
 
     Args:

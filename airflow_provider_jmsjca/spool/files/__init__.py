@@ -21,11 +21,11 @@ from typing import Any, Final
 from airflow_provider_jmsjca.spool.files import objects, posix
 from airflow_provider_jmsjca.spool.files.objects import ObjectEntry, ObjectPath
 from airflow_provider_jmsjca.spool.files.posix import PosixEntry, digest_of
-from airflow_provider_jmsjca.spool.files.staged import Buffer, Staged
+from airflow_provider_jmsjca.spool.files.staged import Buffer, StagedFile
 
 __all__ = ["Buffer", "Entry", "ObjectPath", "Place", "Staged", "digest_of"]
 
-Place = Path | ObjectPath
+SpoolPath = Path | ObjectPath
 """A file or folder of the spool."""
 Entry = PosixEntry | ObjectEntry
 LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
 _MAKING: Final = ".making-"
 
 
-def seal(place: Place, content: Sequence[Buffer] | Buffer) -> bool:
+def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
     """Create a file with this content, durably, unless one of that name exists.
 
     Guarantee: when it returns, the file and its name survive a crash of the machine.
@@ -57,7 +57,7 @@ def seal(place: Place, content: Sequence[Buffer] | Buffer) -> bool:
         return staged.seal()
 
 
-def stage(place: Place) -> Staged:
+def stage(place: SpoolPath) -> StagedFile:
     """Return a file that is written piece by piece, and is there for others once it is sealed.
 
     Raises:
@@ -66,7 +66,7 @@ def stage(place: Place) -> Staged:
     return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
 
 
-def open_file(place: Place) -> BufferedIOBase:
+def open_file(place: SpoolPath) -> BufferedIOBase:
     """Open an ordinary file, for reading anywhere in it.
 
     Raises:
@@ -77,7 +77,7 @@ def open_file(place: Place) -> BufferedIOBase:
     return os.fdopen(posix.open_plain(place), "rb")
 
 
-def read_file(place: Place) -> bytes:
+def read_file(place: SpoolPath) -> bytes:
     """Return the content of an ordinary file.
 
     Raises:
@@ -87,7 +87,7 @@ def read_file(place: Place) -> bytes:
         return file.read()
 
 
-def read_document(place: Place) -> Any:
+def read_document(place: SpoolPath) -> Any:
     """Return the content of a JSON file.
 
     Raises:
@@ -104,24 +104,24 @@ def read_document(place: Place) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def exists(place: Place) -> bool:
+def exists(place: SpoolPath) -> bool:
     """Tell whether the name is taken, by a file of any kind."""
     return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
-def is_folder(place: Place) -> bool:
+def is_folder(place: SpoolPath) -> bool:
     """Tell whether there is a folder of this name; a symbolic link is none."""
     if isinstance(place, ObjectPath):
         return objects.is_folder(place)
     return place.is_dir() and not place.is_symlink()
 
 
-def is_link(place: Place) -> bool:
+def is_link(place: SpoolPath) -> bool:
     """Tell whether this is a symbolic link."""
     return isinstance(place, Path) and place.is_symlink()
 
 
-def entry_of(place: Place) -> Entry:
+def entry_of(place: SpoolPath) -> Entry:
     """Return size and age of a file.
 
     Raises:
@@ -130,7 +130,7 @@ def entry_of(place: Place) -> Entry:
     return objects.entry_of(place) if isinstance(place, ObjectPath) else posix.entry_of(place)
 
 
-def entries(folder: Place) -> Sequence[Entry]:
+def entries(folder: SpoolPath) -> Sequence[Entry]:
     """Return the entries of a folder, sorted by name.
 
     Raises:
@@ -139,12 +139,12 @@ def entries(folder: Place) -> Sequence[Entry]:
     return objects.entries(folder) if isinstance(folder, ObjectPath) else posix.entries(folder)
 
 
-def walk(folder: Place) -> Sequence[Entry]:
+def walk(folder: SpoolPath) -> Sequence[Entry]:
     """Return the files in a folder and in those below it."""
     return objects.walk(folder) if isinstance(folder, ObjectPath) else posix.walk(folder)
 
 
-def names_in(folder: Place) -> list[str]:
+def names_in(folder: SpoolPath) -> list[str]:
     """Return the names in a folder.
 
     Raises:
@@ -155,7 +155,7 @@ def names_in(folder: Place) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def numbered(folder: Place, stem: str) -> list[tuple[int, Place]]:
+def numbered(folder: SpoolPath, stem: str) -> list[tuple[int, SpoolPath]]:
     """Return the files `<stem>-<number>` of a folder, with any suffix, sorted by number.
 
     Raises:
@@ -169,7 +169,7 @@ def numbered(folder: Place, stem: str) -> list[tuple[int, Place]]:
     return sorted(found, key=lambda each: each[0])
 
 
-def require_exclusive_creation(spool: Place) -> None:
+def require_exclusive_creation(spool: SpoolPath) -> None:
     """Refuse a store that can't create an object exclusively; of a file system `seal` finds it out.
 
     Raises:
@@ -180,7 +180,7 @@ def require_exclusive_creation(spool: Place) -> None:
         spool.bucket.require_conditional_put(spool)
 
 
-def make_folder(folder: Place) -> None:
+def make_folder(folder: SpoolPath) -> None:
     """Create a folder and its missing parents; only the owner has access, also to a folder that exists.
 
     Raises:
@@ -192,13 +192,13 @@ def make_folder(folder: Place) -> None:
         posix.make_folder(folder)
 
 
-def synchronize_folder(folder: Place) -> None:
+def synchronize_folder(folder: SpoolPath) -> None:
     """Make the names in a folder survive a crash of the machine."""
     if isinstance(folder, Path):
         posix.synchronize_folder(folder)
 
 
-def hold(place: Place) -> ExitStack:
+def hold(place: SpoolPath) -> ExitStack:
     """Keep other writers out until the returned stack is closed or the process ends, even by a crash.
 
     An object store has no locks: there the fence alone shuts out the previous writer.
@@ -210,13 +210,13 @@ def hold(place: Place) -> ExitStack:
     return ExitStack() if isinstance(place, ObjectPath) else posix.hold(place)
 
 
-def is_held(place: Place) -> bool:
+def is_held(place: SpoolPath) -> bool:
     """Tell whether a writer holds a file; always false in an object store."""
     return isinstance(place, Path) and posix.is_held(place)
 
 
 @contextmanager
-def locked(place: Place, timeout: float) -> Iterator[None]:
+def locked(place: SpoolPath, timeout: float) -> Iterator[None]:
     """Hold the lock of a file within the context; an object store has no locks.
 
     Args:
@@ -234,7 +234,7 @@ def locked(place: Place, timeout: float) -> Iterator[None]:
         yield
 
 
-def add_mark(place: Place) -> None:
+def add_mark(place: SpoolPath) -> None:
     """Create an empty file durably; no other process uses the name."""
     if isinstance(place, ObjectPath):
         objects.put_new(place, b"")
@@ -242,7 +242,7 @@ def add_mark(place: Place) -> None:
         posix.add_mark(place)
 
 
-def renew(place: Place, content: bytes) -> None:
+def renew(place: SpoolPath, content: bytes) -> None:
     """Set the time of a file's last change to now.
 
     Args:
@@ -255,7 +255,7 @@ def renew(place: Place, content: bytes) -> None:
         os.utime(place, follow_symlinks=False)
 
 
-def remove(place: Place) -> None:
+def remove(place: SpoolPath) -> None:
     """Remove a file, if it is there."""
     if isinstance(place, ObjectPath):
         objects.remove(place)
@@ -263,7 +263,7 @@ def remove(place: Place) -> None:
         place.unlink(missing_ok=True)
 
 
-def remove_folder(folder: Place) -> None:
+def remove_folder(folder: SpoolPath) -> None:
     """Remove a folder with everything in it, if it is there."""
     if isinstance(folder, ObjectPath):
         objects.remove_folder(folder)
@@ -271,14 +271,14 @@ def remove_folder(folder: Place) -> None:
         posix.remove_folder(folder)
 
 
-def remove_by_prefix(folder: Place, prefix: str) -> None:
+def remove_by_prefix(folder: SpoolPath, prefix: str) -> None:
     """Remove the leftovers of a crash: subfolders with this name prefix."""
     for name in names_in(folder):
         if name.startswith(prefix):
             remove_folder(folder / name)
 
 
-def remove_temporary(folder: Place) -> None:
+def remove_temporary(folder: SpoolPath) -> None:
     """Remove leftovers of crashed writers; only the folder's writer may call it."""
     if isinstance(folder, ObjectPath):
         objects.remove_temporary(folder)
@@ -286,12 +286,12 @@ def remove_temporary(folder: Place) -> None:
         posix.remove_temporary(folder)
 
 
-def has_renames(place: Place) -> bool:
+def has_renames(place: SpoolPath) -> bool:
     """Tell whether a folder can be taken away whole, by one step."""
     return isinstance(place, Path)
 
 
-def take_away(folder: Place, *, may_go: Callable[[Place], bool], taken: str) -> bool:
+def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: str) -> bool:
     """Remove the folder of a batch, unless another process is using it.
 
     Guarantee: only files that `may_go` has checked are removed. The folder is first renamed to a name that
@@ -323,7 +323,7 @@ def take_away(folder: Place, *, may_go: Callable[[Place], bool], taken: str) -> 
     return True
 
 
-def put_back(aside: Place, folder: Place) -> bool:
+def put_back(aside: SpoolPath, folder: SpoolPath) -> bool:
     """Give a folder that was taken aside its name; `False` if that is taken, and it stays where it is.
 
     Raises:
@@ -344,7 +344,7 @@ def put_back(aside: Place, folder: Place) -> bool:
 
 
 def build_folder(
-    folder: Place, fill: Callable[[Place], None], guard: Callable[[], AbstractContextManager[None]]
+    folder: SpoolPath, fill: Callable[[SpoolPath], None], guard: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """Create a folder and its content atomically; an existing folder is not changed.
 
@@ -376,7 +376,7 @@ def build_folder(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def give_name(source: Place, place: Place) -> bool:
+def give_name(source: SpoolPath, place: SpoolPath) -> bool:
     """Give a file that another process wrote its name in the spool, durably.
 
     Returns:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files.client import CHUNK, FoundFile, StoreClient
 from airflow_provider_jmsjca.spool.files.cloud import Cloud
-from airflow_provider_jmsjca.spool.files.staged import Staged
+from airflow_provider_jmsjca.spool.files.staged import StagedFile
 
 SCHEMES: Final = {
     "s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss", "hdfs": "hdfs",
@@ -172,7 +172,7 @@ def _bucket(root: str, options: tuple[tuple[str, str], ...]) -> Bucket:
     return Bucket(root, dict(options))
 
 
-class ObjectStaged(Staged):
+class ObjectStaged(StagedFile):
     """One that waits in a temporary file without a name, in `TMPDIR`; `seal` puts it into the store.
 
     Args:

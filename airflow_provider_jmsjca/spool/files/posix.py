@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
-from airflow_provider_jmsjca.spool.files.staged import Staged
+from airflow_provider_jmsjca.spool.files.staged import StagedFile
 
 TEMPORARY_PREFIX: Final = ".tmp-"
 FILE_MODE: Final = 0o600
@@ -49,7 +49,7 @@ class PosixEntry(NamedTuple):
     is_folder: bool
 
 
-class PosixStaged(Staged):
+class PosixStaged(StagedFile):
     """One under a temporary name beside its own. A crash leaves that, and nobody reads it.
 
     Args:

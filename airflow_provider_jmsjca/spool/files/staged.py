@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 Buffer = bytes | memoryview
 
 
-class Staged(ABC):
+class StagedFile(ABC):
     """A file that is written piece by piece until it is sealed or given up.
 
     Nothing of it is there for others before `seal`. Every method raises `SpoolError` where it can't be

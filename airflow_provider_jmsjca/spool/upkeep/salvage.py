@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     digest_of,
     exists,
     give_name,
@@ -36,7 +36,7 @@ _OLD_MANIFEST: Final = "damaged-manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenUp:
+class SkippedSegment:
     """A segment that was given up with its messages.
 
     Attributes:
@@ -48,10 +48,10 @@ class GivenUp:
     file: str
     rows: int | None
     fault: str
-    kept: Place
+    kept: SpoolPath
 
 
-def salvage(spool: Place, batch_id: str) -> tuple[GivenUp, ...]:
+def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
     """Give up the damaged segments of a batch, and keep all others.
 
     Guarantee: no message of a sound segment is lost, and the rest of a damaged one is kept. Killed at any
@@ -93,7 +93,7 @@ def salvage(spool: Place, batch_id: str) -> tuple[GivenUp, ...]:
     return found
 
 
-def _salvaged(folder: Place) -> tuple[GivenUp, ...]:
+def _salvaged(folder: SpoolPath) -> tuple[SkippedSegment, ...]:
     manifest, unreadable = _manifest(folder)
     listed = {} if manifest is None else {segment.number: segment for segment in manifest.segments}
     there = {number for number, _ in numbered(folder, SEGMENT_STEM)}
@@ -115,7 +115,7 @@ def _salvaged(folder: Place) -> tuple[GivenUp, ...]:
         rows = segment.rows if segment is not None else None if manifest is None else 0
         _set_aside(path, kept)
         seal_place(folder, folder.name, number)
-        found.append(GivenUp(file=path.name, rows=rows, fault=fault, kept=kept))
+        found.append(SkippedSegment(file=path.name, rows=rows, fault=fault, kept=kept))
     if manifest is not None and found and not ended:
         seal_place(folder, folder.name, max(there | set(listed)) + 1, manifest.created)
     if unreadable or (found and manifest is not None):
@@ -123,7 +123,7 @@ def _salvaged(folder: Place) -> tuple[GivenUp, ...]:
     return tuple(found)
 
 
-def _manifest(folder: Place) -> tuple[Manifest | None, bool]:
+def _manifest(folder: SpoolPath) -> tuple[Manifest | None, bool]:
     """Return the manifest, and whether there is one that can't be read."""
     if not exists(folder / MANIFEST):
         return None, False
@@ -135,7 +135,7 @@ def _manifest(folder: Place) -> tuple[Manifest | None, bool]:
         raise
 
 
-def _unread(path: Place) -> str | None:
+def _unread(path: SpoolPath) -> str | None:
     """Return the reason for which a file is lost, if reading it shows one.
 
     Raises:
@@ -153,7 +153,7 @@ def _unread(path: Place) -> str | None:
     return None
 
 
-def _set_aside(path: Place, kept: Place) -> None:
+def _set_aside(path: SpoolPath, kept: SpoolPath) -> None:
     """Keep a damaged file under another name, and free its own; nothing to keep leaves an empty file."""
     try:
         give_name(path, kept)
@@ -162,7 +162,7 @@ def _set_aside(path: Place, kept: Place) -> None:
     remove(path)
 
 
-def _named(folder: Place) -> tuple[str, str]:
+def _named(folder: SpoolPath) -> tuple[str, str]:
     """Return source and activation of a batch."""
     try:
         header: Any = read_document(folder / BATCH)

@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     ASIDE,
     Entry,
-    Place,
+    SpoolPath,
     digest_of,
     entries,
     entry_of,
@@ -49,7 +49,13 @@ from airflow_provider_jmsjca.spool.files import (
     take_away,
     walk,
 )
-from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
+from airflow_provider_jmsjca.spool.known_ids import (
+    BATCH,
+    SEGMENT_STEM,
+    DeduplicationWindow,
+    count_rows,
+    read_identities,
+)
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
@@ -95,7 +101,7 @@ class BatchState:
     """
 
     batch_id: str
-    folder: Place
+    folder: SpoolPath
     state: State
     rows: int | None = None
     segments: int = 0
@@ -111,7 +117,7 @@ class BatchState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class RemovedBatch:
     """A batch with removed files, or in a dry run with files to remove.
 
     Attributes:
@@ -125,7 +131,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptBatch:
     """A batch that keeps its files.
 
     Attributes:
@@ -138,11 +144,11 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
+class PruneResult:
     """The outcome of `prune` or of its dry run, by batch."""
 
-    removed: tuple[Removed, ...]
-    kept: tuple[Kept, ...]
+    removed: tuple[RemovedBatch, ...]
+    kept: tuple[KeptBatch, ...]
 
     def kept_summary(self) -> tuple[str, ...]:
         """Return one line for each reason: `kept 2 done batches: within the horizon (...)`."""
@@ -153,7 +159,7 @@ class Pruned:
         )
 
 
-def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
+def batches(spool: SpoolPath, only: Iterable[str] = ()) -> Iterator[BatchState]:
     """Yield the batches of a spool by name; other folders are left out.
 
     Args:
@@ -180,7 +186,7 @@ def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
         raise SpoolError(f"{spool}: can't be read: {error.strerror or error}") from error
 
 
-def describe(folder: Place) -> BatchState:
+def describe(folder: SpoolPath) -> BatchState:
     """Return the state of the batch in a folder; damage is a state, not an error."""
     found = BatchState(batch_id=folder.name, folder=folder, state=State.EMPTY)
     try:
@@ -264,16 +270,16 @@ def verify(batch: BatchState) -> str | None:
 
 
 def prune(
-    spool: Place,
+    spool: SpoolPath,
     *,
     older_than: timedelta,
     collected: bool = False,
     forget: timedelta | None = None,
-    horizon: Horizon | None = None,
+    horizon: DeduplicationWindow | None = None,
     care_after: timedelta = CARE_AFTER,
     dry_run: bool = False,
     now: float | None = None,
-) -> Pruned:
+) -> PruneResult:
     """Remove the messages of batches that nobody needs; their reports stay, a few kilobytes each.
 
     Guarantee: a batch stays if it isn't done, if some of its rejects haven't been sent, if a file is damaged,
@@ -302,9 +308,9 @@ def prune(
     """
     now = time.time() if now is None else now
     found = list(batches(spool))
-    horizon = horizon or Horizon()
-    removed: list[Removed] = []
-    kept: list[Kept] = []
+    horizon = horizon or DeduplicationWindow()
+    removed: list[RemovedBatch] = []
+    kept: list[KeptBatch] = []
     try:
         if not dry_run:
             kept += _finish_removals(spool)
@@ -325,18 +331,18 @@ def prune(
                 if why is None:
                     size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
                     if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
-                        removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
+                        removed.append(RemovedBatch(batch_id=batch.batch_id, whole=whole, bytes=size))
                         continue
                     why = "a writer holds it"
             except (SpoolError, OSError) as error:
                 why = f"it can't be pruned: {error}"
-            kept.append(Kept(batch_id=batch.batch_id, state=batch.state, why=why))
+            kept.append(KeptBatch(batch_id=batch.batch_id, state=batch.state, why=why))
     except OSError as error:
         raise SpoolError(f"{spool}: can't be pruned: {error}") from error
-    return Pruned(removed=tuple(removed), kept=tuple(kept))
+    return PruneResult(removed=tuple(removed), kept=tuple(kept))
 
 
-def _finish_removals(spool: Place) -> list[Kept]:
+def _finish_removals(spool: SpoolPath) -> list[KeptBatch]:
     """Remove folders that killed removals left aside; a folder with messages gets its name back.
 
     Returns:
@@ -349,11 +355,11 @@ def _finish_removals(spool: Place) -> list[Kept]:
         except (SpoolError, OSError, ValueError) as error:
             why = str(error)
         if why is not None:
-            kept.append(Kept(batch_id=folder.name, state=describe(folder).state, why=why))
+            kept.append(KeptBatch(batch_id=folder.name, state=describe(folder).state, why=why))
     return kept
 
 
-def _finish_removal(folder: Place) -> str | None:
+def _finish_removal(folder: SpoolPath) -> str | None:
     if not any(count_rows(path) for _, path in numbered(folder, SEGMENT_STEM)):
         remove_folder(folder)
         return None
@@ -375,7 +381,7 @@ def _why_kept(
     batch: BatchState,
     age: timedelta,
     older_than: timedelta,
-    horizon: Horizon,
+    horizon: DeduplicationWindow,
     *,
     collected: bool,
     needed: set[str],
@@ -409,7 +415,7 @@ def _size(found: Entry) -> int:
     return found.size + sum(each.size for each in inner)
 
 
-def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -> set[str]:
+def _within_horizon(found: Sequence[BatchState], horizon: DeduplicationWindow, now: float) -> set[str]:
     """Return the finished batches that provide ids for new batches of their activation.
 
     A batch that can't be read counts as one of them.
@@ -438,13 +444,13 @@ def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -
     return needed
 
 
-def _beyond_receipt(folder: Place) -> list[Entry]:
+def _beyond_receipt(folder: SpoolPath) -> list[Entry]:
     """Return the files that a pruned batch doesn't need any more."""
     marks = [path for _, path in numbered(folder, DEAD_LETTERED)][-1:]
     return [each for each in entries(folder) if each.place.name not in _RECEIPT and each.place not in marks]
 
 
-def _reduce(folder: Place, now: float) -> bool:
+def _reduce(folder: SpoolPath, now: float) -> bool:
     """Leave the report of a batch; tell whether it was done."""
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     seal(folder / PRUNED, moment.encode() + b"\n")
@@ -457,7 +463,7 @@ def _reduce(folder: Place, now: float) -> bool:
     return True
 
 
-def _remove(folder: Place) -> bool:
+def _remove(folder: SpoolPath) -> bool:
     """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
     return take_away(
         folder,
@@ -466,7 +472,7 @@ def _remove(folder: Place) -> bool:
     )
 
 
-def adopt(spool: Place, batch_id: str) -> Manifest | None:
+def adopt(spool: SpoolPath, batch_id: str) -> Manifest | None:
     """Finish a batch that its run left, so that its messages are in a manifest.
 
     Guarantee: killed at any point, called again it goes on. The batch keeps its name: the run that left it
@@ -490,7 +496,7 @@ def adopt(spool: Place, batch_id: str) -> Manifest | None:
     return None
 
 
-def last_sealed(spool: Place, batch_id: str) -> float:
+def last_sealed(spool: SpoolPath, batch_id: str) -> float:
     """Return when a batch got its last segment, in seconds since the epoch; 0 if it has none."""
     with contextlib.suppress(OSError):
         return max(

@@ -85,10 +85,10 @@ class _Pulse:
     """One thread that sends the heartbeats of all stores of this process; it ends with the last of them."""
 
     def __init__(self) -> None:
-        self._begin_anew()
-        os.register_at_fork(after_in_child=self._begin_anew)
+        self._start_over()
+        os.register_at_fork(after_in_child=self._start_over)
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self._lock = threading.Lock()
         self._left = threading.Event()
         self._owners: weakref.WeakSet[SqlOwners] = weakref.WeakSet()

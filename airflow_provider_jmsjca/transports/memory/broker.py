@@ -38,7 +38,7 @@ class Client(Protocol):
     def client_id(self) -> str | None:
         """The client's JMS client id."""
 
-    def lose(self, reason: ConnectionLostError) -> None:
+    def connection_lost(self, reason: ConnectionLostError) -> None:
         """The broker is gone."""
 
 
@@ -133,7 +133,9 @@ class Broker:
             self._up = False
             lost, self._clients = self._clients, []
             for client in lost:
-                client.lose(ConnectionLostError(f"the connection to vm://{self.name} is gone: broker killed"))
+                client.connection_lost(
+                    ConnectionLostError(f"the connection to vm://{self.name} is gone: broker killed")
+                )
             self._listeners.clear()
             for held in (*self._queues.values(), *(item.messages for item in self._durable.values())):
                 held.drop_non_persistent()

@@ -497,7 +497,7 @@ class MemoryConnection:
                 self._state = ConnectionState.CLOSED
         self.callbacks.stop(self._settings.reply_timeout.total_seconds())
 
-    def lose(self, reason: ConnectionLostError) -> None:
+    def connection_lost(self, reason: ConnectionLostError) -> None:
         """The broker is gone; called by it, under its lock."""
         self._state = ConnectionState.LOST
         self._loss = reason
@@ -511,7 +511,9 @@ class MemoryConnection:
         with self.server.lock:
             if self._state is ConnectionState.UP:
                 self.server.detach(self)
-                self.lose(ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}"))
+                self.connection_lost(
+                    ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
+                )
 
     def refuse_unless_up(self) -> None:
         """Raise if nothing can be asked of the broker any more."""

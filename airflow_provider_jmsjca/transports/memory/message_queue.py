@@ -41,7 +41,7 @@ class QueuedMessage:
         return 0 < self.message.expiration <= now_ms
 
 
-class Taker(Protocol):
+class QueueConsumer(Protocol):
     """A consumer as the queue sees it.
 
     Attributes:
@@ -66,8 +66,8 @@ class MessageQueue:
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, QueuedMessage]] = []
         self._gone = 0
-        self._takers: deque[Taker] = deque()
-        self._group_owners: dict[str, Taker] = {}
+        self._takers: deque[QueueConsumer] = deque()
+        self._group_owners: dict[str, QueueConsumer] = {}
 
     @property
     def idle(self) -> bool:
@@ -124,12 +124,12 @@ class MessageQueue:
         for *_, entry in self._entries[:]:
             self.remove(entry)
 
-    def join(self, taker: Taker) -> None:
+    def join(self, taker: QueueConsumer) -> None:
         """Add a consumer."""
         taker.position = START
         self._takers.append(taker)
 
-    def leave(self, taker: Taker) -> None:
+    def leave(self, taker: QueueConsumer) -> None:
         """Remove a consumer; its message groups are free again."""
         if taker in self._takers:
             self._takers.remove(taker)
@@ -153,7 +153,7 @@ class MessageQueue:
             entry.ready = False
             taker.take(entry)
 
-    def _next_for(self, taker: Taker, now_ms: int) -> QueuedMessage | None:
+    def _next_for(self, taker: QueueConsumer, now_ms: int) -> QueuedMessage | None:
         # A shorter tuple sorts before the longer one it begins.
         for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
             entry = self._entries[index][2]
@@ -169,7 +169,7 @@ class MessageQueue:
         taker.position = END
         return None
 
-    def _may_have(self, taker: Taker, entry: QueuedMessage) -> bool:
+    def _may_have(self, taker: QueueConsumer, entry: QueuedMessage) -> bool:
         if entry.group is None:
             return taker.wants(entry.message)
         owner = self._group_owners.get(entry.group)

@@ -1,6 +1,6 @@
 """A subscription in force, and what it holds unsettled.
 
-`Unsettled` knows what the broker waits for, and what of it units of work have reserved; it has no I/O and no
+`UnsettledMessages` knows what the broker waits for, and what of it units of work have reserved; it has no I/O and no
 lock of its own. `StompConsumer` sends and receives, and guards it.
 """
 
@@ -39,7 +39,7 @@ _OUT_OF_ORDER: Final = (
 )
 
 
-class Unsettled:
+class UnsettledMessages:
     """The messages of one consumer that the broker waits for, by what ACK must name.
 
     Where one frame acknowledges everything up to a message, a message that is acknowledged early waits until
@@ -317,7 +317,7 @@ class StompConsumer:
         self._apart_identifier = ""
         self._closed = False
         self._handing_back = False
-        self._unsettled = Unsettled(self)
+        self._unsettled = UnsettledMessages(self)
         self._in_order = not apart and _may_accumulate(link, subscription)
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
@@ -678,7 +678,7 @@ class StompConsumer:
     def _subscribe_again(self) -> None:
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
-            # What was on its way when the subscription ended is unsettled, and not known yet (`Orphans`).
+            # What was on its way when the subscription ended is unsettled, and not known yet (`UnsettledAfterUnsubscribe`).
             self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
             self._remove_routes()
             self._handing_back = False

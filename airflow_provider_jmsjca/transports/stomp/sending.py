@@ -34,7 +34,7 @@ _SECOND_CONNECTION_FROM: Final = 3
 """From which transaction on a second connection is worth its opening."""
 
 
-class _Way(Protocol):
+class _SendStrategy(Protocol):
     def send(self, messages: list[Outgoing], before: int) -> None:
         """Encode all messages, or raise without sending one; then put them on their way."""
 
@@ -52,8 +52,8 @@ def send(link: Link, outgoing: Iterable[Outgoing]) -> int:
     """
     if not link.is_up:
         raise ConnectionLostError("the connection is gone; nothing was sent")
-    singly = _Singly(link)
-    way: _Way = _InTransactions(link) if link.dialect.bulk_transactions else singly
+    singly = _ConfirmedSends(link)
+    way: _SendStrategy = _TransactedSends(link) if link.dialect.bulk_transactions else singly
     sent = 0
     with contextlib.closing(way):
         try:
@@ -94,7 +94,7 @@ def _parts(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
 
 def send_confirmed(link: Link, messages: list[Outgoing], frames: list[bytes]) -> None:
     """Send messages that are encoded already, each with a receipt, pipelined; wait for all."""
-    singly = _Singly(link)
+    singly = _ConfirmedSends(link)
     singly.send(messages, 0, frames)
     singly.finish()
 
@@ -109,7 +109,7 @@ def _pieces(frames: list[bytes]) -> Iterator[slice]:
             start, size = end, 0
 
 
-class _Singly:
+class _ConfirmedSends:
     """Each message is confirmed by itself."""
 
     def __init__(self, link: Link) -> None:
@@ -173,7 +173,7 @@ class _Singly:
 
 
 @dataclass(slots=True, eq=False)
-class _Bulk:
+class _TransactionBatch:
     """The messages of one transaction.
 
     Attributes:
@@ -193,7 +193,7 @@ class _Bulk:
         return self.link.limits.passed(self.unit.largest)
 
 
-class _InTransactions:
+class _TransactedSends:
     """Transactions of many messages, of which the broker commits one while it takes in the next.
 
     A broker works on each connection with one thread, so from the third transaction on every other one goes
@@ -203,7 +203,7 @@ class _InTransactions:
 
     def __init__(self, link: Link) -> None:
         self._links = [link]
-        self._bulks: deque[_Bulk] = deque()
+        self._bulks: deque[_TransactionBatch] = deque()
         self._transactions = 0
 
     def send(self, messages: list[Outgoing], before: int) -> None:
@@ -220,7 +220,7 @@ class _InTransactions:
         except BaseException:
             unit.abandon()
             raise
-        bulk = _Bulk(link, unit, messages, before)
+        bulk = _TransactionBatch(link, unit, messages, before)
         self._bulks.append(bulk)
         if self._bulks[0].decided:
             self._advance()  # concludes the last but one
@@ -274,7 +274,7 @@ class _InTransactions:
             raise
         self._bulks.popleft()
 
-    def _explained(self, bulk: _Bulk, step: Callable[[], None]) -> None:
+    def _explained(self, bulk: _TransactionBatch, step: Callable[[], None]) -> None:
         try:
             step()
         except PermanentBrokerError as error:
@@ -287,7 +287,7 @@ class _InTransactions:
             self._give_up()
             raise
 
-    def _lost(self, bulk: _Bulk, error: JmsError) -> JmsError:
+    def _lost(self, bulk: _TransactionBatch, error: JmsError) -> JmsError:
         """Give up, and return what to say of it: the connection of this bulk is lost."""
         oldest = self._bulks[0]
         if oldest.decided and oldest.link is not bulk.link:
@@ -309,7 +309,7 @@ class _InTransactions:
             text if isinstance(error, InDoubtError) else f"the connection was lost while sending: {text}"
         )
 
-    def _give_up(self) -> list[_Bulk]:
+    def _give_up(self) -> list[_TransactionBatch]:
         bulks = list(self._bulks)
         self._bulks.clear()
         for bulk in bulks:
@@ -322,12 +322,12 @@ class _InTransactions:
         """Send one by one what the broker refused as a whole, up to the message that it refuses."""
         for bulk in self._give_up():
             for position, one in enumerate(bulk.messages):
-                singly = _Singly(self._links[0])
+                singly = _ConfirmedSends(self._links[0])
                 singly.send([one], bulk.before + position)
                 singly.finish()
 
 
-def _refused(first: _Bulk, last: _Bulk, why: str) -> PermanentBrokerError:
+def _refused(first: _TransactionBatch, last: _TransactionBatch, why: str) -> PermanentBrokerError:
     return PermanentBrokerError(
         f"one of the messages {first.before + 1} to {last.before + len(last.messages)} was refused, so none "
         f"of them was sent: {why}"

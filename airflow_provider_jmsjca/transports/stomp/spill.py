@@ -120,7 +120,7 @@ class _CountedFrame(_FrameInMemory):
 
     __slots__ = ("_memory", "_size")
 
-    def __init__(self, frame: Frame, memory: Memory, size: int) -> None:
+    def __init__(self, frame: Frame, memory: FrameMemory, size: int) -> None:
         super().__init__(frame.command, frame.head, frame.body, frame.key)
         self.fault = frame.fault
         self._memory = memory
@@ -130,7 +130,7 @@ class _CountedFrame(_FrameInMemory):
         self._memory.give_back(self._size)
 
 
-class Memory:
+class FrameMemory:
     """What large frames take of memory, and where the rest of them goes.
 
     Args:
@@ -175,4 +175,4 @@ class Memory:
                 self._file = None  # its space is free when the frames in it are gone
 
 
-MEMORY: Final = Memory()
+MEMORY: Final = FrameMemory()

@@ -28,7 +28,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
-from airflow_provider_jmsjca.engine.activations.base import Watch
+from airflow_provider_jmsjca.engine.activations.base import RunMonitor
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
@@ -283,9 +283,9 @@ def test_the_last_message_may_come_between_idleness_and_the_end(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is deferred when all is done."""
-    until_end = Watch.until_end
+    until_end = RunMonitor.until_end
 
-    def late(watch: Watch, running: Any) -> Any:
+    def late(watch: RunMonitor, running: Any) -> Any:
         found = until_end(watch, running)
         publish("b")
         deadline = time.monotonic() + 5
@@ -293,7 +293,7 @@ def test_the_last_message_may_come_between_idleness_and_the_end(
             time.sleep(0.01)
         return found
 
-    monkeypatch.setattr(Watch, "until_end", late)
+    monkeypatch.setattr(RunMonitor, "until_end", late)
     publish("a")
     operator = listen(lambda _: None, idle_for=60, defer_after=0.2, max_messages=2)
     report = operator.execute(CONTEXT)

@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.request import JmsRequestOperator
-from airflow_provider_jmsjca.spool.known_ids import Horizon
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import prune
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -241,7 +241,7 @@ def test_a_repeated_request_is_dropped_by_the_broker_where_asked(
 
 
 def test_a_cleared_task_whose_answer_was_pruned_asks_anew(request_: Make, tmp_path: Path) -> None:
-    everything = Horizon(count=0, age=timedelta(0))
+    everything = DeduplicationWindow(count=0, age=timedelta(0))
     with service() as asked:
         first = request_().execute(attempt())
         prune(tmp_path / "spool", older_than=timedelta(0), collected=True, horizon=everything)

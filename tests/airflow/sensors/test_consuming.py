@@ -33,7 +33,7 @@ from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, SpoolError
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.known_ids import Horizon
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import prune
 from airflow_provider_jmsjca.transports import connect
@@ -196,7 +196,7 @@ def test_a_cleared_task_whose_batch_was_pruned_says_so(
 ) -> None:
     publish("a", "b")
     sensor().execute(run())
-    everything = Horizon(count=0, age=timedelta(0))
+    everything = DeduplicationWindow(count=0, age=timedelta(0))
     removed = prune(spool, older_than=timedelta(0), collected=True, horizon=everything).removed
     assert [each.whole for each in removed] == [False]
     with pytest.raises(AirflowFailException, match="were removed from the spool"):

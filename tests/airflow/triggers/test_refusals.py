@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
@@ -58,7 +58,7 @@ class Slamming:
             except PermanentBrokerError:
                 with server.lock:
                     server.detach(connection)
-                    connection.lose(ConnectionLostError("closed with the refusal"))
+                    connection.connection_lost(ConnectionLostError("closed with the refusal"))
                 self.refusals += 1
                 self.disturbed += GOOD in users[connection]
                 raise
@@ -160,7 +160,7 @@ def test_who_is_refused_no_more_shares_the_next_connection(slamming: Slamming) -
 
 def test_of_several_destinations_one_is_refused(slamming: Slamming, monkeypatch: pytest.MonkeyPatch) -> None:
     """I5: the retries disturb its own activation alone."""
-    monkeypatch.setattr(Refusals.__init__, "__defaults__", (SOON,))
+    monkeypatch.setattr(RefusedDestinations.__init__, "__defaults__", (SOON,))
 
     async def work() -> None:
         staying = producer(GOOD)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place
+from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.servers.azure import Azurite
@@ -22,7 +22,7 @@ OpenBatch = Callable[..., SpoolBatch]
 
 
 @pytest.fixture(params=["posix", "s3", "gs", "azurite", "hdfs"])
-def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def spool(request: pytest.FixtureRequest, tmp_path: Path) -> SpoolPath:
     """An empty spool."""
     if request.param == "posix":
         return tmp_path / "spool"
@@ -37,7 +37,7 @@ def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def open_batch(spool: Place) -> OpenBatch:
+def open_batch(spool: SpoolPath) -> OpenBatch:
     def open_it(batch_id: str = "d~~r~~t~~-1", activation: str = "a") -> SpoolBatch:
         return SpoolBatch(spool, batch_id, source=str(ORDERS), activation=activation)
 
@@ -52,7 +52,7 @@ def rows(numbers: Iterable[int], size: int = 10) -> list[Row]:
 
 
 @pytest.fixture
-def store_environment(spool: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def store_environment(spool: SpoolPath, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials in the environment, where no connection says any."""
     if isinstance(spool, ObjectPath):
         for name, value in spool.bucket.options.items():

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.errors import BatchInUseError, FencedError, SpoolEr
 from airflow_provider_jmsjca.spool.attempts import Done, check_fence, take_fence
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,
-    Place,
+    SpoolPath,
     exists,
     has_renames,
     is_folder,
@@ -73,7 +73,7 @@ def test_a_segment_is_noted_as_settled_for_every_writer(open_batch: OpenBatch) -
         assert batch.rows == 2
 
 
-def test_the_newer_writer_shuts_out_the_older(open_batch: OpenBatch, spool: Place) -> None:
+def test_the_newer_writer_shuts_out_the_older(open_batch: OpenBatch, spool: SpoolPath) -> None:
     with open_batch() as old:
         old.seal(rows([1]))
         if has_renames(spool):
@@ -124,7 +124,9 @@ def test_a_message_of_an_earlier_batch_is_known(open_batch: OpenBatch) -> None:
     assert known == [True] * 6 + [False] * 2
 
 
-def test_an_empty_batch_leaves_nothing_and_is_looked_for_again(open_batch: OpenBatch, spool: Place) -> None:
+def test_an_empty_batch_leaves_nothing_and_is_looked_for_again(
+    open_batch: OpenBatch, spool: SpoolPath
+) -> None:
     with open_batch() as batch:
         assert batch.complete().rows == 0
         batch.discard()
@@ -157,7 +159,7 @@ def test_only_the_newest_attempt_commits(open_batch: OpenBatch) -> None:
         check_fence(folder, 1)
 
 
-def test_states_pruning_and_forgetting(open_batch: OpenBatch, spool: Place) -> None:
+def test_states_pruning_and_forgetting(open_batch: OpenBatch, spool: SpoolPath) -> None:
     with open_batch("unfinished") as batch:
         batch.seal(rows([1]))
     for name in ("collected", "done", "undone"):
@@ -191,7 +193,7 @@ def test_states_pruning_and_forgetting(open_batch: OpenBatch, spool: Place) -> N
     assert not is_folder(spool / "done")
 
 
-def test_a_batch_that_its_run_left_is_adopted(open_batch: OpenBatch, spool: Place) -> None:
+def test_a_batch_that_its_run_left_is_adopted(open_batch: OpenBatch, spool: SpoolPath) -> None:
     with open_batch("left") as batch:
         batch.seal(rows([1, 2]))
     with open_batch("mine"):
@@ -244,7 +246,7 @@ def test_a_part_that_one_who_died_began(open_batch: OpenBatch) -> None:
 
 
 @pytest.mark.usefixtures("store_environment")
-def test_messages_of_events(spool: Place) -> None:
+def test_messages_of_events(spool: SpoolPath) -> None:
     place = ObjectPath.parse(str(spool)) if isinstance(spool, ObjectPath) else spool
     message = JmsMessage.text("x" * 100_000, message_id="ID:1")
     reference = seal_message(place, message)
@@ -257,7 +259,7 @@ def test_messages_of_events(spool: Place) -> None:
 
 
 @pytest.mark.usefixtures("store_environment")
-def test_a_spool_keeps_its_secret(spool: Place) -> None:
+def test_a_spool_keeps_its_secret(spool: SpoolPath) -> None:
     place = ObjectPath.parse(str(spool)) if isinstance(spool, ObjectPath) else spool
     code = secret_code(place, "request")
     assert secret_code(place, "request") == code
@@ -266,7 +268,7 @@ def test_a_spool_keeps_its_secret(spool: Place) -> None:
 
 @pytest.mark.parametrize("complete", [True, False], ids=["finished", "unfinished"])
 def test_a_batch_goes_on_without_a_segment_that_is_gone(
-    open_batch: OpenBatch, spool: Place, *, complete: bool
+    open_batch: OpenBatch, spool: SpoolPath, *, complete: bool
 ) -> None:
     with open_batch() as batch:
         for number in range(3):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from airflow_provider_jmsjca.spool.files import (
-    Place,
+    SpoolPath,
     add_mark,
     build_folder,
     entries,
@@ -33,25 +33,25 @@ from airflow_provider_jmsjca.spool.files import (
 
 
 @pytest.fixture
-def folder(spool: Place) -> Place:
+def folder(spool: SpoolPath) -> SpoolPath:
     make_folder(spool)
     return spool
 
 
-def test_a_file_is_created_once(folder: Place) -> None:
+def test_a_file_is_created_once(folder: SpoolPath) -> None:
     assert seal(folder / "a", b"first")
     assert not seal(folder / "a", b"second")
     assert read_file(folder / "a") == b"first"
     assert names_in(folder) == ["a"]
 
 
-def test_an_empty_one_too(folder: Place) -> None:
+def test_an_empty_one_too(folder: SpoolPath) -> None:
     assert seal(folder / "fence-000001", b"")
     assert not seal(folder / "fence-000001", b"")
     assert read_file(folder / "fence-000001") == b""
 
 
-def test_of_many_threads_one_wins(folder: Place) -> None:
+def test_of_many_threads_one_wins(folder: SpoolPath) -> None:
     barrier = threading.Barrier(8)
     wins: list[int] = []
 
@@ -69,7 +69,7 @@ def test_of_many_threads_one_wins(folder: Place) -> None:
     assert read_file(folder / "a") == str(wins[0]).encode() * 1000
 
 
-def test_a_large_file_comes_back_piece_by_piece(folder: Place) -> None:
+def test_a_large_file_comes_back_piece_by_piece(folder: SpoolPath) -> None:
     pieces = [bytes([number]) * 700_000 for number in range(5)]
     with stage(folder / "a") as staged:
         for piece in pieces:
@@ -84,13 +84,13 @@ def test_a_large_file_comes_back_piece_by_piece(folder: Place) -> None:
         assert file.read() == b"".join(pieces)
 
 
-def test_what_is_given_up_is_not_there(folder: Place) -> None:
+def test_what_is_given_up_is_not_there(folder: SpoolPath) -> None:
     with stage(folder / "a") as staged:
         staged.write(b"half")
     assert not exists(folder / "a")
 
 
-def test_what_is_missing(folder: Place) -> None:
+def test_what_is_missing(folder: SpoolPath) -> None:
     assert not exists(folder / "a")
     assert not is_folder(folder / "a")
     remove(folder / "a")
@@ -100,7 +100,7 @@ def test_what_is_missing(folder: Place) -> None:
             missing(folder / "a")
 
 
-def test_folders_and_what_is_in_them(folder: Place) -> None:
+def test_folders_and_what_is_in_them(folder: SpoolPath) -> None:
     make_folder(folder / "inner")
     seal(folder / "inner" / "b~7E", b"12")
     seal(folder / "a", b"1")
@@ -117,13 +117,13 @@ def test_folders_and_what_is_in_them(folder: Place) -> None:
     assert names_in(folder) == ["a"]
 
 
-def test_numbered_files_in_order(folder: Place) -> None:
+def test_numbered_files_in_order(folder: SpoolPath) -> None:
     for name in ("segment-000010.parquet", "segment-000002.parquet", "segment-x", "other-000001"):
         seal(folder / name, b"")
     assert [number for number, _ in numbered(folder, "segment")] == [2, 10]
 
 
-def test_marks_and_age(folder: Place) -> None:
+def test_marks_and_age(folder: SpoolPath) -> None:
     add_mark(folder / "open-1")
     seal(folder / "message", b"content")
     before = entry_of(folder / "message").modified
@@ -133,7 +133,7 @@ def test_marks_and_age(folder: Place) -> None:
     assert sorted(names_in(folder)) == ["message", "open-1"]
 
 
-def test_a_folder_that_may_not_go_stays(folder: Place) -> None:
+def test_a_folder_that_may_not_go_stays(folder: SpoolPath) -> None:
     make_folder(folder / "batch")
     seal(folder / "batch" / "batch.json", b"{}")
     assert not take_away(folder / "batch", may_go=lambda _: False, taken="segment")
@@ -143,8 +143,8 @@ def test_a_folder_that_may_not_go_stays(folder: Place) -> None:
     assert not take_away(folder / "batch", may_go=lambda _: True, taken="segment")
 
 
-def test_a_folder_is_there_with_its_last_file(folder: Place) -> None:
-    def fill(place: Place) -> None:
+def test_a_folder_is_there_with_its_last_file(folder: SpoolPath) -> None:
+    def fill(place: SpoolPath) -> None:
         seal(place / "first", b"1")
         seal(place / "last", b"2")
 
@@ -160,7 +160,7 @@ def test_a_folder_is_there_with_its_last_file(folder: Place) -> None:
     assert sorted(names_in(folder / "splits" / "0-9")) == ["first", "last"]
 
 
-def test_a_file_of_another_process_gets_a_name_once(folder: Place) -> None:
+def test_a_file_of_another_process_gets_a_name_once(folder: SpoolPath) -> None:
     seal(folder / "part", b"lines")
     assert give_name(folder / "part", folder / "rejects")
     assert not give_name(folder / "part", folder / "rejects")

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal
 from airflow_provider_jmsjca.spool.files.client import StoreError
 from airflow_provider_jmsjca.spool.files.cloud import Cloud
-from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
 from airflow_provider_jmsjca.spool.manifest import (
     MANIFEST,
     Manifest,
@@ -148,7 +148,7 @@ def test_objects_with_names_of_no_file_are_passed_over(s3: S3, caplog: pytest.Lo
         spool,
         older_than=timedelta(0),
         collected=True,
-        horizon=Horizon(count=0, age=timedelta(0)),
+        horizon=DeduplicationWindow(count=0, age=timedelta(0)),
         now=time.time() + 60,
     )
     assert {each.batch_id for each in found.removed} == {"b1", "b2"}
@@ -175,7 +175,7 @@ def test_a_fault_in_one_batch_stays_in_that_batch(s3: S3, monkeypatch: pytest.Mo
     one, two = batches(spool)
     assert (one.state, two.state) == (State.DAMAGED, State.COLLECTED)
     assert "invalid path" in str(verify(one))
-    horizon = Horizon(count=0, age=timedelta(0))
+    horizon = DeduplicationWindow(count=0, age=timedelta(0))
     pruned = prune(spool, older_than=timedelta(0), collected=True, horizon=horizon, now=time.time() + 60)
     assert [each.batch_id for each in pruned.removed] == ["b2"]
     assert [each.batch_id for each in pruned.kept] == ["b1"]

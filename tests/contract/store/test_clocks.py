@@ -16,8 +16,8 @@ import pytest
 from airflow_provider_jmsjca import transports
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.ledger import Ledger
-from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog
+from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.limbo import LEASE, LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.store.base import SILENT_FOR, LimboEntry
@@ -102,9 +102,9 @@ def test_a_process_lives_whatever_the_clock_of_the_host_that_asks(
     living, asking = stores
     if by < timedelta(0):  # it is its own clock that is behind
         shift(by)
-    Ledger(living, "orders", title="orders").begin(["m1"])
+    AttemptLog(living, "orders", title="orders").begin(["m1"])
     shift(max(by, timedelta(0)))
-    assert Ledger(asking, "orders", title="orders").left_in_doubt() == []
+    assert AttemptLog(asking, "orders", title="orders").left_in_doubt() == []
 
 
 @pytest.mark.parametrize("by", [timedelta(minutes=-2), timedelta(minutes=2)])
@@ -113,7 +113,7 @@ def test_a_delay_is_as_long_as_it_is_whatever_the_clock_of_the_host(
 ) -> None:
     limbo, minute = stores[0].limbo, timedelta(minutes=1)
     shift(by)
-    shelf = Shelf(limbo=limbo, activation="orders", jms_conn_id="orders", most_tries=5)
+    shelf = DelayedMessages(limbo=limbo, activation="orders", jms_conn_id="orders", most_tries=5)
     orders, message = Destination.queue("orders"), JmsMessage.text("1", message_id="1")
     shelf.park(message, orders, orders, seen=1, pause=minute, again=False)
     shelf.put([shelf.entry_of(Outgoing(destination=orders, message=message, delay=minute))])

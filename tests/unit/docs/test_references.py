@@ -16,7 +16,7 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
     docs.mkdir()
     (package / "engine" / "moving.py").write_text("class Losses: ...\n")
     (package / "core" / "url.py").write_text(
-        '"""As `engine.moving.Losses`, `engine.moving` and `core.gone.Url`."""\n'
+        '"""As `engine.moving.FailedDeadLetterSends`, `engine.moving` and `core.gone.Url`."""\n'
     )
     (docs / "page.md").write_text("`engine.moving.Gains` and `engine.moving`, `core.url`.\n")
     found = [fault for fault in reference_faults(tmp_path) if not fault.startswith("core/options")]
@@ -34,7 +34,7 @@ def test_the_folders_of_the_unit_tests_are_those_of_the_package() -> None:
 
 
 def test_an_option_that_acts_nowhere_is_told(tmp_path: Path) -> None:
-    assert "core/options: poll_quantity acts in 'core.delivery.in_hand', which is no module" in (
+    assert "core/options: poll_quantity acts in 'core.delivery.in_flight', which is no module" in (
         reference_faults(tmp_path)
     )
     assert not [fault for fault in reference_faults(ROOT) if fault.startswith("core/options")]

@@ -20,9 +20,9 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerContext,
     ListenerSettings,
     Subscribes,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
@@ -86,7 +86,7 @@ def refusing_at_commit(
                 ):
                     unit.rollback()
                     if closing:
-                        self.lose(lost := ConnectionLostError("the broker closed the connection"))
+                        self.connection_lost(lost := ConnectionLostError("the broker closed the connection"))
                         raise InDoubtError(f"during a commit: {lost}")
                     raise PermanentBrokerError("the broker refused a part of the unit: property too long")
                 commit()
@@ -181,7 +181,7 @@ class Site:
         full = {"destination": "orders", "destination_type": "queue"} | spec
         return listener_settings(
             ActivationSpec(**full),
-            Surroundings(
+            ListenerContext(
                 park=park,
                 confirm=confirm,
                 principal="bob",

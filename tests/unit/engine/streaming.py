@@ -17,8 +17,8 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling, RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
@@ -69,7 +69,7 @@ class Site:
         rules: ListenerSettings | None = None,
         *,
         opens: Callable[[ConnectionSettings], Connection] = connect,
-        once: Once | None = None,
+        once: DeliveryMemory | None = None,
         tracker: RedeliveryTracker | None = None,
     ) -> DeliveryStream:
         pool = ConnectionPool(idle_timeout=timedelta(0), connect=opens)
@@ -113,14 +113,14 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
         await asyncio.sleep(0.005)
 
 
-def in_hand(stream: DeliveryStream) -> int:
+def in_flight(stream: DeliveryStream) -> int:
     """Return how many messages the stream has received and not settled."""
-    return 0 if stream._driver is None else stream._driver.machine.in_hand
+    return 0 if stream._driver is None else stream._driver.machine.in_flight
 
 
 async def until_noticed(stream: DeliveryStream) -> None:
     """Wait until the stream knows that its connection is lost."""
-    await until(lambda: stream._driver is not None and not stream._driver.admission.intake.open)
+    await until(lambda: stream._driver is not None and not stream._driver.receiver.buffer.open)
 
 
 @contextlib.asynccontextmanager

@@ -15,8 +15,8 @@ import pytest
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine import limbo
 from airflow_provider_jmsjca.engine.limbo import LimboSender, StoreUpkeep
+from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS, send_marker, take
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.witnesses import WITNESSES, take, witness
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     InDoubtError,
@@ -278,13 +278,13 @@ def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
             raise TransientStoreError("the database is away")
         return Failing()
 
-    def one(_: StoreUpkeep) -> limbo.Released:
+    def one(_: StoreUpkeep) -> limbo.SendResult:
         rounds.append("round")
         if rounds.count("round") == 2:
             raise ZeroDivisionError
         if rounds.count("round") == 4:
             done.set()
-        return limbo.Released()
+        return limbo.SendResult()
 
     monkeypatch.setattr(StoreUpkeep, "round", one)
     with limbo.kept_up(lambda: contextlib.closing(open_store()), world.connect):
@@ -295,7 +295,7 @@ def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
     assert "the database is away" in caplog.text
 
 
-# -- witnesses ---------------------------------------------------------------------------------------------
+# -- send markers ---------------------------------------------------------------------------------------------
 
 
 class WitnessingConnection(LesserConnection):
@@ -314,7 +314,7 @@ class WitnessingConnection(LesserConnection):
         self._outcome = outcome
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
-        if self._refuses == "consume" and subscription.destination == WITNESSES:
+        if self._refuses == "consume" and subscription.destination == SEND_MARKERS:
             raise PermanentBrokerError("nobody may read there")
         return super().consume(subscription, on_received)
 
@@ -329,7 +329,7 @@ class WitnessingUnit:
         self._outcome = outcome
 
     def send(self, outgoing: Outgoing) -> None:
-        if self._refuses == "send" and outgoing.destination == WITNESSES:
+        if self._refuses == "send" and outgoing.destination == SEND_MARKERS:
             raise PermanentBrokerError("nobody may write there")
         self._inner.send(checked(outgoing))
 
@@ -347,8 +347,8 @@ class WitnessingUnit:
         return getattr(self._inner, name)
 
 
-def witnesses(world: World) -> int:
-    return world.server.depth(WITNESSES.name)
+def send_markers(world: World) -> int:
+    return world.server.depth(SEND_MARKERS.name)
 
 
 class Killed(BaseException):
@@ -371,13 +371,13 @@ def test_what_a_killed_sender_has_sent_is_known_by_its_witness(world: World) -> 
     dying.__dict__.update(world.limbo.__dict__)
     with pytest.raises(Killed):
         LimboSender(dying, world.connect, clock=lambda: world.now).send_due()
-    assert (world.bodies(), witnesses(world)) == (["1", "2"], 1)
+    assert (world.bodies(), send_markers(world)) == (["1", "2"], 1)
     world.later(59)
     assert world.sender.send_due().sent == 1
     world.later(1)
     assert world.sender.send_due().sent == 3
     assert world.bodies() == ["1", "2", "later", "3"]
-    assert (world.limbo.page(), witnesses(world)) == ([], 0)
+    assert (world.limbo.page(), send_markers(world)) == ([], 0)
 
 
 @pytest.mark.parametrize("outcome", ["committed", "rolled back"])
@@ -394,7 +394,7 @@ def test_what_a_lost_connection_leaves_in_doubt_is_sent_once(world: World, outco
     world.later(1)
     assert world.sender.send_due().sent == 2
     assert sorted(map(str, world.bodies())) == ["1", "2", "3"]
-    assert (world.limbo.page(), witnesses(world)) == ([], 0)
+    assert (world.limbo.page(), send_markers(world)) == ([], 0)
 
 
 @pytest.mark.parametrize("refuses", ["send", "consume"])
@@ -422,7 +422,7 @@ def test_beside_witnesses_a_refused_message_fails_by_itself_p16(world: World) ->
         world.later(1)
     (kept,) = world.limbo.page(LimboSelection(state=LimboState.FAILED))
     assert (kept.number, kept.tries, kept.exception_message) == (bad, LIMBO_TRIES, "too bad")
-    assert (world.bodies(), witnesses(world)) == (["1", "2", "3"], 0)
+    assert (world.bodies(), send_markers(world)) == (["1", "2", "3"], 0)
 
 
 def test_witnesses_are_taken_meanwhile_and_old_ones_of_the_dead_are_dropped(world: World) -> None:
@@ -434,24 +434,24 @@ def test_witnesses_are_taken_meanwhile_and_old_ones_of_the_dead_are_dropped(worl
     class Watching(MemoryLimbo):
         def sent(self, owner: str, numbers: Collection[int]) -> int:
             nonlocal most
-            most = max(most, witnesses(world))
+            most = max(most, send_markers(world))
             return super().sent(owner, numbers)
 
     world.open = connection
     watching = Watching()
     watching.__dict__.update(world.limbo.__dict__)
     with JmsConnection(connection()) as dead, dead.session() as session:
-        session.send_all([witness("dead", [1])])
+        session.send_all([send_marker("dead", [1])])
     world.now = datetime.now(UTC)
     world.put(*map(str, range(6_000)))
     sender = LimboSender(watching, world.connect, clock=lambda: world.now)
     assert sender.send_due().sent == 6_000
     assert most <= 1 + 50 + 1
-    assert witnesses(world) == 1, "the dead one's, which somebody may ask for"
+    assert send_markers(world) == 1, "the dead one's, which somebody may ask for"
     world.later(8 * 24 * 3600)
     world.put("more")
     assert LimboSender(watching, world.connect, clock=lambda: world.now).send_due().sent == 1
-    assert witnesses(world) == 0
+    assert send_markers(world) == 0
 
 
 class SpoilingConnection(WitnessingConnection):
@@ -474,11 +474,11 @@ def test_rubbish_among_the_witnesses_stops_nobody(world: World, caplog: pytest.L
     world.open = lambda: SpoilingConnection(world.server)
     with JmsConnection(world.open()) as hostile, hostile.session() as session:
         for bad in range(3):
-            session.send(WITNESSES, JmsMessage.text("x", {"bad": bad}))
+            session.send(SEND_MARKERS, JmsMessage.text("x", {"bad": bad}))
     world.now = datetime.now(UTC) + timedelta(days=8)
     world.put("1")
     assert world.sender.send_due().sent == 1
-    assert (world.bodies(), witnesses(world), caplog.records) == (["1"], 0, [])
+    assert (world.bodies(), send_markers(world), caplog.records) == (["1"], 0, [])
 
 
 @pytest.mark.parametrize("rubbish", ["no JSON", "[" * 100_000, "7", '["one"]', "[true]", None])
@@ -487,9 +487,9 @@ def test_rubbish_in_the_name_of_a_sender_is_no_witness(world: World, rubbish: st
     noted: list[int] = []
     with JmsConnection(SpoilingConnection(world.server)) as connection:
         with connection.session() as session:
-            session.send_all([witness("me", [1])])
+            session.send_all([send_marker("me", [1])])
             bad = {"owner": "me"} | ({"bad": True} if rubbish is None else {})
-            session.send(WITNESSES, JmsMessage.text(rubbish or "x", bad))
-            session.send_all([witness("me", [2])])
+            session.send(SEND_MARKERS, JmsMessage.text(rubbish or "x", bad))
+            session.send_all([send_marker("me", [2])])
         take(connection, "me", noted.extend)
-    assert (noted, witnesses(world)) == ([1, 2], 0)
+    assert (noted, send_markers(world)) == ([1, 2], 0)

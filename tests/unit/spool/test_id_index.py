@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_jmsjca.spool import id_index
 from airflow_provider_jmsjca.spool.files import Buffer, seal
 from airflow_provider_jmsjca.spool.id_index import INDEX_FOLDER, IdIndex
-from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
 from airflow_provider_jmsjca.spool.rows import row_identity
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.unit.spool.batches import MakeRows, OpenBatch, is_sealed
@@ -166,7 +166,7 @@ def test_one_that_was_overtaken_while_it_wrote_the_index_forgets_nothing(
 def test_what_is_beyond_the_horizon_leaves_the_index_and_is_not_read_again(
     open_batch: OpenBatch, rows: MakeRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narrow = Horizon(count=10)
+    narrow = DeduplicationWindow(count=10)
     monkeypatch.setattr(id_index, "_LEAST", narrow)
     for number in range(24):
         with open_batch(f"e{number}", horizon=narrow) as batch:

@@ -18,11 +18,11 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import BatchInUseError, ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
 from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, row_identity, table_to_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, UnfinishedBatch, unfinished_batches
 from tests.unit.spool.batches import NOW, MakeRows, OpenBatch, is_sealed, write_rejects
 from tests.unit.spool.dying_writer import KILLED, write, write_and_die
 
@@ -302,7 +302,7 @@ def test_batches_that_nobody_finished_are_named(open_batch: OpenBatch, rows: Mak
             if name == "complete":
                 batch.complete()
     spool = batch.folder.parent
-    assert unfinished_batches(spool, "mine", "a") == [Unfinished(batch_id="given-up", rows=3)]
+    assert unfinished_batches(spool, "mine", "a") == [UnfinishedBatch(batch_id="given-up", rows=3)]
     with open_batch("given-up") as again:
         assert unfinished_batches(spool, "mine", "a") == []
         again.complete()
@@ -324,7 +324,7 @@ def test_a_batch_whose_lock_cannot_be_read_is_named_all_the_same(
         shutil.rmtree(spool / name)
     (spool / "replaced").touch()
     [found] = unfinished_batches(spool, "mine", "a")
-    assert found == Unfinished(batch_id="odd", rows=None)
+    assert found == UnfinishedBatch(batch_id="odd", rows=None)
     assert "Batch odd was never finished: an unknown number of acknowledged messages" in found.warning()
     assert "clear its task instance, which" in found.warning()
 
@@ -407,7 +407,7 @@ def test_ids_of_earlier_batches_are_known_within_the_horizon(open_batch: OpenBat
         os.utime(segment.parent, (modified, modified))
 
     def known(**horizon: object) -> set[int]:
-        with open_batch("b1", horizon=Horizon(**horizon)) as batch:  # type: ignore[arg-type]  # by name
+        with open_batch("b1", horizon=DeduplicationWindow(**horizon)) as batch:  # type: ignore[arg-type]  # by name
             return {number for number in range(60) if batch.knows(key(number))}
 
     everything = {*range(10), *range(40, 50)}

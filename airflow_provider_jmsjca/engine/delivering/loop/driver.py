@@ -31,19 +31,29 @@ from airflow_provider_jmsjca.core.delivery.events import (
     StopAsked,
     Tick,
 )
-from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import Lane
-from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake, Once, Work
+from airflow_provider_jmsjca.engine.connecting.threads import SerialExecutor
+from airflow_provider_jmsjca.engine.delivering.attempt_log import (
+    AttemptLookup,
+    attempt_log_of,
+    recorded,
+    undo_attempts_in,
+)
+from airflow_provider_jmsjca.engine.delivering.consumers import Consumers, InDoubt, watches
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
-from airflow_provider_jmsjca.engine.delivering.ledger import Found, ledger_of, recorded, take_back_in
-from airflow_provider_jmsjca.engine.delivering.loop.admission import LoopAdmission
-from airflow_provider_jmsjca.engine.delivering.loop.handed_out import HandedOut
 from airflow_provider_jmsjca.engine.delivering.loop.link import LoopLink
+from airflow_provider_jmsjca.engine.delivering.loop.outstanding import OutstandingDeliveries
+from airflow_provider_jmsjca.engine.delivering.loop.receiver import LoopReceiver
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
-from airflow_provider_jmsjca.engine.delivering.receivers import InDoubt, Receivers, watches
+from airflow_provider_jmsjca.engine.delivering.receiver import (
+    ConsumerConnection,
+    DeliveryMemory,
+    ReceiveBuffer,
+    Work,
+)
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
 from airflow_provider_jmsjca.errors import (
@@ -61,7 +71,7 @@ _log = safe_logger(__name__)
 class LoopDriver(Driver):
     """Drives the machine in an event loop, and hands deliveries out there.
 
-    Decisions that touch the broker run in a lane, one after the other. A slow move holds up the
+    Decisions that touch the broker run in a serial executor, one after the other. A slow move holds up the
     acknowledgements behind it.
 
     Args:
@@ -80,10 +90,26 @@ class LoopDriver(Driver):
 
     # Of a thousand most do nothing: what is empty is small.
     __slots__ = (
-        "_alarm", "_asked", "_asking", "_closed", "_events", "_feeding", "_in_doubt", "_lane", "_looks",
-        "_loop", "_once", "_refusals", "_source", "_unsent", "_written", "changed", "handed_out", "stopped",
+        "_alarm",
+        "_asked",
+        "_asking",
+        "_closed",
+        "_events",
+        "_executor",
+        "_feeding",
+        "_in_doubt",
+        "_looks",
+        "_loop",
+        "_once",
+        "_refusals",
+        "_source",
+        "_unsent",
+        "_written",
+        "changed",
+        "handed_out",
+        "stopped",
     )  # fmt: skip
-    admission: LoopAdmission
+    receiver: LoopReceiver
     link: LoopLink
 
     def __init__(
@@ -91,62 +117,62 @@ class LoopDriver(Driver):
         settings: ListenerSettings,
         connection: AsyncConnection,
         *,
-        once: Once,
+        once: DeliveryMemory,
         tracker: RedeliveryTracker,
         chance: Callable[[], float],
         consuming: Signal,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        ledger = ledger_of(settings, keeps_ids=True)
+        attempt_log = attempt_log_of(settings, keeps_ids=True)
         super().__init__(
             settings,
             DeliveryMachine(
                 settings.delivery,
                 tracker,
                 chance,
-                take_back=take_back_in(ledger, settings.delivery.sources),
+                take_back=undo_attempts_in(attempt_log, settings.delivery.sources),
             ),
-            ledger=ledger,
+            attempt_log=attempt_log,
             clock=self._loop.time,
             lock=contextlib.nullcontext(),
             consuming=consuming,
         )
         self._source = connection
         self._once = once
-        self._refusals = Refusals()
-        self._unsent: Bearer | None = None
-        self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
-        self._lane = Lane(self._loop.call_later)
+        self._refusals = RefusedDestinations()
+        self._unsent: ConsumerConnection | None = None
+        self._in_doubt = InDoubt(None if attempt_log is None else attempt_log.left_in_doubt)
+        self._executor = SerialExecutor(self._loop.call_later)
         self._events: list[Event] = []
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
         self._looks: list[asyncio.Task[None]] = []
-        self._asked: list[tuple[Intake, RecordAttempt]] = []
+        self._asked: list[tuple[ReceiveBuffer, RecordAttempt]] = []
         self._asking = self._closed = False
         self._written: asyncio.Future[None] = self._loop.create_future()
         self.stopped = False
         self.changed = Signal()
         self.link = self._new_link()
-        self.admission = LoopAdmission(
+        self.receiver = LoopReceiver(
             settings,
             self.machine,
-            self.tally,
-            Intake.shut(self.link),
+            self.counters,
+            ReceiveBuffer.shut(self.link),
             once=once,
             feed=self.feed,
-            speak=self.speak,
+            flush_log=self.flush_log,
         )
-        self.handed_out = HandedOut(
-            self.tally, once, self.clock, self.feed, self.changed.set, raised=self._raised
+        self.handed_out = OutstandingDeliveries(
+            self.counters, once, self.clock, self.feed, self.changed.set, raised=self._raised
         )
 
     def _new_link(self) -> LoopLink:
-        receivers = Receivers(self.settings, self._refusals, self._in_doubt)
-        return LoopLink(self.settings, self._source, self, receivers, self._lane)
+        receivers = Consumers(self.settings, self._refusals, self._in_doubt)
+        return LoopLink(self.settings, self._source, self, receivers, self._executor)
 
     def start(self) -> None:
         """Begin to consume."""
-        self.tally.begin(self.clock())
+        self.counters.begin(self.clock())
         self.feed(Start())
 
     # -- events in ----------------------------------------------------------------------------------------
@@ -170,34 +196,34 @@ class LoopDriver(Driver):
     def post(self, todo: list[Work]) -> None:
         """Do nothing: all is done when `handle` returns."""
 
-    def report(self, link: Bearer, event: Event) -> None:
+    def report(self, link: ConsumerConnection, event: Event) -> None:
         """Something happened to a link; what can't be settled any more is taken back before it is seen."""
         super().report(link, event)
         if not isinstance(event, ConnectionOpened):
             self.handed_out.withdraw()
             self.changed.set()
 
-    def _link_is_up(self, link: Bearer) -> None:
+    def _link_is_up(self, link: ConsumerConnection) -> None:
         if not self._looks and link.connection.capabilities.backlog:
             self._looks = [
                 self._loop.create_task(look_for_what_stays(watch, self._source.in_thread))
                 for watch in watches(self.settings, self._source.look, self, link.connection)
             ]
 
-    def opening(self, intake: Intake) -> None:
+    def opening(self, buffer: ReceiveBuffer) -> None:
         """The outcomes of whatever was settled over earlier connections are known: this is what they were."""
-        if intake is self.admission.intake:
-            stable = intake.link.connection.capabilities.stable_message_id
-            self.admission.settled.connected(stable=stable)
+        if buffer is self.receiver.buffer:
+            stable = buffer.link.connection.capabilities.stable_message_id
+            self.receiver.settled.connected(stable=stable)
 
-    def arrived(self, intake: Intake) -> None:
+    def arrived(self, buffer: ReceiveBuffer) -> None:
         """Something has come."""
-        self.admission.arrived(intake)
+        self.receiver.arrived(buffer)
 
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
-        intake = self.admission.intake
-        if not intake.open or intake.held or intake.arrivals or self.tally.active:
+        buffer = self.receiver.buffer
+        if not buffer.open or buffer.held or buffer.arrivals or self.counters.active:
             return 0.0
         return self.clock() - self.last_activity
 
@@ -223,25 +249,25 @@ class LoopDriver(Driver):
         del todo  # nothing is left to do
         match decision:
             case Deliver():
-                intake = self.admission.intake
-                received, _ = intake.held[decision.delivery]
-                self.handed_out.deliver(decision, intake, self.admission.key(received))
+                buffer = self.receiver.buffer
+                received, _ = buffer.held[decision.delivery]
+                self.handed_out.deliver(decision, buffer, self.receiver.key(received))
             case CommitUnit() | MoveMessage() | DeleteMessage() | Park():
-                self._settle(self.admission.intake, decision)
+                self._settle(self.receiver.buffer, decision)
             case RollBackUnit(unit=unit):
-                self.tally.roll_back(self.handed_out.rolled_back(unit))
+                self.counters.roll_back(self.handed_out.rolled_back(unit))
             case Leave(delivery=delivery):
                 self._leave(delivery)
             case RecordAttempt():
-                self._asked.append((self.admission.intake, decision))
+                self._asked.append((self.receiver.buffer, decision))
                 self._ask()
             case DeliverEndOfBatch() | Stage():
                 raise AssertionError(f"{type(decision).__name__} was refused when the stream was made")
             case _:
                 assert_never(decision)
 
-    def _begin_anew(self, intake: Intake) -> None:
-        self.admission.begin_anew(intake, self.handed_out.returned)
+    def _start_over(self, buffer: ReceiveBuffer) -> None:
+        self.receiver.restart_with(buffer, self.handed_out.returned)
         self.handed_out.begin()
 
     def _close_link(self, *, clean: bool) -> None:
@@ -256,49 +282,49 @@ class LoopDriver(Driver):
 
     def _ask(self) -> None:
         """Have the attempts stored that are asked for, all in one write."""
-        if self._asking or not self._asked or self.ledger is None:
+        if self._asking or not self._asked or self.attempt_log is None:
             return
         self._asking = True
-        ledger, asked, link = self.ledger, tuple(self._asked), self.link
+        attempt_log, asked, link = self.attempt_log, tuple(self._asked), self.link
         self._asked.clear()
         names: dict[int, str] = {}
         handled_names: dict[str, str] = {}
-        for intake, decision in asked:
+        for buffer, decision in asked:
             number = decision.delivery
-            names[number] = name = ledger.name(decision.message_id or "", intake.origin(number))
-            _, message = intake.held.get(number, (None, None))
+            names[number] = name = attempt_log.name(decision.message_id or "", buffer.origin(number))
+            _, message = buffer.held.get(number, (None, None))
             if message is not None and name not in handled_names:
-                handled_names[name] = ledger.handled_name(message, intake.origin(number))
+                handled_names[name] = attempt_log.handled_name(message, buffer.origin(number))
 
         def work() -> None:
-            found: dict[str, Found] = {}
+            found: dict[str, AttemptLookup] = {}
             fault: Exception | None = None
             try:
-                found = ledger.begin(frozenset(names.values()), handled_names=handled_names)
-            except Exception as error:  # noqa: BLE001 - a lane's edge: the messages wait whatever it was
+                found = attempt_log.begin(frozenset(names.values()), handled_names=handled_names)
+            except Exception as error:  # noqa: BLE001 - a serial executor's edge: the messages wait whatever it was
                 fault = error
             link.post(self._answered, asked, names, found, fault)
 
-        self._lane.submit(work)
+        self._executor.submit(work)
 
     def _answered(
         self,
-        asked: tuple[tuple[Intake, RecordAttempt], ...],
+        asked: tuple[tuple[ReceiveBuffer, RecordAttempt], ...],
         names: Mapping[int, str],
-        found: dict[str, Found],
+        found: dict[str, AttemptLookup],
         fault: Exception | None,
     ) -> None:
         self._asking = False
         if fault is not None and not isinstance(fault, TransientStoreError):
             _log.error("%s: attempts could not be recorded", self.settings.name, exc_info=fault)
         events: list[Event] = []
-        for intake, decision in asked:
+        for buffer, decision in asked:
             number = decision.delivery
             answer = found.pop(names[number], None)
             if fault is not None or answer is None:  # a second message of the same id asks once more
                 failure = Failure.of(fault or JmsError("another of its id is before it"), with_trace=False)
                 events.append(AttemptNotRecorded(delivery=number, failure=failure))
-            elif answer.handled and self._is_repetition(intake, number, unsettled=answer.attempt > 1):
+            elif answer.handled and self._is_repetition(buffer, number, unsettled=answer.attempt > 1):
                 events.append(FoundHandled(delivery=number))
             else:
                 events.append(recorded(self.settings, number, answer))
@@ -307,53 +333,53 @@ class LoopDriver(Driver):
         if self._closed:  # nobody has waited for this answer
             self._write_what_waits()
 
-    def _is_repetition(self, intake: Intake, number: int, *, unsettled: bool) -> bool:
+    def _is_repetition(self, buffer: ReceiveBuffer, number: int, *, unsettled: bool) -> bool:
         """Tell whether a message repeats the handled one that it equals.
 
         Where the producer makes the ids, it may have sent equal messages on purpose, and a look at the queue
         flags messages as redelivered. Such a message is a repetition if it carries the time it was sent, or
         if the store lists the handled one as unsettled.
         """
-        if self.settings.drop_duplicates or self.admission.settled.stable:
+        if self.settings.drop_duplicates or self.receiver.settled.stable:
             return True
-        received, _ = intake.held[number]
+        received, _ = buffer.held[number]
         message = received.readable
         return message is not None and message.redelivered and (bool(message.timestamp) or unsettled)
 
-    def _raised(self, intake: Intake, number: int, message_id: str | None, failure: Failure) -> None:
-        if self.ledger is not None and message_id is not None and number in intake.held:
-            name = self.ledger.name(message_id, intake.origin(number))
-            self.ledger.failed(name, failure, intake.link.connection.secrets)
+    def _raised(self, buffer: ReceiveBuffer, number: int, message_id: str | None, failure: Failure) -> None:
+        if self.attempt_log is not None and message_id is not None and number in buffer.held:
+            name = self.attempt_log.name(message_id, buffer.origin(number))
+            self.attempt_log.failed(name, failure, buffer.link.connection.secrets)
 
     def _write_what_waits(self) -> None:
         self._closed = True
-        if self.ledger is not None:
-            self._lane.submit(self.ledger.end)
+        if self.attempt_log is not None:
+            self._executor.submit(self.attempt_log.end)
         link = self.link
-        self._lane.submit(lambda: link.post(self._set_written))
+        self._executor.submit(lambda: link.post(self._set_written))
 
     def _set_written(self) -> None:
         if not self._written.done():
             self._written.set_result(None)
 
-    def _settle(self, intake: Intake, decision: Settling) -> None:
+    def _settle(self, buffer: ReceiveBuffer, decision: Settling) -> None:
         link = self.link
 
         def work() -> None:
-            link.post(self._conclude, intake, decision, self.settler.attempt(intake, decision))
+            link.post(self._conclude, buffer, decision, self.settler.attempt(buffer, decision))
 
-        self._lane.submit(work)
+        self._executor.submit(work)
 
-    def _conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> None:
+    def _conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> None:
         if self.settings.copies or isinstance(decision, MoveMessage | Park):
-            self._note_sending(intake.link, error)
-        self.settler.conclude(intake, decision, error)
-        if error is None and intake is self.admission.intake:
+            self._note_sending(buffer.link, error)
+        self.settler.conclude(buffer, decision, error)
+        if error is None and buffer is self.receiver.buffer:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
             self.handed_out.settled(settled)
         self._take_more()
 
-    def _note_sending(self, link: Bearer, error: Exception | None) -> None:
+    def _note_sending(self, link: ConsumerConnection, error: Exception | None) -> None:
         """Stay apart when sending fails over a second connection: some brokers close it with each refusal."""
         if not isinstance(error, (PermanentBrokerError, TransientBrokerError)):
             self._unsent = None
@@ -364,11 +390,11 @@ class LoopDriver(Driver):
 
     def _take_more(self) -> None:
         """A message is in hand no longer: there may be room for others."""
-        if (intake := self.admission.intake).arrivals:
-            self.arrived(intake)
+        if (buffer := self.receiver.buffer).arrivals:
+            self.arrived(buffer)
 
     def _leave(self, number: int) -> None:
-        message_id, origin = self.admission.leave(number)
+        message_id, origin = self.receiver.leave(number)
         _log.error(
             "%s: message %s stays on %s; %d of %s places for unsettled messages are taken so",
             self.settings.name,
@@ -380,13 +406,13 @@ class LoopDriver(Driver):
         self._take_more()
 
     def _settle_again(self) -> None:
-        settled = self.admission.settled
-        self._lane.submit(lambda: settled.settle_again(self.settings.name))
+        settled = self.receiver.settled
+        self._executor.submit(lambda: settled.settle_again(self.settings.name))
 
     # -- the end ------------------------------------------------------------------------------------------
 
     async def close(self, *, commit_within: float, within: float) -> None:
-        """Let what is being settled be settled, hand back the rest, give back the connection, end the ledger.
+        """Let what is being settled be settled, hand back the rest, give back the connection, end the attempt log.
 
         Args:
             commit_within: Seconds for what is being settled.
@@ -402,7 +428,7 @@ class LoopDriver(Driver):
                     await asyncio.wait_for(self.changed.wait(), left)
         finally:
             # Whoever shares what is known must not take what goes back for what was returned before.
-            self.admission.begin_anew(Intake.shut(self.link), self.handed_out.returned)
+            self.receiver.restart_with(ReceiveBuffer.shut(self.link), self.handed_out.returned)
             self._write_what_waits()
             self.link.close()
             if self._alarm is not None:

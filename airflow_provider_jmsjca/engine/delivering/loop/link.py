@@ -1,4 +1,4 @@
-"""The connection of a stream: borrowed without blocking the event loop, consumed on in a lane of its own."""
+"""The connection of a stream: borrowed without blocking the event loop, consumed on in a serial executor of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened, ReconnectAsked
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import Lane
-from airflow_provider_jmsjca.engine.delivering.admission import Intake
-from airflow_provider_jmsjca.engine.delivering.receivers import ConsumingLink, LinkUser, Receivers
+from airflow_provider_jmsjca.engine.connecting.threads import SerialExecutor
+from airflow_provider_jmsjca.engine.delivering.consumers import Consumers, ConsumingLink, LinkListener
+from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.logs import safe_logger
@@ -20,17 +20,17 @@ from airflow_provider_jmsjca.transports.base import Received
 _log = safe_logger(__name__)
 
 
-class LoopLinkUser(LinkUser, Protocol):
+class LoopLinkListener(LinkListener, Protocol):
     """Who wants to know; everything is told in the event loop."""
 
-    def opening(self, intake: Intake) -> None:
-        """Whatever the lane did for the intake before this one is done and told; now it fills."""
+    def opening(self, buffer: ReceiveBuffer) -> None:
+        """Whatever the serial executor did for the receive buffer before this one is done and told; now it fills."""
 
 
 class LoopLink(ConsumingLink):
     """One attempt to borrow a connection, and what is consumed over it.
 
-    What may block runs in the lane, where commits and moves run too: consumers are closed after those that
+    What may block runs in the serial executor, where commits and moves run too: consumers are closed after those that
     were decided before, and nothing is settled twice. Every method is for the event loop.
 
     Args:
@@ -38,7 +38,7 @@ class LoopLink(ConsumingLink):
         source: Lends the connection.
         user: Who wants to know.
         receivers: Opens the consumers.
-        lane: For what may block.
+        executor: For what may block.
 
     Attributes:
         closed: Done when its consumers are closed and the connection is given back.
@@ -48,14 +48,14 @@ class LoopLink(ConsumingLink):
         self,
         settings: ListenerSettings,
         source: AsyncConnection,
-        user: LoopLinkUser,
-        receivers: Receivers,
-        lane: Lane,
+        user: LoopLinkListener,
+        receivers: Consumers,
+        executor: SerialExecutor,
     ) -> None:
         super().__init__(settings, user, receivers)
-        self._user: LoopLinkUser = user
+        self._user: LoopLinkListener = user
         self._source = source
-        self._lane = lane
+        self._executor = executor
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -65,13 +65,13 @@ class LoopLink(ConsumingLink):
         """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
         self._task = self._loop.create_task(self._open())
 
-    def consume(self, intake: Intake) -> None:
-        """Open the consumers; told by `LinkUser.opened`, or as a failure."""
-        self._lane.submit(lambda: self._consume(intake))
+    def consume(self, buffer: ReceiveBuffer) -> None:
+        """Open the consumers; told by `LinkListener.opened`, or as a failure."""
+        self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
         """Close the consumers: what isn't settled goes back."""
-        self._lane.submit(self._stop_consuming)
+        self._executor.submit(self._stop_consuming)
 
     def close(self) -> None:
         """Close the consumers, so that what isn't settled goes back, and give back the connection.
@@ -97,7 +97,7 @@ class LoopLink(ConsumingLink):
                 give_back()
                 self.post(self._set_closed)
 
-        self._lane.submit(work)
+        self._executor.submit(work)
 
     def post(self, callback: Callable[..., object], *arguments: object) -> None:
         """Call back in the event loop, if there is one still; from any thread."""
@@ -130,20 +130,20 @@ class LoopLink(ConsumingLink):
         event = ReconnectAsked(reason="the settings of the connection have changed", logged=True)
         self._user.report(self, event)
 
-    # -- in the lane --------------------------------------------------------------------------------------
+    # -- in the serial executor --------------------------------------------------------------------------------------
 
-    def _consume(self, intake: Intake) -> None:
+    def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
             return
-        self.post(self._user.opening, intake)
-        append = intake.arrivals.append
+        self.post(self._user.opening, buffer)
+        append = buffer.arrivals.append
 
         def on_received(received: Received) -> None:
             append(received)
             # One call into the loop for all that arrives before the loop gets to it.
-            if not intake.noticed:
-                intake.noticed = True
-                self.post(self._tell, intake)
+            if not buffer.noticed:
+                buffer.noticed = True
+                self.post(self._tell, buffer)
 
         connection = self.connection
         try:
@@ -158,7 +158,7 @@ class LoopLink(ConsumingLink):
             fault = PermanentBrokerError("opening the consumers failed; the log has the traceback")
             self.post(self._failed, fault)
             return
-        self.post(self._opened, intake, self._receivers.next_try)
+        self.post(self._opened, buffer, self._receivers.next_try)
 
     def _try_again(self) -> None:
         self._receivers.try_again()
@@ -167,15 +167,15 @@ class LoopLink(ConsumingLink):
 
     # -- in the loop again --------------------------------------------------------------------------------
 
-    def _tell(self, intake: Intake) -> None:
-        intake.noticed = False
-        self._user.arrived(intake)
+    def _tell(self, buffer: ReceiveBuffer) -> None:
+        buffer.noticed = False
+        self._user.arrived(buffer)
 
-    def _opened(self, intake: Intake, next_try: float | None) -> None:
+    def _opened(self, buffer: ReceiveBuffer, next_try: float | None) -> None:
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        self._user.opened(intake)
+        self._user.opened(buffer)
         self._try_later(next_try)
 
     def _try_later(self, next_try: float | None) -> None:
         if next_try is not None and not self._unwanted:
-            self._retry = self._loop.call_later(next_try, self._lane.submit, self._try_again)
+            self._retry = self._loop.call_later(next_try, self._executor.submit, self._try_again)

@@ -21,14 +21,14 @@ from typing import Self
 
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.driver import (
     LoopDriver,
     refuse_unsupported,
     shared,
 )
-from airflow_provider_jmsjca.engine.delivering.loop.handed_out import StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.loop.outstanding import StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
@@ -50,7 +50,7 @@ class DeliveryStream:
 
     Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
 
-    What the broker repeats after a connection was lost is known by its `identity`, as `Once` says: it
+    What the broker repeats after a connection was lost is known by its `identity`, as `DeliveryMemory` says: it
     is settled and not delivered if it was returned.
 
     Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
@@ -81,14 +81,14 @@ class DeliveryStream:
         settings: ListenerSettings,
         connection: AsyncConnection,
         *,
-        once: Once | None = None,
+        once: DeliveryMemory | None = None,
         tracker: RedeliveryTracker | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         refuse_unsupported(settings)
         self._settings = shared(settings)
         self._connection = connection
-        self._once = Once() if once is None else once
+        self._once = DeliveryMemory() if once is None else once
         self._tracker = RedeliveryTracker() if tracker is None else tracker
         self._chance = chance
         self.consuming = Signal()
@@ -116,12 +116,12 @@ class DeliveryStream:
     @property
     def counts(self) -> Counts:
         """What became of messages so far."""
-        return Counts() if self._driver is None else self._driver.tally.counts()
+        return Counts() if self._driver is None else self._driver.counters.counts()
 
     @property
     def in_flight(self) -> int:
         """Number of messages received and not settled."""
-        return 0 if self._driver is None else self._driver.machine.in_hand
+        return 0 if self._driver is None else self._driver.machine.in_flight
 
     def finish(self) -> None:
         """Deliver nothing more: the iteration ends. Deliveries under way can still be ended and are settled.

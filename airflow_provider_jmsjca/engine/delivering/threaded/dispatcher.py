@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
     Deliver,
@@ -28,25 +29,30 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
     UnitCommitted,
 )
-from airflow_provider_jmsjca.core.delivery.machine import Direct, allows_short_way
-from airflow_provider_jmsjca.core.delivery.outage import Refusals
-from airflow_provider_jmsjca.core.delivery.room import Room
+from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit, allows_fast_path
+from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.connector import delete_durable
-from airflow_provider_jmsjca.engine.delivering.admission import Admission, ArrivalReader, Bearer, Intake, Work
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
-from airflow_provider_jmsjca.engine.delivering.ledger import ledger_of, take_back_in
-from airflow_provider_jmsjca.engine.delivering.receivers import (
+from airflow_provider_jmsjca.engine.delivering.attempt_log import attempt_log_of, undo_attempts_in
+from airflow_provider_jmsjca.engine.delivering.consumers import (
+    Consumers,
     ConsumingLink,
     InDoubt,
-    LinkUser,
-    Receivers,
+    LinkListener,
     watches,
 )
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
+from airflow_provider_jmsjca.engine.delivering.receiver import (
+    ConsumerConnection,
+    DeliveryReader,
+    ReceiveBuffer,
+    Receiver,
+    Work,
+)
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, bounded
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Caller, Handler, Workers
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler, HandlerCaller, Workers
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
 from airflow_provider_jmsjca.errors import (
     JmsError,
@@ -70,8 +76,8 @@ class ThreadLink(ConsumingLink):
         self,
         settings: ListenerSettings,
         connect: ConnectFunction,
-        user: LinkUser,
-        receivers: Receivers,
+        user: LinkListener,
+        receivers: Consumers,
         check: Callable[[], object],
     ) -> None:
         super().__init__(settings, user, receivers)
@@ -96,9 +102,9 @@ class ThreadLink(ConsumingLink):
         """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
         self._thread.start()
 
-    def consume(self, intake: Intake) -> None:
-        """Open the consumers; told by `LinkUser.opened`, or as a failure."""
-        self._work.put(lambda: self._consume(intake))
+    def consume(self, buffer: ReceiveBuffer) -> None:
+        """Open the consumers; told by `LinkListener.opened`, or as a failure."""
+        self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
         """Close the consumers: what isn't settled goes back."""
@@ -147,23 +153,23 @@ class ThreadLink(ConsumingLink):
             self._user.report(self, ConnectionOpened())
             connection.on_lost(self._lost)  # after that: what isn't up can't be lost
 
-    def _consume(self, intake: Intake) -> None:
+    def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
             return
-        append, arrived = intake.arrivals.append, self._user.arrived
+        append, arrived = buffer.arrivals.append, self._user.arrived
         call_soon = self.connection.call_soon
         told = False
 
         def tell() -> None:
             nonlocal told
             told = False
-            arrived(intake)
+            arrived(buffer)
 
         def on_received(received: Received) -> None:
             # To wake a thread for the first of many messages would only make it wait for the others.
             nonlocal told
             append(received)
-            if not (told or intake.noticed):
+            if not (told or buffer.noticed):
                 told = True
                 call_soon(tell)
 
@@ -174,7 +180,7 @@ class ThreadLink(ConsumingLink):
             self._failed(error)
             return
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        self._user.opened(intake)
+        self._user.opened(buffer)
         self._watch_backlog(self.connection)
 
     def _watch_backlog(self, connection: Connection) -> None:
@@ -295,7 +301,7 @@ class Dispatcher(Driver):
         on_stop: Callable[[StopAsked], object],
         stop_within: timedelta,
         limit: int | None = None,
-        room: Room | None = None,
+        room: ConcurrencyLimit | None = None,
         calls_before: int = 0,
     ) -> None:
         if limit is not None:
@@ -303,15 +309,17 @@ class Dispatcher(Driver):
         delivery = settings.delivery
         if room is None and (delivery.further or delivery.in_progress or settings.returns is not None):
             # Which message is next is the machine's choice, so the limit has to be its too.
-            room = Room(delivery.concurrency, limit)
+            room = ConcurrencyLimit(delivery.concurrency, limit)
         self._alarm_set = threading.Event()
         self._woken = self._ended = self._delete_durable = False
         share = None if room is None else room.join(self.wake)
-        ledger = ledger_of(settings, keeps_ids=settings.drop_duplicates)
+        attempt_log = attempt_log_of(settings, keeps_ids=settings.drop_duplicates)
         super().__init__(
             settings,
-            DeliveryMachine(delivery, tracker, chance, share, take_back_in(ledger, delivery.sources)),
-            ledger=ledger,
+            DeliveryMachine(
+                delivery, tracker, chance, share, undo_attempts_in(attempt_log, delivery.sources)
+            ),
+            attempt_log=attempt_log,
             clock=clock,
             lock=threading.Lock(),
             consuming=consuming,
@@ -320,19 +328,19 @@ class Dispatcher(Driver):
         )
         self._connect = connect
         self._receives = settings
-        self._refusals = Refusals()
-        self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
+        self._refusals = RefusedDestinations()
+        self._in_doubt = InDoubt(None if attempt_log is None else attempt_log.left_in_doubt)
         self.stopped = threading.Event()
         self.alarm = _FAR
         self.rollbacks = Rollbacks(settings.name)
         self.link = self._new_link()
-        self.workers = Workers(settings, self._take, self._do, self._begin_another)
-        self.admission = Admission(
+        self.workers = Workers(settings, self._take, self._do, self._reconnect_after_fault)
+        self.receiver = Receiver(
             settings,
             self.machine,
-            self.tally,
+            self.counters,
             self.workers,
-            Intake.shut(self.link),
+            ReceiveBuffer.shut(self.link),
             # A machine that has a choice to make, or keeps the limit itself, is told of every message at
             # once, any other when a thread has time for it.
             takes_all=share is not None,
@@ -340,13 +348,13 @@ class Dispatcher(Driver):
             wanted=self._wants_message,
             post=self.workers.post,
         )
-        self._settled = self.admission.settled
-        self._caller = Caller(self, handler, on_stop=on_stop, stop_within=stop_within)
-        self._direct = DirectWay(self, self._caller) if allows_direct_way(settings) else None
+        self._settled = self.receiver.settled
+        self._caller = HandlerCaller(self, handler, on_stop=on_stop, stop_within=stop_within)
+        self._direct = FastPath(self, self._caller) if can_use_fast_path(settings) else None
 
     def _new_link(self) -> ThreadLink:
-        receivers = Receivers(self._receives, self._refusals, self._in_doubt)
-        check = (lambda: None) if self.ledger is None else self.ledger.refuse_if_stopped
+        receivers = Consumers(self._receives, self._refusals, self._in_doubt)
+        check = (lambda: None) if self.attempt_log is None else self.attempt_log.refuse_if_stopped
         return ThreadLink(self._receives, self._connect, self, receivers, check)
 
     @property
@@ -354,14 +362,14 @@ class Dispatcher(Driver):
         """Why nothing is consumed, or not everything: what broker, store or network say."""
         if self.refusal is not None or self.outage:
             return (str(self.refusal or self.outage),)
-        if self.ledger is not None and self.ledger.trouble:
-            return (self.ledger.trouble,)
+        if self.attempt_log is not None and self.attempt_log.trouble:
+            return (self.attempt_log.trouble,)
         sources = self.settings.delivery.sources
         return tuple(f"{sources[number]}: {reason}" for number, reason in self._refusals.reasons.items())
 
     def start(self) -> None:
         """Start the threads, and begin to consume."""
-        self.tally.begin(self.clock())
+        self.counters.begin(self.clock())
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
         self.feed(Start())
@@ -369,30 +377,30 @@ class Dispatcher(Driver):
     # -- events in ----------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Tell the machine and return the work it decides on. Under the lock; `speak` afterwards."""
+        """Tell the machine and return the work it decides on. Under the lock; `flush_log` afterwards."""
         now = self.clock()
         self.last_activity = now
         todo: list[Work] = []
         answers: list[Event] = []
         handle = self.machine.handle
-        admission = self.admission
-        if admission.takes_all and admission.intake.arrivals:
-            events = (*admission.take_all(), *events)
+        receiver = self.receiver
+        if receiver.takes_all and receiver.buffer.arrivals:
+            events = (*receiver.take_all(), *events)
         for event in events:
             for decision in handle(event, now):
                 kind = decision.__class__
                 if kind is Deliver:
-                    self.tally.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
-                    todo.append((admission.intake, decision))
+                    self.counters.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
+                    todo.append((receiver.buffer, decision))
                 elif kind is CommitUnit:
-                    todo.append((admission.intake, decision))
+                    todo.append((receiver.buffer, decision))
                 elif kind is RecordAttempt and (answer := self._counted_ahead(decision)) is not None:  # type: ignore[arg-type]
                     answers.append(answer)
                 else:
                     self.carry_out(decision, todo)
         if answers:
             return [*todo, *self.handle(answers)]
-        admission.go_on()
+        receiver.go_on()
         self.arm()
         return todo
 
@@ -404,10 +412,10 @@ class Dispatcher(Driver):
 
     def _counted_ahead(self, decision: RecordAttempt) -> Event | None:
         """Return the answer, if the attempt was stored together with an earlier one."""
-        if self.ledger is None or decision.message_id is None:
+        if self.attempt_log is None or decision.message_id is None:
             return None
-        name = self.ledger.name(decision.message_id, self.admission.intake.origin(decision.delivery))
-        found = self.ledger.counted_ahead(name)
+        name = self.attempt_log.name(decision.message_id, self.receiver.buffer.origin(decision.delivery))
+        found = self.attempt_log.counted_ahead(name)
         return None if found is None else self._caller.answer(decision.delivery, found)
 
     def post(self, todo: list[Work]) -> None:
@@ -415,9 +423,9 @@ class Dispatcher(Driver):
         for work in todo:
             self.workers.post(work)
 
-    def arrived(self, intake: Intake) -> None:
+    def arrived(self, buffer: ReceiveBuffer) -> None:
         """A message came; called by the connection's reader."""
-        self.workers.arrived(intake)
+        self.workers.arrived(buffer)
 
     def wake(self) -> None:
         """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
@@ -428,29 +436,29 @@ class Dispatcher(Driver):
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
         with self.lock:
             machine = self.machine
-            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_flight:
                 return 0.0
             return self.clock() - self.last_activity if machine.idle else 0.0
 
     def keeps(self) -> bool:
         """Whether the listener has messages that stay unsettled; for times when nothing is in hand."""
-        return bool(self.admission.intake.held)
+        return bool(self.receiver.buffer.held)
 
-    def _take(self, intake: Intake) -> list[Work] | None:
+    def _take(self, buffer: ReceiveBuffer) -> list[Work] | None:
         if self._direct is not None:
-            return self._direct.take(intake)
+            return self._direct.take(buffer)
         with self.lock:
-            todo = self.take_one() if self.admission.may_take(intake) else None
-        self.speak()
-        if todo is None and self.ledger is not None:
-            self.ledger.flush()
+            todo = self.take_one() if self.receiver.may_take(buffer) else None
+        self.flush_log()
+        if todo is None and self.attempt_log is not None:
+            self.attempt_log.flush()
         return todo
 
     def take_one(self) -> list[Work]:
-        """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
-        if self.admission.takes_all:
+        """Take in what came first, or all if the machine chooses. Under the lock; `flush_log` afterwards."""
+        if self.receiver.takes_all:
             return self.handle(())
-        event = self.admission.take()
+        event = self.receiver.take()
         if event is None:  # settled before, or not for us any more: something came all the same
             self.last_activity = self.clock()
             return []
@@ -466,20 +474,20 @@ class Dispatcher(Driver):
         self._delete_durable = delete_durable
         self.feed(event)
 
-    def forsake(self) -> None:
+    def abandon_received(self) -> None:
         """Count nothing of what has come and was not taken in hand: another run gets it."""
         with self.lock:
-            self._begin_anew(Intake.shut(self.link))
+            self._start_over(ReceiveBuffer.shut(self.link))
 
     # -- decisions out ------------------------------------------------------------------------------------
 
     def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
         if isinstance(decision, RollBackUnit):
-            self.tally.roll_back(self.leave_unit(decision.unit))
+            self.counters.roll_back(self.leave_unit(decision.unit))
             if (work := self.units.pop(decision.unit, None)) is None:
                 return
             self.rollbacks.waiting.append(work)
-        todo.append((self.admission.intake, decision))
+        todo.append((self.receiver.buffer, decision))
 
     def _do(self, work: Work) -> list[Work]:
         if self.rollbacks.waiting:
@@ -490,24 +498,24 @@ class Dispatcher(Driver):
         if kind is Leave:
             return self._leave(work[0], work[1].delivery)  # type: ignore[union-attr]  # a Leave
         todo = self._caller.perform(work)
-        if not todo and self.ledger is not None and self._has_nothing_to_do(work[0]):
-            self.ledger.flush()
+        if not todo and self.attempt_log is not None and self._has_nothing_to_do(work[0]):
+            self.attempt_log.flush()
         return todo
 
-    def _has_nothing_to_do(self, intake: Intake) -> bool:
+    def _has_nothing_to_do(self, buffer: ReceiveBuffer) -> bool:
         with self.lock:
-            return self.machine.in_hand == 0 and not intake.arrivals
+            return self.machine.in_flight == 0 and not buffer.arrivals
 
-    def _leave(self, intake: Intake, number: int) -> list[Work]:
+    def _leave(self, buffer: ReceiveBuffer, number: int) -> list[Work]:
         """Go on without a message that stays, over another connection if this one can't go on without it.
 
         Its consumers may have promised the broker what a message that stays would break: order, or a prefetch
         of one.
         """
         todo: list[Work] = []
-        link = intake.link
+        link = buffer.link
         with self.lock:
-            intake.uncount(number)
+            buffer.stop_counting(number)
             receives = self._receives
             if receives.unit_consumers is not None or any(
                 each.in_order or each.one_of_several for each in receives.subscriptions
@@ -519,35 +527,35 @@ class Dispatcher(Driver):
                     receives, subscription=first, further=tuple(further), unit_consumers=None
                 )
                 todo = self._reconnect(link, "a message stays unsettled")
-            self.admission.admit_more()
-        self.speak()
+            self.receiver.admit_more()
+        self.flush_log()
         return todo
 
-    def _begin_another(self) -> None:
+    def _reconnect_after_fault(self) -> None:
         with self.lock:
             todo = self._reconnect(self.link, "a fault of ours")
-        self.speak()
+        self.flush_log()
         self.post(todo)
 
-    def _reconnect(self, link: Bearer, reason: str) -> list[Work]:
+    def _reconnect(self, link: ConsumerConnection, reason: str) -> list[Work]:
         """Begin another connection, if this is the one in use; under the lock."""
         if link is not self.link or link.is_lost:
             return []
-        link.lose()  # what it has to tell yet is of no interest
+        link.mark_lost()  # what it has to tell yet is of no interest
         return self.handle((ReconnectAsked(reason=reason),))
 
-    def _link_is_up(self, link: Bearer) -> None:
+    def _link_is_up(self, link: ConsumerConnection) -> None:
         self._settled.connected(stable=link.connection.capabilities.stable_message_id)
 
-    def _begin_anew(self, intake: Intake) -> None:
-        self.admission.begin_anew(intake)
-        if self.ledger is not None:
-            self.ledger.give_back()
+    def _start_over(self, buffer: ReceiveBuffer) -> None:
+        self.receiver.restart_with(buffer)
+        if self.attempt_log is not None:
+            self.attempt_log.give_back()
 
     def _close_link(self, *, clean: bool) -> None:
         # Never when messages come back to the subscription. W33.
         wanted = clean and self._delete_durable and self.settings.delete_durable
-        self.link.close(delete_durable=wanted and not self.link.is_lost and self.tally.active == 0)
+        self.link.close(delete_durable=wanted and not self.link.is_lost and self.counters.active == 0)
 
     def _settle_again(self) -> None:
         self._settled.settle_again(self.settings.name)
@@ -557,14 +565,14 @@ class Dispatcher(Driver):
         self._alarm_set.set()
         self.workers.close()
 
-    def speak(self) -> None:
+    def flush_log(self) -> None:
         """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
         if self._lines or self._settled.has_repeated:
-            super().speak()
+            super().flush_log()
         if self._ended:
-            if self.ledger is not None:
+            if self.attempt_log is not None:
                 # Once more for what a store has answered that was not waited for.
-                (self.ledger.flush if self.stopped.is_set() else self.ledger.end)()
+                (self.attempt_log.flush if self.stopped.is_set() else self.attempt_log.end)()
             self.stopped.set()
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -600,17 +608,17 @@ class Dispatcher(Driver):
                 self.feed(Tick())
 
 
-def allows_direct_way(settings: ListenerSettings) -> bool:
+def can_use_fast_path(settings: ListenerSettings) -> bool:
     """Say whether a listener can settle a message with nothing but a pipelined acknowledgement."""
     return (
-        allows_short_way(settings.delivery)
+        allows_fast_path(settings.delivery)
         and not settings.confirm
         and not (settings.copies or settings.drop_duplicates)
         and settings.subscribes is None
     )
 
 
-class DirectWay:
+class FastPath:
     """From the connection to the handler and to the settlement, while nothing is out of the ordinary.
 
     This is what a listener does nearly all the time whose messages are units of work by themselves: what the
@@ -622,15 +630,15 @@ class DirectWay:
         caller: Calls the handler.
     """
 
-    def __init__(self, dispatcher: Dispatcher, caller: Caller) -> None:
+    def __init__(self, dispatcher: Dispatcher, caller: HandlerCaller) -> None:
         self._dispatcher = dispatcher
-        self._admission = dispatcher.admission
-        self._settled = dispatcher.admission.settled
+        self._receiver = dispatcher.receiver
+        self._settled = dispatcher.receiver.settled
         self._machine = dispatcher.machine
         self._settler = dispatcher.settler
         self._engine = caller.engine
         self._call = caller.call_directly
-        self._reader = ArrivalReader(dispatcher.settings)
+        self._reader = DeliveryReader(dispatcher.settings)
         delivery = dispatcher.settings.delivery
         self._handling = str(delivery.handling)
         self._several = dispatcher.settings.threads > 1
@@ -638,40 +646,40 @@ class DirectWay:
         self._source = delivery.destination
         self._timeout = math.inf if timeout is None else timeout.total_seconds()
 
-    def take(self, intake: Intake) -> list[Work] | None:
+    def take(self, buffer: ReceiveBuffer) -> list[Work] | None:
         """Handle what arrives, message after message.
 
         Returns:
             What is to be done before this is asked again; `None`: there is nothing to take.
         """
-        dispatcher, arrivals, lock = self._dispatcher, intake.arrivals, self._dispatcher.lock
+        dispatcher, arrivals, lock = self._dispatcher, buffer.arrivals, self._dispatcher.lock
         workers, several = dispatcher.workers, self._several
         todo: list[Work] | None = None
-        done: Direct | None = None
+        done: FastPathUnit | None = None
         while True:
             if dispatcher.rollbacks.waiting:
                 dispatcher.rollbacks.finish()
             with lock:
                 now = dispatcher.clock()
-                if done is not None and (todo := self._committed(intake, done, now)):
+                if done is not None and (todo := self._committed(buffer, done, now)):
                     break
                 if workers.posted:
                     todo = []
                     break
-                if not self._admission.may_take(intake):
+                if not self._receiver.may_take(buffer):
                     todo = None
                     break
-                begun = self._begin(intake, now)
+                begun = self._begin(buffer, now)
                 if begun is None:
                     todo = dispatcher.take_one()
                     break
             if several and arrivals:
-                workers.tell_next(intake)
+                workers.notify_next(buffer)
             direct, received, message = begun
-            delivery = Delivery(message, self._engine, intake, direct.call, direct.unit, self._handling)
+            delivery = Delivery(message, self._engine, buffer, direct.call, direct.unit, self._handling)
             events = self._call(delivery)
             with lock:
-                dispatcher.tally.active -= 1
+                dispatcher.counters.active -= 1
                 if events is not None or not self._is_plain(direct):
                     todo = dispatcher.handle(events or (HandlerReturned(call=direct.call),))
                     break
@@ -679,44 +687,44 @@ class DirectWay:
                 received.consumer.acknowledge((received,))
             except Exception as error:  # noqa: BLE001 - the settler tells them apart
                 commit = CommitUnit(unit=direct.unit, acknowledge=(direct.delivery,))
-                return self._settler.failed(intake, commit, error)
+                return self._settler.failed(buffer, commit, error)
             done = direct
-        dispatcher.speak()
+        dispatcher.flush_log()
         return todo
 
-    def _begin(self, intake: Intake, now: float) -> tuple[Direct, Received, JmsMessage] | None:
-        dispatcher, received = self._dispatcher, intake.arrivals[0]
+    def _begin(self, buffer: ReceiveBuffer, now: float) -> tuple[FastPathUnit, Received, JmsMessage] | None:
+        dispatcher, received = self._dispatcher, buffer.arrivals[0]
         if received.is_stale:
             return None
         message = self._reader.plain(received)
         if message is None or message.message_id is None or self._settled.comes_again(received):
             return None
-        if self._admission.blocked:  # only `Admission.take` checks whether this message ends it
+        if self._receiver.blocked:  # only `Receiver.take` checks whether this message ends it
             return None
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
-            next(self._admission.numbers), message.message_id, None if group is None else str(group), now
+            next(self._receiver.numbers), message.message_id, None if group is None else str(group), now
         )
         if direct is None:
             return None
-        intake.arrivals.popleft()
-        intake.held[direct.delivery] = received, message
+        buffer.arrivals.popleft()
+        buffer.held[direct.delivery] = received, message
         dispatcher.last_activity = now
-        dispatcher.tally.deliver(0, now)
+        dispatcher.counters.deliver(0, now)
         if (deadline := now + self._timeout) < dispatcher.alarm:
             dispatcher.arm_by(deadline)
         return direct, received, message
 
-    def _is_plain(self, direct: Direct) -> bool:
+    def _is_plain(self, direct: FastPathUnit) -> bool:
         """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""
         return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
 
-    def _committed(self, intake: Intake, direct: Direct, now: float) -> list[Work]:
+    def _committed(self, buffer: ReceiveBuffer, direct: FastPathUnit, now: float) -> list[Work]:
         dispatcher = self._dispatcher
-        held = intake.held.pop(direct.delivery, None)
+        held = buffer.held.pop(direct.delivery, None)
         if held is not None:
             self._settled.note(held[0], held[1], self._source)
-        dispatcher.tally.commit(1)
+        dispatcher.counters.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))
         dispatcher.last_activity = now

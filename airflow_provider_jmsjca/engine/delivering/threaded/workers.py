@@ -33,7 +33,7 @@ from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.engine.delivering.admission import ArrivalReader, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AHEAD, AttemptLog, AttemptLookup, recorded
 from airflow_provider_jmsjca.engine.delivering.delivery import (
     ENTER_LOGGER,
     EXIT_LOGGER,
@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
     context_name,
 )
 from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
-from airflow_provider_jmsjca.engine.delivering.ledger import AHEAD, Found, Ledger, recorded
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryReader, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
@@ -58,13 +58,13 @@ Handler: TypeAlias = Callable[[Delivery], object]
 _END_OF_BATCH = JmsMessage.empty()
 
 
-class Posted(enum.Enum):
+class PostedWork(enum.Enum):
     """Stands in the threads' queue for work that was posted."""
 
     POSTED = enum.auto()
 
 
-_POSTED: Final = Posted.POSTED
+_POSTED: Final = PostedWork.POSTED
 
 
 class Workers:
@@ -77,9 +77,9 @@ class Workers:
 
     Args:
         settings: Sizes and names.
-        admit: Takes one message of an intake in; returns what is to be done then, `None` if it took none.
+        admit: Takes one message of a receive buffer in; returns what is to be done then, `None` if it took none.
         perform: Does a piece of work; returns what is to be done next.
-        begin_another: Called after a fault of ours: goes on over another connection.
+        reconnect_after_fault: Called after a fault of ours: goes on over another connection.
 
     Attributes:
         posted: Work that no thread does yet; a thread doesn't take more in before it has looked here.
@@ -88,9 +88,9 @@ class Workers:
     def __init__(
         self,
         settings: ListenerSettings,
-        admit: Callable[[Intake], list[Work] | None],
+        admit: Callable[[ReceiveBuffer], list[Work] | None],
         perform: Callable[[Work], list[Work]],
-        begin_another: Callable[[], None] = lambda: None,
+        reconnect_after_fault: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = settings.name
         self._maximum = settings.threads
@@ -100,11 +100,11 @@ class Workers:
         self._batches = settings.delivery.batch_size > 1
         self._admit = admit
         self._perform = perform
-        self._begin_another = begin_another
+        self._reconnect_after_fault = reconnect_after_fault
         self._context = contextvars.copy_context()
         self._context.run(context_name.set, settings.context_name)
-        # An intake that is over may wait here for as long as a handler takes: it isn't kept for that.
-        self._queue: queue.SimpleQueue[weakref.ref[Intake] | Posted | None] = queue.SimpleQueue()
+        # A receive buffer that is over may wait here for as long as a handler takes: it isn't kept for that.
+        self._queue: queue.SimpleQueue[weakref.ref[ReceiveBuffer] | PostedWork | None] = queue.SimpleQueue()
         self.posted: deque[Work] = deque()
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
         self._lock = threading.Lock()
@@ -118,21 +118,21 @@ class Workers:
         for _ in range(max(self._initial, 2 if self._batches else 1)):
             self._add()
 
-    def arrived(self, intake: Intake) -> None:
-        """Have what has come with the intake taken in.
+    def arrived(self, buffer: ReceiveBuffer) -> None:
+        """Have what has come with the receive buffer taken in.
 
         One thread is told at a time. It takes a message, tells the next one if more is there, and goes on by
         itself: where handlers are quick, nearly every message is taken by a thread that is awake.
         """
-        if intake.noticed:  # whoever was told will look after this
+        if buffer.noticed:  # whoever was told will look after this
             return
-        intake.noticed = True
-        self._tell(intake)
+        buffer.noticed = True
+        self._tell(buffer)
 
-    def tell_next(self, intake: Intake) -> None:
-        """Have another thread, if there may be one, take in more of the intake while this one is busy."""
+    def notify_next(self, buffer: ReceiveBuffer) -> None:
+        """Have another thread, if there may be one, take in more of the receive buffer while this one is busy."""
         if self._maximum > 1:
-            self.arrived(intake)
+            self.arrived(buffer)
 
     def post(self, work: Work) -> None:
         """Have a piece of work done."""
@@ -141,8 +141,8 @@ class Workers:
         self.posted.append(work)
         self._tell(_POSTED)
 
-    def _tell(self, what: Intake | Posted) -> None:
-        self._queue.put(what if isinstance(what, Posted) else weakref.ref(what))
+    def _tell(self, what: ReceiveBuffer | PostedWork) -> None:
+        self._queue.put(what if isinstance(what, PostedWork) else weakref.ref(what))
         if self.size < self._maximum:
             self._grow()
 
@@ -200,7 +200,7 @@ class Workers:
             return self._serve_next()
         except Exception:  # noqa: BLE001 - a thread that ended would leave what is in hand to nobody
             _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
-            self._begin_another()
+            self._reconnect_after_fault()
             return True
 
     def _uncount(self, own: int) -> None:
@@ -241,15 +241,15 @@ class Workers:
                 self._busy -= 1
         return True
 
-    def _serve(self, item: weakref.ref[Intake] | Posted) -> None:
-        intake = item() if isinstance(item, weakref.ref) else None
-        if intake is None:
+    def _serve(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
+        buffer = item() if isinstance(item, weakref.ref) else None
+        if buffer is None:
             self._do_posted()
             return
-        intake.noticed = False  # before it looks: what comes after that is noticed anew
-        while (todo := self._admit(intake)) is not None:
-            if intake.arrivals:
-                self.tell_next(intake)
+        buffer.noticed = False  # before it looks: what comes after that is noticed anew
+        while (todo := self._admit(buffer)) is not None:
+            if buffer.arrivals:
+                self.notify_next(buffer)
             self._work_off(todo)
             self._do_posted()
 
@@ -305,7 +305,7 @@ class Workers:
         return []
 
 
-class Caller:
+class HandlerCaller:
     """Does the work of a listener: handler calls, and through the settler the rest.
 
     Args:
@@ -329,13 +329,13 @@ class Caller:
         settings = driver.settings
         delivery = settings.delivery
         self._driver = driver
-        self._tally = driver.tally
+        self._counters = driver.counters
         self._settler = driver.settler
         self._on_stop = on_stop
         self._stop_within = stop_within
         self._handler = handler
-        self._ledger = driver.ledger
-        self._reader = ArrivalReader(settings)
+        self._attempt_log = driver.attempt_log
+        self._reader = DeliveryReader(settings)
         self._context_name = settings.context_name
         self._batch_size = delivery.batch_size if delivery.batch_size > 1 else None
         self._handling = str(delivery.handling)
@@ -355,32 +355,32 @@ class Caller:
 
     def perform(self, work: Work) -> list[Work]:
         """Do a piece of work; return what is to be done next."""
-        intake, decision = work
+        buffer, decision = work
         kind = decision.__class__
         if kind is Deliver:
-            return self._deliver(intake, decision)  # type: ignore[arg-type]  # a Deliver
+            return self._deliver(buffer, decision)  # type: ignore[arg-type]  # a Deliver
         if kind is DeliverEndOfBatch:
-            return self._deliver_end_of_batch(intake, decision)  # type: ignore[arg-type]
+            return self._deliver_end_of_batch(buffer, decision)  # type: ignore[arg-type]
         if kind is RecordAttempt:
-            return self._record_attempt(intake, decision)  # type: ignore[arg-type]
+            return self._record_attempt(buffer, decision)  # type: ignore[arg-type]
         settling: Settling = decision  # type: ignore[assignment]  # whatever else there is settles
-        return self._settler.settle(intake, settling)
+        return self._settler.settle(buffer, settling)
 
-    def _deliver(self, intake: Intake, decision: Deliver) -> list[Work]:
+    def _deliver(self, buffer: ReceiveBuffer, decision: Deliver) -> list[Work]:
         call = decision.call
-        if not intake.open:  # it is lost already
+        if not buffer.open:  # it is lost already
             self._driver.not_delivered(decision.unit, decision.seen)
             return self._over((HandlerNotCalled(call=call),))
-        received, message = intake.held[decision.delivery]
+        received, message = buffer.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
         if self._batch_size is not None:
             try:
                 # At once: the transport may have to acknowledge before the commit, to get more.
-                self._settler.unit_of(intake, decision.unit).acknowledge(received)
+                self._settler.unit_of(buffer, decision.unit).acknowledge(received)
             except ConnectionLostError as error:
                 lost = ConnectionLost(failure=Failure.of(error, with_trace=False))
-                self._driver.report(intake.link, lost)
+                self._driver.report(buffer.link, lost)
                 self._driver.not_delivered(decision.unit, decision.seen)
                 return self._over((HandlerNotCalled(call=call),))
             except Exception as error:  # noqa: BLE001 - a worker's edge: the batch must not slip out of hand
@@ -390,23 +390,23 @@ class Caller:
                 self._driver.join_unit(decision.unit)
         given = decision.state.handling
         handling = self._handling if given is None else str(given)
-        delivery = Delivery(message, self.engine, intake, call, decision.unit, handling)
-        delivery.tell(decision, intake.origin(decision.delivery), self._batch_size)
+        delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling)
+        delivery.tell(decision, buffer.origin(decision.delivery), self._batch_size)
         return self._over(self.call(delivery))
 
-    def _deliver_end_of_batch(self, intake: Intake, decision: DeliverEndOfBatch) -> list[Work]:
-        delivery = Delivery(_END_OF_BATCH, self.engine, intake, decision.call, decision.unit)
+    def _deliver_end_of_batch(self, buffer: ReceiveBuffer, decision: DeliverEndOfBatch) -> list[Work]:
+        delivery = Delivery(_END_OF_BATCH, self.engine, buffer, decision.call, decision.unit)
         delivery.tell_end_of_batch(decision, self._batch_size)
         with self._driver.lock:
-            self._tally.end_batch()
+            self._counters.end_batch()
         return self._over(self.call(delivery))
 
     def _over(self, events: tuple[Event, ...]) -> list[Work]:
         driver = self._driver
         with driver.lock:
-            self._tally.call_over()
+            self._counters.call_over()
             todo = driver.handle(events)
-        driver.speak()
+        driver.flush_log()
         return todo
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
@@ -438,11 +438,11 @@ class Caller:
                 exc_info=loggable(error) if delivery.exception_class is None else None,
             )
             end = HandlerRaised(call=delivery.call, failure=(failure := Failure.of(error)))
-            secrets = delivery.intake.link.connection.secrets
-            self._tally.note_failure(failure, secrets)
-            if self._ledger is not None and delivery.message.message_id is not None:
-                name = self._ledger.name(delivery.message.message_id, delivery.received_from)
-                self._ledger.failed(name, failure, secrets)
+            secrets = delivery.buffer.link.connection.secrets
+            self._counters.note_failure(failure, secrets)
+            if self._attempt_log is not None and delivery.message.message_id is not None:
+                name = self._attempt_log.name(delivery.message.message_id, delivery.received_from)
+                self._attempt_log.failed(name, failure, secrets)
         finally:
             if context is not None:
                 _exit.info("%s", context)
@@ -473,9 +473,11 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            if self._ledger is not None:
-                intake: Intake = delivery.intake
-                self._ledger.keep_stop(delivery.stop_reason, delivery.message.message_id, lambda: intake.open)
+            if self._attempt_log is not None:
+                buffer: ReceiveBuffer = delivery.buffer
+                self._attempt_log.keep_stop(
+                    delivery.stop_reason, delivery.message.message_id, lambda: buffer.open
+                )
             stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
             self._on_stop(stop)
             events.append(stop)
@@ -492,10 +494,10 @@ class Caller:
                 self._driver.feed(*wishes, said)
 
     def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
-        intake: Intake = delivery.intake
-        if not intake.open:
+        buffer: ReceiveBuffer = delivery.buffer
+        if not buffer.open:
             raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
-        connection = intake.link.connection
+        connection = buffer.link.connection
         if self._reply_to is not None and outgoing.message.reply_to is None:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         if self._hears_dates and outgoing.delay is None:
@@ -507,20 +509,20 @@ class Caller:
         if later:
             self._settler.send_later(delivery, outgoing)
         elif self._transacted:
-            self._settler.unit_to_join(intake, delivery.unit).send(outgoing)
+            self._settler.unit_to_join(buffer, delivery.unit).send(outgoing)
         else:
             connection.send((outgoing,))
 
-    def _record_attempt(self, intake: Intake, decision: RecordAttempt) -> list[Work]:
-        ledger, number = self._ledger, decision.delivery
-        if ledger is None or decision.message_id is None:
+    def _record_attempt(self, buffer: ReceiveBuffer, decision: RecordAttempt) -> list[Work]:
+        attempt_log, number = self._attempt_log, decision.delivery
+        if attempt_log is None or decision.message_id is None:
             raise AssertionError("attempts are recorded where there is a store, of messages with an id")
         event: Event
         try:
-            name = ledger.name(decision.message_id, intake.origin(number))
-            found = ledger.begin((name,), lambda: self._next_names(ledger, intake, number))[name]
+            name = attempt_log.name(decision.message_id, buffer.origin(number))
+            found = attempt_log.begin((name,), lambda: self._next_names(attempt_log, buffer, number))[name]
             event = self.answer(number, found)
-        except TransientStoreError as error:  # the ledger has said it
+        except TransientStoreError as error:  # the attempt log has said it
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error, with_trace=False))
         except Exception as error:  # noqa: BLE001 - a worker's edge: the message waits whatever it was
             _log.warning("%s: an attempt could not be recorded", self._name, exc_info=True)
@@ -528,16 +530,16 @@ class Caller:
         driver = self._driver
         with driver.lock:
             todo = driver.handle((event,))
-        driver.speak()
+        driver.flush_log()
         return todo
 
-    def answer(self, number: int, found: Found) -> Event:
+    def answer(self, number: int, found: AttemptLookup) -> Event:
         """Return what the machine is told of a message whose attempt is stored."""
         if found.handled:
             return FoundHandled(delivery=number)
         return recorded(self._driver.settings, number, found)
 
-    def _next_names(self, ledger: Ledger, intake: Intake, number: int) -> list[str]:
+    def _next_names(self, attempt_log: AttemptLog, buffer: ReceiveBuffer, number: int) -> list[str]:
         """Return the names of the messages that wait behind one, and were not delivered before."""
         settings = self._driver.settings
         if settings.in_progress is not None:  # they are copied before they are handed over
@@ -545,11 +547,11 @@ class Caller:
         if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
             return []
         with self._driver.lock:
-            waiting = [held[0] for each, held in intake.held.items() if each > number][:AHEAD]
-            waiting += itertools.islice(intake.arrivals, AHEAD - len(waiting))
+            waiting = [held[0] for each, held in buffer.held.items() if each > number][:AHEAD]
+            waiting += itertools.islice(buffer.arrivals, AHEAD - len(waiting))
         names = []
         for received in waiting:
             message = self._reader.plain(received)
             if message is not None and message.message_id is not None:
-                names.append(ledger.name(message.message_id, received.consumer.subscription.destination))
+                names.append(attempt_log.name(message.message_id, received.consumer.subscription.destination))
         return names

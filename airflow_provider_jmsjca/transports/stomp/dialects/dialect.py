@@ -377,7 +377,7 @@ class Dialect(ABC):
         del keeper
         return token
 
-    def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
+    def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
         """Return the token of a message that the broker delivered into the void, if `error` says so.
 
         Args:

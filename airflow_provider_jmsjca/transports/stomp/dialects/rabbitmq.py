@@ -188,7 +188,7 @@ class RabbitMqDialect(Dialect):
         """
         return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
-    def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
+    def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
         """Return the token of a message that was on its way to a consumer when that ended.
 
         The plugin answers such a delivery with an ERROR and leaves it unacknowledged: nobody would see it

@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
-from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
+from airflow_provider_jmsjca.transports.stomp.link.refusals import SizeLimits, connect_refusal, error_text
 from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, Replies
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
@@ -70,7 +70,7 @@ _MOST_STRANGE_ERRORS: Final = 100
 Route: TypeAlias = Callable[[Frame, bytes], None]
 
 
-class Blamable(Protocol):
+class ErrorListener(Protocol):
     """A unit of work that wants to know of errors that don't say what caused them."""
 
     def blame(self, error: JmsError) -> None:
@@ -166,7 +166,7 @@ class Routes:
                 self._is_taken = False
 
 
-class Orphans:
+class UnsettledAfterUnsubscribe:
     """Messages whose subscription ended before they were settled, on brokers that keep them until the end.
 
     Where the broker wants that, they are handed back through a subscription made for it when first needed,
@@ -182,21 +182,21 @@ class Orphans:
         self._keeper: str | None = None
         self._before: Frame | None = None
         self._since = 0
-        self._swallowed: ReceiptGroup | None = None
+        self._undelivered: ReceiptGroup | None = None
         self.last: Frame | None = None
 
-    def swallowed(self, error: str) -> bool:
+    def hand_back_undelivered(self, error: str) -> bool:
         """Hand back a message that the broker says it delivered into the void; say whether it did."""
         if self.last is not self._before:
             self._before, self._since = self.last, 0
-        token = self._link.dialect.swallowed(error, self.last, self._since)
+        token = self._link.dialect.undelivered_token(error, self.last, self._since)
         if token is None:
             return False
         self._since += 1
         with self._lock:
-            if self._swallowed is None:
-                self._swallowed = self._link.replies.receipts()
-            receipt = self._swallowed.ask()
+            if self._undelivered is None:
+                self._undelivered = self._link.replies.receipts()
+            receipt = self._undelivered.ask()
         self._return(token, receipt)
         return True
 
@@ -217,9 +217,9 @@ class Orphans:
             self._return(token, receipts.ask())
         self._link.wait(receipts)
         with self._lock:
-            swallowed, self._swallowed = self._swallowed, None
-        if swallowed is not None:
-            self._link.wait(swallowed)
+            undelivered, self._undelivered = self._undelivered, None
+        if undelivered is not None:
+            self._link.wait(undelivered)
 
     def _return(self, token: bytes, receipt: str) -> None:
         dialect, wire = self._link.dialect, self._link.wire
@@ -285,8 +285,8 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self._prefix = f"ID:{secrets.token_urlsafe(9)}-"
         self.routes = Routes(self._token)
         self.replies = Replies()
-        self.orphans = Orphans(self)
-        self._units: weakref.WeakSet[Blamable] = weakref.WeakSet()
+        self.orphans = UnsettledAfterUnsubscribe(self)
+        self._units: weakref.WeakSet[ErrorListener] = weakref.WeakSet()
         self._begun: deque[str] = deque()
         self._late = 0
         self._strange_errors = 0
@@ -304,7 +304,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             on_broken_off=self._ask_on,
             on_end=self._end,
         )
-        self.limits = Limits(self.wire)
+        self.limits = SizeLimits(self.wire)
         self._client = StompClient(self.wire)
         self._client.set_listener("link", self)
 
@@ -496,7 +496,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
                 belong to nothing.
         """
         text = blotted(error_text(frame), self._settings.secrets)
-        if self.orphans.swallowed(text):
+        if self.orphans.hand_back_undelivered(text):
             return
         self._last_error = text
         if self._connected is None:
@@ -590,7 +590,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             receipts.wait(self.reply_timeout, at_most)
         except ReplyTimeoutError as error:
             lost: ConnectionLostError = error
-            if self.wire.heard_since(began):
+            if self.wire.received_since(began):
                 lost = BlockedByBrokerError(
                     f"blocked by the broker, which sends and answers nothing: {error}"
                 )
@@ -630,12 +630,12 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
     def _new_message_id(self) -> str:
         return f"{self._prefix}{next(self._numbers)}"
 
-    def watch(self, unit: Blamable) -> None:
+    def watch(self, unit: ErrorListener) -> None:
         """Tell a unit about errors that don't say where they belong."""
         with self._lock:
             self._units.add(unit)
 
-    def unwatch(self, unit: Blamable) -> None:
+    def unwatch(self, unit: ErrorListener) -> None:
         """Tell a unit no more of such errors."""
         with self._lock:
             self._units.discard(unit)

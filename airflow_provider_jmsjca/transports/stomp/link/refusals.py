@@ -32,7 +32,7 @@ class NoAnswerError(TransientBrokerError):
     """The broker ended a connection that it had neither taken nor refused."""
 
 
-class Limits:
+class SizeLimits:
     """Which message passed a limit of the broker.
 
     Brokers close the connection then, and don't say which message it was. It is the largest that was sent on

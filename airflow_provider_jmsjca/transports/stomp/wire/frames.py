@@ -167,7 +167,7 @@ class BrokenFrame(Frame):
         self.fault = fault
 
 
-class Suspects:
+class SuspectIds:
     """Ids of messages after which came what the broker can't have sent. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class Suspects:
                 self._identifiers.popitem(last=False)
 
 
-SUSPECTS: Final = Suspects()
+SUSPECTS: Final = SuspectIds()
 """Of the whole process: a message that ended one connection comes again over the next."""
 
 
@@ -220,7 +220,7 @@ class FrameParser:
             `believe_only` is called.
     """
 
-    def __init__(self, end: bytes = b"\0", suspects: Suspects = SUSPECTS) -> None:
+    def __init__(self, end: bytes = b"\0", suspects: SuspectIds = SUSPECTS) -> None:
         self.end = end
         self.limit = sys.maxsize
         self.proofs: tuple[bytes, ...] = ()

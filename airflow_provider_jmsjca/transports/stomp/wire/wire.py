@@ -340,7 +340,7 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
     return list(found)
 
 
-class Gathering:
+class ReadPause:
     """When the reader of a connection lets messages gather before it reads on: says after each read.
 
     Some brokers write each message by itself and wake the reader for nearly each, which costs the broker and
@@ -378,7 +378,7 @@ class Gathering:
         )
 
 
-class Lateness:
+class ReaderDelay:
     """How late the reader of a connection gets to run: nothing is sent meanwhile, heart-beats neither.
 
     Attributes:
@@ -469,8 +469,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._beat_every = 0.0
         self._silence_limit = 0.0
         self._last_sent = self._last_received = monotonic()
-        self._lateness = Lateness(self._last_sent)
-        self.gathering = Gathering()
+        self._lateness = ReaderDelay(self._last_sent)
+        self.gathering = ReadPause()
 
     def start(self) -> None:
         """Start the reader.
@@ -519,7 +519,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._silence_limit = receive * _SILENT_BEATS
         self._wake()
 
-    def heard_since(self, moment: float) -> bool:
+    def received_since(self, moment: float) -> bool:
         """Say whether the broker has sent anything since a moment of the monotonic clock."""
         return self._last_received > moment
 
@@ -701,7 +701,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             if isinstance(self._reason, ConnectionLostError) and not isinstance(
                 self._reason, ForgedFrameError
             ):
-                self._hear_out()
+                self._drain_input()
             self._free()
             self._on_end(self._reason)
 
@@ -711,7 +711,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._wake_in.close()
         self._wake_out.close()
 
-    def _hear_out(self) -> None:
+    def _drain_input(self) -> None:
         """Read why the broker closed the connection, if a write noticed that first."""
         try:
             while data := self._channel.receive():

@@ -9,7 +9,7 @@ from typing import TypeVar
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.room import Share
+from airflow_provider_jmsjca.core.delivery.concurrency import Permits
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
@@ -24,7 +24,7 @@ class Run:
     """A machine that is up, with a clock."""
 
     def __init__(
-        self, *, handling: str = "", settings: DeliverySettings = SETTINGS, room: Share | None = None
+        self, *, handling: str = "", settings: DeliverySettings = SETTINGS, room: Permits | None = None
     ) -> None:
         self.now = 100.0
         self.tracker = RedeliveryTracker()

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.machine import Direct
+from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import (
@@ -175,7 +175,7 @@ class Model(RuleBasedStateMachine):
         self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
         self.stopping = False
-        self.directs: dict[int, Direct] = {}  # by unit
+        self.directs: dict[int, FastPathUnit] = {}  # by unit
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
         self.pending: dict[int, d.CommitUnit | d.MoveMessage | d.DeleteMessage | d.Park] = {}
@@ -188,7 +188,7 @@ class Model(RuleBasedStateMachine):
         self.refused: set[int] = set()  # could not be moved or deleted
         self.not_moved: set[int] = set()
         # By label: moves in a row whose connection was lost. A broker may refuse so.
-        self.moves_in_vain: Counter[str] = Counter()
+        self.failed_moves: Counter[str] = Counter()
         self.waits: dict[int, tuple[timedelta, timedelta]] = {}  # delivery -> so far, still to come
         self.send(e.Start())
         self.running = True
@@ -328,10 +328,10 @@ class Model(RuleBasedStateMachine):
         waited, left = self.waits.pop(decision.delivery, (timedelta(0), timedelta(0)))
         assert not left
         assert decision.delivery not in self.not_moved or self.settings.move_retries is None, "it stays (P16)"
-        moves_in_vain = self.moves_in_vain.pop(message.label, 0)
+        failed_moves = self.failed_moves.pop(message.label, 0)
         if decision.delivery in self.refused or not self.is_alone(message):
             return
-        if moves_in_vain > MOST_MOVES and self.settings.move_retries is None:
+        if failed_moves > MOST_MOVES and self.settings.move_retries is None:
             return  # it is delivered for once, as nothing else helps
         action = self.action(message, decision.seen)
         assert not isinstance(action, Move | Delete)
@@ -447,7 +447,7 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def none_slips_out_of_hand(self) -> None:
         if hasattr(self, "machine") and self.consuming and self.machine.state == "Up":
-            assert self.machine.in_hand + self.kept == len(self.outstanding)
+            assert self.machine.in_flight + self.kept == len(self.outstanding)
 
     # -- what can happen -------------------------------------------------------------------------------
 
@@ -647,7 +647,7 @@ class Model(RuleBasedStateMachine):
         decision = self.pending.pop(number)
         self.units.pop(number, None)
         if isinstance(decision, d.MoveMessage) and (number in self.dead or how not in {"commit", "fail"}):
-            self.moves_in_vain[self.ids[decision.delivery].label] += 1
+            self.failed_moves[self.ids[decision.delivery].label] += 1
         if number in self.dead:
             self.dead.discard(number)
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))

@@ -102,9 +102,9 @@ def test_j13_what_was_in_hand_is_left_to_the_broker() -> None:
     (first,) = run.arrive("a")
     assert isinstance(first, d.Deliver)
     run.arrive("b")
-    assert run.machine.in_hand == 2
+    assert run.machine.in_flight == 2
     assert run.send(e.ConnectionLost()) == []
-    assert run.machine.in_hand == 0
+    assert run.machine.in_flight == 0
     assert run.tick() == [d.Connect()]
     assert run.send(e.ConnectionOpened()) == [d.OpenConsumer()]
     assert run.arrive("a", redelivered=True) == [], "its old call still runs"
@@ -153,7 +153,7 @@ def test_what_is_refused_after_the_loss_is_left_to_the_broker(handling: str) -> 
     assert isinstance(under_way, d.MoveMessage | d.DeleteMessage | d.Park)
     run.send(e.ConnectionLost())
     assert run.send(e.UnitFailed(unit=under_way.unit, failure=FAILURE)) == []
-    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
+    assert (run.machine.idle, run.machine.in_flight) == (True, 0)
 
 
 def test_an_unknown_outcome_is_told_when_the_message_comes_back() -> None:
@@ -221,7 +221,7 @@ def test_w27_suspend_finishes_what_is_handled_and_gives_the_rest_back() -> None:
     assert run.send(e.SuspendAsked()) == []
     run.send(e.HandlerReturned(call=first.call))
     assert run.send(e.UnitCommitted(unit=first.unit)) == [d.CloseConsumer()]
-    assert run.machine.in_hand == 0
+    assert run.machine.in_flight == 0
     assert run.machine.state == "Up"
     assert run.send(e.ResumeAsked()) == [d.OpenConsumer()]
 

@@ -270,7 +270,7 @@ def test_p16_a_move_that_succeeds_in_the_end_is_a_move() -> None:
     assert isinstance(again, d.MoveMessage)
     assert run.send(e.UnitCommitted(unit=again.unit)) == []
     assert run.machine.idle
-    assert run.machine.in_hand == 0
+    assert run.machine.in_flight == 0
 
 
 def test_p16_without_retries_it_stays_at_once() -> None:
@@ -651,7 +651,7 @@ def test_a_message_that_was_handled_is_settled_and_not_delivered() -> None:
     assert delete == d.DeleteMessage(unit=2, delivery=1, seen=0, repeated=True)
     assert run.send(e.UnitCommitted(unit=2)) == []
     assert run.machine.idle
-    assert run.machine.in_hand == 0
+    assert run.machine.in_flight == 0
 
 
 def test_only_hand_overs_count_however_often_a_message_goes_back() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 
 
 def test_a_refused_destination_is_tried_again_later_and_later() -> None:
     """I5: 1, 5, 15, 60, 60 ... seconds; the others are not held up."""
-    refusals = Refusals()
+    refusals = RefusedDestinations()
     now = 0.0
     for seconds in (1, 5, 15, 60, 60):
         assert refusals.refused(1, "no permission", now, 0.0, final=True) == timedelta(seconds=seconds)
@@ -24,7 +24,7 @@ def test_a_refused_destination_is_tried_again_later_and_later() -> None:
 
 
 def test_a_destination_that_is_accepted_begins_anew() -> None:
-    refusals = Refusals()
+    refusals = RefusedDestinations()
     assert not refusals.accepted(0)
     refusals.refused(0, "no permission", 0.0, 0.0, final=True)
     assert refusals.accepted(0)
@@ -33,7 +33,7 @@ def test_a_destination_that_is_accepted_begins_anew() -> None:
 
 
 def test_what_is_refused_for_good_is_told_from_what_may_end() -> None:
-    refusals = Refusals()
+    refusals = RefusedDestinations()
     refusals.refused(0, "no permission", 0.0, 0.0, final=True)
     assert refusals.all_final is True
     refusals.refused(1, "in use", 0.0, 0.0, final=False)

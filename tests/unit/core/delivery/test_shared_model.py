@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.room import Room, Share
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
 from tests.unit.core.delivery.test_machine_model import CHANCE, EXAMPLES, HANDLINGS, Model, Stored
@@ -35,13 +35,13 @@ class Placed(Stored):
 class Neighbour:
     """Another member: it takes what it may when something comes and when it is woken."""
 
-    share: Share = field(init=False)
+    share: Permits = field(init=False)
     awake: bool = False
     waiting: int = 0
     under_way: int = 0
     settled: int = 0
 
-    def join(self, room: Room) -> None:
+    def join(self, room: ConcurrencyLimit) -> None:
         self.share = room.join(self.wake)
 
     def wake(self) -> None:
@@ -58,7 +58,7 @@ class Neighbour:
             self.under_way += 1
         self.report()
         if not self.waiting:
-            self.share.wants_nothing()
+            self.share.withdraw()
 
     def end(self, *, settles: bool) -> None:
         self.under_way -= 1
@@ -112,7 +112,7 @@ class Shared(Model):
         self.settled = 0
         self.in_flight: set[str] = set()
         self.awake = False
-        room = Room(self.settings.concurrency, self.limit)
+        room = ConcurrencyLimit(self.settings.concurrency, self.limit)
         self.neighbour = Neighbour()
         self.neighbour.join(room)
         return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: CHANCE, room.join(self.wake))
@@ -233,7 +233,7 @@ class Shared(Model):
     @invariant()
     def none_slips_out_of_hand(self) -> None:
         if hasattr(self, "machine") and self.consuming and self.machine.state == "Up":
-            assert self.machine.in_hand + self.kept == len(self.outstanding) + len(self.in_flight)
+            assert self.machine.in_flight + self.kept == len(self.outstanding) + len(self.in_flight)
 
     @invariant()
     def never_too_much(self) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.in_hand import Staging
-from airflow_provider_jmsjca.core.delivery.room import Room
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
+from airflow_provider_jmsjca.core.delivery.in_flight import InProgressTracking
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 
 
-def staging_run(concurrency: int, *, room: Room | None = None, **values: Any) -> Run:
+def staging_run(concurrency: int, *, room: ConcurrencyLimit | None = None, **values: Any) -> Run:
     settings = replace(SETTINGS, concurrency=concurrency, in_progress=True, **values)
-    return Run(settings=settings, room=(room or Room(concurrency)).join(lambda: None))
+    return Run(settings=settings, room=(room or ConcurrencyLimit(concurrency)).join(lambda: None))
 
 
 def put_in_progress(run: Run, message_id: str) -> None:
@@ -26,7 +26,7 @@ def put_in_progress(run: Run, message_id: str) -> None:
 
 def test_a_message_is_on_its_way_until_it_comes() -> None:
     """I9."""
-    staging = Staging()
+    staging = InProgressTracking()
     staging.begin("a")
     assert len(staging) == 0, "it is still in its unit of work"
     staging.end("a", done=True)
@@ -37,7 +37,7 @@ def test_a_message_is_on_its_way_until_it_comes() -> None:
 
 def test_it_may_come_before_the_confirmation() -> None:
     """I9: otherwise it would count as on its way for ever, and nothing more would be taken."""
-    staging = Staging()
+    staging = InProgressTracking()
     staging.begin("a")
     staging.came("a")
     staging.end("a", done=True)
@@ -46,7 +46,7 @@ def test_it_may_come_before_the_confirmation() -> None:
 
 def test_what_comes_after_an_outage_is_not_counted_twice() -> None:
     """I9, J13."""
-    staging = Staging()
+    staging = InProgressTracking()
     staging.begin("a")
     staging.end("a", done=True)
     staging.begin("b")
@@ -61,7 +61,7 @@ def test_what_comes_after_an_outage_is_not_counted_twice() -> None:
 
 
 def test_a_failure_and_a_message_without_id_leave_nothing() -> None:
-    staging = Staging()
+    staging = InProgressTracking()
     staging.begin("a")
     staging.end("a", done=False)
     staging.begin(None)
@@ -97,7 +97,7 @@ def test_what_no_handler_gets_is_not_put_in_progress(arrival: dict[str, Any]) ->
 
 def test_what_has_come_from_there_is_taken_although_the_limit_is_reached() -> None:
     """W4: it is counted already."""
-    run = staging_run(2, room=Room(2, limit=1))
+    run = staging_run(2, room=ConcurrencyLimit(2, limit=1))
     put_in_progress(run, "a")
     assert run.arrive("b") == []
     assert run.only(d.Deliver, run.message("a", in_progress=True)).delivery == 3
@@ -105,7 +105,7 @@ def test_what_has_come_from_there_is_taken_although_the_limit_is_reached() -> No
 
 def test_what_has_come_from_there_and_waits_counts_for_the_limit() -> None:
     """W4."""
-    room = Room(1, limit=2)
+    room = ConcurrencyLimit(1, limit=2)
     run = staging_run(2, room=room)
     put_in_progress(run, "a")
     put_in_progress(run, "b")

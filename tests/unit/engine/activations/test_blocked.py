@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import Activation, ConnectionSettings
-from airflow_provider_jmsjca.engine.activations.base import RunEnds
+from airflow_provider_jmsjca.engine.activations.base import RunLimits
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from tests.servers.stomp_peer import ACTIVEMQ, Fault, block, scripted_broker, stall
 from tests.unit.engine.listening import fail
@@ -58,6 +58,6 @@ def test_a_run_is_not_idle_before_the_broker_gives_back_what_it_held(
 def test_a_blocked_run_waits_for_the_longer_bound(
     idle: float, blocked: bool, ended_by: EndReason | None
 ) -> None:
-    ends = RunEnds(idle_for=SECOND * 5, failing_for=SECOND * 9)
+    ends = RunLimits(idle_for=SECOND * 5, failing_for=SECOND * 9)
     found = ends.reached(settled=0, elapsed=9, idle=idle, failing=0, blocked=blocked)
     assert (found and found[0]) is ended_by

@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.engine.activations.every_member import (
 )
 from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
@@ -108,7 +108,7 @@ class Cluster:
         found = every_member(
             ActivationSpec(**SPEC | spec),
             settings or self.settings,
-            Surroundings(store=store, jms_conn_id="" if store is None else "orders"),
+            ListenerContext(store=store, jms_conn_id="" if store is None else "orders"),
             connect=connect,
         )
         assert found is not None
@@ -174,7 +174,7 @@ def test_serial_is_one_at_a_time_and_takes_turns(cluster: Cluster) -> None:
     def handle(delivery: Any) -> None:
         if not both.is_set():
             until(lambda: activation.states == dict.fromkeys(cluster.names, ActivationState.UP))
-            until(lambda: activation.statistics().in_hand == 55)
+            until(lambda: activation.statistics().in_flight == 55)
             both.set()
         del delivery
 
@@ -303,7 +303,7 @@ def test_a_call_of_a_lost_member_keeps_its_place_until_it_returns(cluster: Clust
     cluster.brokers[0].restart()
     cluster.send(1, "b")
     until(lambda: activation.states == dict.fromkeys(cluster.names, ActivationState.UP))
-    until(lambda: activation.members[cluster.names[1]].statistics().in_hand == 1)
+    until(lambda: activation.members[cluster.names[1]].statistics().in_flight == 1)
     free.set()
     until(lambda: activation.counts.committed == 2)
     assert activation.stop()

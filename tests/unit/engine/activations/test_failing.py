@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.engine.activations.base import ActivationBase, RunEnds, Watch
+from airflow_provider_jmsjca.engine.activations.base import ActivationBase, RunLimits, RunMonitor
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from tests.unit.engine.listening import QUICK, Site, fail
@@ -63,8 +63,8 @@ def ends_after(
     """Return after how many seconds a run ends for its failures; `None`: it doesn't."""
     settings = replace(SETTINGS, handling=RedeliveryHandling.parse(handling), concurrency=concurrency)
     running = _Running(type("Settings", (), {"delivery": settings}), happens, failing)
-    watch = Watch(
-        run_ends=RunEnds(failing_for=SECOND * 5),
+    watch = RunMonitor(
+        run_ends=RunLimits(failing_for=SECOND * 5),
         stop=None,
         within=SECOND,
         within_if_stopped=None,

@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Surroundings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, ListenerSettings
 from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
@@ -55,7 +55,7 @@ def balancing(**fields: Any) -> LoadBalancing:
         "subscription_durability": "durable",
         "subscription_name": "jmsjca://?distribution=1&subscribername=s",
     }
-    made = load_balancing(ActivationSpec(**given | fields), Surroundings(client_id="c1", principal="bob"))
+    made = load_balancing(ActivationSpec(**given | fields), ListenerContext(client_id="c1", principal="bob"))
     assert made is not None
     return LoadBalancing(
         topic_side=quick(made.topic_side), queue_side=quick(made.queue_side), queue=made.queue
@@ -274,7 +274,7 @@ def test_a_parked_message_keeps_its_origin(cluster: Cluster) -> None:
             subscription_name="jmsjca://?distribution=1&subscribername=s",
             redelivery_handling="1:60000",
         ),
-        Surroundings(client_id="c1", park=True),
+        ListenerContext(client_id="c1", park=True),
     )
     assert made is not None
     cluster.subscribed()
@@ -393,7 +393,7 @@ def test_a_broker_that_dies_loses_nothing(cluster: Cluster) -> None:
     until(lambda: not node.active)
     cluster.broker.restart()
     until(lambda: node.active)
-    until(lambda: node.topic_side.statistics().in_hand == 0)
+    until(lambda: node.topic_side.statistics().in_flight == 0)
     cluster.publish("2")
     until(lambda: node.counts.committed == 2)
     assert cluster.got == ["1", "2"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.engine.connecting import threads
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
 
 
@@ -39,8 +39,8 @@ def test_a_result_that_comes_as_its_caller_is_cancelled_is_undone(monkeypatch: p
 
 
 def test_a_crew_is_no_more_threads_than_it_says_and_does_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_CREW_LINGERS_SECONDS", 0.05)
-    crew = Crew(2)
+    monkeypatch.setattr(threads, "_IDLE_THREAD_SECONDS", 0.05)
+    thread_pool = ThreadPool(2)
     go, done = threading.Event(), threading.Semaphore(0)
     workers: set[threading.Thread] = set()
 
@@ -50,14 +50,14 @@ def test_a_crew_is_no_more_threads_than_it_says_and_does_everything(monkeypatch:
         done.release()
 
     for _ in range(100):
-        crew.submit(work)
+        thread_pool.submit(work)
     go.set()
     assert all(done.acquire(timeout=5) for _ in range(100))
     assert len(workers) <= 2
     for each in workers:
         each.join(5)
         assert not each.is_alive()
-    crew.submit(work)
+    thread_pool.submit(work)
     assert done.acquire(timeout=5)
 
 
@@ -65,11 +65,11 @@ def test_a_crew_without_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     def none_left(_: object) -> None:
         raise TransientBrokerError("no thread could be started")
 
-    crew = Crew(2)
+    thread_pool = ThreadPool(2)
     with monkeypatch.context() as patched:
         patched.setattr(threads, "_start", none_left)
         with pytest.raises(TransientBrokerError):
-            crew.submit(lambda: None)
+            thread_pool.submit(lambda: None)
     done = threading.Event()
-    crew.leave(done.set)
+    thread_pool.leave(done.set)
     assert done.wait(5)

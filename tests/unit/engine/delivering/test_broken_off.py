@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
-from airflow_provider_jmsjca.engine.delivering.admission import Admission
+from airflow_provider_jmsjca.engine.delivering.receiver import Receiver
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Received, Subscription
 from tests.unit.engine import listening, streaming
 from tests.unit.engine.brokers import LesserConnection
@@ -45,10 +45,10 @@ def test_six_cuts_during_delays_take_no_message_out(
     until(lambda: site.got)
     for _ in range(CUTS):
         # In its delay, or behind one that is.
-        until(lambda: activation.state == "Up" and activation.statistics().in_hand > 0)
+        until(lambda: activation.state == "Up" and activation.statistics().in_flight > 0)
         until(lambda: not activation.statistics().active)
         cut(site, activation)
-    until(lambda: activation.statistics().in_hand > 0)
+    until(lambda: activation.statistics().in_flight > 0)
     assert site.broker.depth("orders") == MESSAGES
     assert site.bodies("dead") == []
     assert set(site.attempts) <= {(str(number), 0) for number in range(MESSAGES)}, "one call each, at most"
@@ -65,7 +65,7 @@ def test_six_losses_take_no_message_out_of_a_stream_also_those_that_nobody_had_t
             first = await streaming.one(stream)
             first.raised(ValueError("no stock"))  # the others are ready, and nobody takes them
             for _ in range(CUTS):
-                await streaming.until(lambda: streaming.in_hand(stream) == 3)
+                await streaming.until(lambda: streaming.in_flight(stream) == 3)
                 before = stream.counts
                 site.broker.restart()
                 await streaming.until(lambda: site.broker.connections == 1)
@@ -98,13 +98,13 @@ def test_what_the_broker_has_back_before_it_is_taken_in_is_not_counted(
     """The connection is gone when a thread looks at what has come, and nobody has noticed yet."""
     site = listening.Site()
     taken: list[object] = []
-    take = Admission.take
+    take = Receiver.take
 
-    def noting(admission: Admission) -> object:
-        taken.append(take(admission))
+    def noting(receiver: Receiver) -> object:
+        taken.append(take(receiver))
         return taken[-1]
 
-    monkeypatch.setattr(Admission, "take", noting)
+    monkeypatch.setattr(Receiver, "take", noting)
 
     class Cut(LesserConnection):
         def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:

@@ -14,8 +14,8 @@ from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivering.admission import Duplicates
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.receiver import DuplicateIds
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, Outgoing, Received
 from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, nothing, until
@@ -160,12 +160,12 @@ def test_without_it_every_message_is_delivered(site: Site) -> None:
 
 def test_the_oldest_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
     """I17."""
-    intake, received = object(), object()
-    duplicates = Duplicates(remembered=2)
+    buffer, received = object(), object()
+    duplicates = DuplicateIds(remembered=2)
 
     def handle(message_id: str | None) -> None:
-        assert not duplicates.has_to_wait(intake, message_id, _received(received))
-        assert duplicates.out_of_hand(intake, message_id, handled=True) == []
+        assert not duplicates.must_wait(buffer, message_id, _received(received))
+        assert duplicates.completed(buffer, message_id, handled=True) == []
 
     for message_id in ("ID:1", "ID:2", None, None, "ID:3"):
         handle(message_id)
@@ -176,30 +176,30 @@ def test_the_oldest_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
 
 def test_what_waited_with_an_older_intake_is_gone() -> None:
     """Its consumers are closed, so the broker has it back."""
-    duplicates = Duplicates()
+    duplicates = DuplicateIds()
     received = [_received("any order") for _ in range(4)]
-    assert not duplicates.has_to_wait("old", "ID:1", received[0])
-    assert duplicates.has_to_wait("old", "ID:1", received[1])
-    assert not duplicates.has_to_wait("new", "ID:1", received[2])
-    assert duplicates.out_of_hand("old", "ID:1", handled=False) == []
-    assert duplicates.has_to_wait("new", "ID:1", received[3])
-    assert duplicates.out_of_hand("new", "ID:1", handled=False) == [received[3]]
+    assert not duplicates.must_wait("old", "ID:1", received[0])
+    assert duplicates.must_wait("old", "ID:1", received[1])
+    assert not duplicates.must_wait("new", "ID:1", received[2])
+    assert duplicates.completed("old", "ID:1", handled=False) == []
+    assert duplicates.must_wait("new", "ID:1", received[3])
+    assert duplicates.completed("new", "ID:1", handled=False) == [received[3]]
 
 
 def test_messages_wait_behind_one_that_waits_where_their_consumer_settles_in_order() -> None:
-    duplicates = Duplicates()
+    duplicates = DuplicateIds()
     first, again, behind, nameless = (_received("in order") for _ in range(4))
     other, elsewhere = _received("in order"), _received("any order")
     behind.consumer = nameless.consumer = again.consumer
-    assert not duplicates.has_to_wait(None, "ID:1", first)
-    assert duplicates.has_to_wait(None, "ID:1", again)
-    assert duplicates.has_to_wait(None, "ID:2", behind)
-    assert duplicates.has_to_wait(None, None, nameless)
-    assert not duplicates.has_to_wait(None, "ID:3", other)
-    assert not duplicates.has_to_wait(None, "ID:4", elsewhere)
+    assert not duplicates.must_wait(None, "ID:1", first)
+    assert duplicates.must_wait(None, "ID:1", again)
+    assert duplicates.must_wait(None, "ID:2", behind)
+    assert duplicates.must_wait(None, None, nameless)
+    assert not duplicates.must_wait(None, "ID:3", other)
+    assert not duplicates.must_wait(None, "ID:4", elsewhere)
     assert list(duplicates.waiting) == [again, behind, nameless]
-    assert duplicates.out_of_hand(None, "ID:1", handled=True) == [again, behind, nameless]
-    assert not duplicates.has_to_wait(None, "ID:2", behind)
+    assert duplicates.completed(None, "ID:1", handled=True) == [again, behind, nameless]
+    assert not duplicates.must_wait(None, "ID:2", behind)
 
 
 def _received(how: str) -> Received:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.store.base import EVERYTHING, AttemptSelection
 from tests.memory_store import MemoryStore
@@ -132,7 +132,7 @@ def test_the_store_is_needed_and_limbo(store: MemoryStore) -> None:
     """I9."""
     spec = ActivationSpec(destination="queue://orders", in_doubt_events="ignore", use_store=True)
     with pytest.raises(ConfigurationError, match="nothing but the Airflow connection"):
-        listener_settings(spec, Surroundings(store=store))
+        listener_settings(spec, ListenerContext(store=store))
     with pytest.raises(ConfigurationError, match="expected use_store or an in_progress_destination"):
         listener_settings(spec.replace(use_store=None))
 
@@ -146,7 +146,7 @@ def test_a_stream_sets_it_aside_too(store: MemoryStore) -> None:
             destination="queue://orders", in_doubt_events="ignore", use_store=True, concurrency_mode="cc"
         )
         die_with(site, store, "a")  # type: ignore[arg-type]  # as far as it goes
-        made = listener_settings(spec.replace(name="orders"), Surroundings(store=store, jms_conn_id="b"))
+        made = listener_settings(spec.replace(name="orders"), ListenerContext(store=store, jms_conn_id="b"))
         async with site.streaming(made) as stream:
             delivery = await streaming.one(stream)
             assert delivery.message.body == "b"

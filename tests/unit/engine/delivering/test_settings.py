@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.configuration.precedence import Layer, resolve
 from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
-    Surroundings,
+    ListenerContext,
     bounded,
     listener_settings,
 )
@@ -69,8 +69,8 @@ def test_our_own_ways_are_fields_of_a_spec_and_of_its_surroundings(name: str) ->
     plain = ActivationSpec(destination="queue://q")
     asked = ActivationSpec(destination="queue://q", **{name: "true"})
 
-    def found(spec: ActivationSpec, surroundings: Surroundings = BARE) -> bool:
-        settings = listener_settings(spec, surroundings)
+    def found(spec: ActivationSpec, context: ListenerContext = BARE) -> bool:
+        settings = listener_settings(spec, context)
         return settings.delivery.park if name == "park" else settings.confirm
 
     assert not found(plain)

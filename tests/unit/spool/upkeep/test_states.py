@@ -15,12 +15,12 @@ import pytest
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, take_fence
 from airflow_provider_jmsjca.spool.files import ASIDE, seal, take_away
-from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import (
-    Kept,
-    Removed,
+    KeptBatch,
+    RemovedBatch,
     State,
     adopt,
     batches,
@@ -151,23 +151,23 @@ def test_pruning_removes_what_nobody_needs_and_nothing_else(make: Make) -> None:
     before = states(spool)
     assert prune(spool, older_than=WEEK, dry_run=True).removed == ()  # nothing is that old
     outcome = prune(spool, older_than=timedelta(0))
-    assert outcome.removed == (Removed(batch_id="b-empty", whole=True, bytes=_any()),)
+    assert outcome.removed == (RemovedBatch(batch_id="b-empty", whole=True, bytes=_any()),)
     horizon = (
         "within the horizon (the newest 200,000 messages of the last 7 days), "
         "by which repetitions are recognised"
     )
     care = "it changed within the last 60 minutes, so its job may be running or its retry coming"
     assert outcome.kept == (
-        Kept(
+        KeptBatch(
             batch_id="b-collected",
             state=State.COLLECTED,
             why="no job was submitted for it; it goes if you ask for `collected` ones",
         ),
-        Kept(batch_id="b-done", state=State.DONE, why=horizon),
-        Kept(batch_id="b-rejects", state=State.REJECTS, why=care),
-        Kept(batch_id="b-sent", state=State.DONE, why=horizon),
-        Kept(batch_id="b-undone", state=State.UNDONE, why=care),
-        Kept(batch_id="b-unfinished", state=State.UNFINISHED, why=care),
+        KeptBatch(batch_id="b-done", state=State.DONE, why=horizon),
+        KeptBatch(batch_id="b-rejects", state=State.REJECTS, why=care),
+        KeptBatch(batch_id="b-sent", state=State.DONE, why=horizon),
+        KeptBatch(batch_id="b-undone", state=State.UNDONE, why=care),
+        KeptBatch(batch_id="b-unfinished", state=State.UNFINISHED, why=care),
     )
     assert f"kept 2 done batches: {horizon}" in outcome.kept_summary()
     later = prune(spool, older_than=WEEK, dry_run=True, now=LATER)
@@ -216,7 +216,7 @@ def test_ids_within_the_horizon_are_kept_however_little_age_is_asked_for(make: M
         os.utime(folder / "segment-000000.parquet", (time.time() - 100 + number,) * 2)
     spool = folder.parent
     assert prune(spool, older_than=timedelta(0)).removed == ()
-    removed = prune(spool, older_than=timedelta(0), horizon=Horizon(count=7)).removed
+    removed = prune(spool, older_than=timedelta(0), horizon=DeduplicationWindow(count=7)).removed
     assert [each.batch_id for each in removed] == ["b0", "b1", "b2"]
 
 

@@ -40,7 +40,7 @@ from airflow_provider_jmsjca.transports.stomp import TRANSPORT, browsing
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
-from airflow_provider_jmsjca.transports.stomp.spill import Memory, SpilledFrame
+from airflow_provider_jmsjca.transports.stomp.spill import FrameMemory, SpilledFrame
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, FrameParser
 from airflow_provider_jmsjca.transports.stomp.wire.wire import PlainChannel
 from tests.pace import at_most
@@ -899,7 +899,7 @@ def test_what_a_browser_has_not_looked_at_yet_is_kept_on_disk(
     """The broker sends a page of messages at once, however large they are."""
     on_disk: list[bool] = []
 
-    class NotingMemory(Memory):
+    class NotingMemory(FrameMemory):
         def hold(self, frame: Frame) -> Frame:
             kept = super().hold(frame)
             on_disk.append(isinstance(kept, SpilledFrame))

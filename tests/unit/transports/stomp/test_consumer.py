@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Consumer, Received
-from airflow_provider_jmsjca.transports.stomp.consumer import Unsettled
+from airflow_provider_jmsjca.transports.stomp.consumer import UnsettledMessages
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 _MOST = 4
@@ -25,7 +25,7 @@ class Accumulating(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.consumer = _Consumer()
-        self.unsettled = Unsettled(self.consumer)
+        self.unsettled = UnsettledMessages(self.consumer)
         self.received: list[Received] = []
         self.at_broker: list[Received] = []
         self.free: list[Received] = []
@@ -137,4 +137,4 @@ TestAccumulating = Accumulating.TestCase
 def test_a_message_of_another_consumer_is_refused() -> None:
     received = _received(_Consumer(), b"0", 0)
     with pytest.raises(ConfigurationError, match="the consumer it came to"):
-        Unsettled(_Consumer()).holds(received)
+        UnsettledMessages(_Consumer()).holds(received)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.errors import ConnectionLostError
-from airflow_provider_jmsjca.transports.stomp.spill import Memory, SpilledFrame
+from airflow_provider_jmsjca.transports.stomp.spill import FrameMemory, SpilledFrame
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
@@ -17,7 +17,7 @@ def frame(number: int, size: int = 100) -> Frame:
 
 
 def test_what_is_beyond_the_limit_is_on_disk_and_comes_back_as_it_was() -> None:
-    memory = Memory(limit=250)
+    memory = FrameMemory(limit=250)
     kept = [memory.hold(frame(number)) for number in range(5)]
     assert [isinstance(each, SpilledFrame) for each in kept] == [False, False, True, True, True]
     for number, each in enumerate(kept):
@@ -30,7 +30,7 @@ def test_what_is_beyond_the_limit_is_on_disk_and_comes_back_as_it_was() -> None:
 
 
 def test_memory_is_free_again_when_nobody_holds_the_frame() -> None:
-    memory = Memory(limit=150)
+    memory = FrameMemory(limit=150)
     first = memory.hold(frame(1))
     assert isinstance(memory.hold(frame(2)), SpilledFrame)
     del first
@@ -38,7 +38,7 @@ def test_memory_is_free_again_when_nobody_holds_the_frame() -> None:
 
 
 def test_a_frame_larger_than_the_limit_is_let_in_alone() -> None:
-    memory = Memory(limit=10)
+    memory = FrameMemory(limit=10)
     kept = [memory.hold(frame(1)), memory.hold(frame(2))]
     assert [isinstance(each, SpilledFrame) for each in kept] == [False, True]
 
@@ -48,7 +48,7 @@ def test_the_file_has_no_name_and_is_closed_with_its_last_frame(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    memory = Memory(limit=150)
+    memory = FrameMemory(limit=150)
     kept = [memory.hold(frame(number)) for number in range(3)]
     assert list(tmp_path.iterdir()) == []
     spilled = kept[2]
@@ -65,7 +65,7 @@ def test_where_the_disk_takes_nothing_the_connection_ends_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    memory = Memory(limit=150)
+    memory = FrameMemory(limit=150)
     kept = memory.hold(frame(1))
     with pytest.raises(ConnectionLostError, match=r"can't be written: .*set TMPDIR, or lower the prefetch"):
         memory.hold(frame(2))

@@ -324,7 +324,7 @@ def test_what_returns_after_the_transaction_timeout_is_rolled_back_w22(site: Sit
 def taken_in(stream: DeliveryStream) -> int:
     """Return how many messages the machine has had to choose from."""
     assert stream._driver is not None
-    return len(stream._driver.admission.intake.held) + stream.counts.committed
+    return len(stream._driver.receiver.buffer.held) + stream.counts.committed
 
 
 def test_several_destinations_take_turns_i5(site: Site) -> None:

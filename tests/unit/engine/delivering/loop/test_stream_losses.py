@@ -21,8 +21,8 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState, Received
@@ -321,7 +321,7 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
     """A trigger opens a new stream after a fault was mended; events may be on their way meanwhile."""
 
     async def work() -> None:
-        once = Once()
+        once = DeliveryMemory()
         site.send("a", "b", "c")
         async with site.streaming(once=once) as stream:
             first, second, third = await take(stream, 3)
@@ -365,7 +365,7 @@ def test_what_is_returned_while_a_stream_closes_is_known_to_the_next(site: Site)
         original(received)
 
     async def work() -> None:
-        once = Once()
+        once = DeliveryMemory()
         site.send("a", "b")
         stream = site.stream(opens=Wrapped(acknowledge=acknowledge), once=once)
         first, second = await take(stream, 2)
@@ -433,7 +433,7 @@ def test_what_comes_while_it_closes_goes_back_too(site: Site) -> None:
     async def work() -> None:
         stream = site.stream(opens=opens)
         waiting = asyncio.create_task(anext(stream))
-        await until(lambda: stream._driver is not None and stream._driver.admission.intake.ready)
+        await until(lambda: stream._driver is not None and stream._driver.receiver.buffer.ready)
         site.send("a", "b")
         assert came.acquire(timeout=5)  # the loop hasn't got to it yet
         assert came.acquire(timeout=5)
@@ -695,7 +695,7 @@ def test_each_message_of_one_id_is_delivered(site: Site, *, flagged: bool) -> No
             else:
                 # They come again without a word that they were there before: better twice than never.
                 # One that is raised while the loss isn't noticed is handed out again at once, and waited for.
-                await until(lambda: stream._driver is not None and stream._driver.tally.connections == 2)
+                await until(lambda: stream._driver is not None and stream._driver.counters.connections == 2)
                 paid.raised(ValueError())
                 found = await take(stream, 2)
                 assert sorted(str(each.message.body) for each in found) == ["cancelled", "paid"]
@@ -794,8 +794,8 @@ def test_a_stream_moves_when_its_settings_change_and_others_keep_the_connection(
         site.send("a")
         other.send("b")
         async with moving, staying:
-            in_hand = await one(moving)
-            assert in_hand.message.body == "a"
+            in_flight = await one(moving)
+            assert in_flight.message.body == "a"
             again = asyncio.ensure_future(one(staying))
             await until(lambda: caplog.text.count("stream is consuming") == 2)
             found = other.settings
@@ -806,7 +806,7 @@ def test_a_stream_moves_when_its_settings_change_and_others_keep_the_connection(
             assert back.message.body == "a"
             assert site.broker.connections == 1
             back.returned()
-            in_hand.returned()  # too late, and no harm
+            in_flight.returned()  # too late, and no harm
             await until(lambda: site.broker.depth("orders") == other.broker.depth("orders") == 0)
             await staying.aclose()
             await until(lambda: site.broker.connections == 0)  # the one that moved holds it no more

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from tests.unit.engine.delivering.test_ledger import Store
+from tests.unit.engine.delivering.test_attempt_log import Store
 from tests.unit.engine.streaming import Site, nothing_comes, one, run, settings, take, until
 
 ORDERS = Destination.queue("orders")

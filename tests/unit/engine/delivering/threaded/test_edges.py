@@ -16,8 +16,8 @@ import pytest
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer, Receiver
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, OnReceived, Outgoing, Subscription
@@ -405,9 +405,9 @@ def test_a_message_that_stays_frees_its_place_for_the_next_while_others_are_held
     def finish(delivery: Any) -> None:
         dispatcher = listener._dispatcher
         if delivery.body == "a":  # until there is no room for c, and that was seen
-            until(lambda: dispatcher.admission.intake.arrivals and not dispatcher.workers._queue.qsize())
+            until(lambda: dispatcher.receiver.buffer.arrivals and not dispatcher.workers._queue.qsize())
         elif delivery.body == "b":
-            until(lambda: "it stays" in caplog.text and listener.statistics().in_hand == 1)
+            until(lambda: "it stays" in caplog.text and listener.statistics().in_flight == 1)
         delivery.acknowledge()
 
     listener = site.activation(
@@ -429,7 +429,7 @@ def test_a_message_that_stays_frees_its_place_for_the_next_of_a_batch(site: Site
 
     def handler(delivery: Any) -> None:
         if delivery.body == "a":
-            until(lambda: listener.statistics().in_hand == 2)
+            until(lambda: listener.statistics().in_flight == 2)
 
     listener = site.activation(
         handler, balanced=True, concurrency_mode="cc", endpoint_pool_max_size=1, batch_size=2
@@ -500,14 +500,14 @@ def test_after_a_fault_of_ours_a_listener_goes_on_over_another_connection(
     site: Site, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = iter([AssertionError("this never happens")])
-    may_take = Admission.may_take
+    may_take = Receiver.may_take
 
-    def faulty(admission: Admission, intake: Intake) -> bool:
-        for fault in faults if intake.arrivals else ():
+    def faulty(receiver: Receiver, buffer: ReceiveBuffer) -> bool:
+        for fault in faults if buffer.arrivals else ():
             raise fault
-        return may_take(admission, intake)
+        return may_take(receiver, buffer)
 
-    monkeypatch.setattr(Admission, "may_take", faulty)
+    monkeypatch.setattr(Receiver, "may_take", faulty)
     site.send("a", "b", "c")
     came: dict[str, list[bool]] = {"a": [], "b": [], "c": []}
     listener = site.activation(lambda each: came[each.body].append(each.message.redelivered), **mode)
@@ -522,7 +522,7 @@ def test_what_came_over_a_lost_connection_is_not_kept_while_a_handler_takes_long
     listener = site.activation(lambda _: go_on.wait(20))
     site.send(*("m" for _ in range(50)))
     listener.start()
-    until(lambda: listener.statistics().in_hand == 1)
+    until(lambda: listener.statistics().in_flight == 1)
     for _ in range(5):
         connections = listener.statistics().connections
         site.broker.kill()
@@ -536,7 +536,7 @@ def test_what_came_over_a_lost_connection_is_not_kept_while_a_handler_takes_long
     listener.stop()
 
 
-def _intakes() -> list[Intake]:
+def _intakes() -> list[ReceiveBuffer]:
     """Return the intakes that are kept in this process, by other tests' listeners too."""
     gc.collect()
-    return [each for each in gc.get_objects() if type(each) is Intake]  # others ask back
+    return [each for each in gc.get_objects() if type(each) is ReceiveBuffer]  # others ask back

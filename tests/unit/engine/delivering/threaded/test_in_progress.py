@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.copies.parking import unparked
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
 from tests.dead_letters import original_of
@@ -266,4 +266,4 @@ def test_what_makes_no_sense_is_refused(spec: dict[str, Any], fault: str) -> Non
 def test_parking_is_refused() -> None:
     """P18, I9: a parked message would stand in neither queue."""
     with pytest.raises(ConfigurationError, match="park is on with an in-progress queue"):
-        listener_settings(ActivationSpec(destination="queue://orders", **SPEC), Surroundings(park=True))
+        listener_settings(ActivationSpec(destination="queue://orders", **SPEC), ListenerContext(park=True))

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, DeliveredMessage, Delivery
-from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription
@@ -329,23 +329,23 @@ def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
 
 def test_counts_since_the_last_of_the_other_kind_and_the_times_of_samples_j121() -> None:
     """J121: a commit resets BCSLDC, a move or deletion DCSLBC; samples at 1, 1,000 and 10,000 deliveries."""
-    tally = Tally()
-    tally.begin(100.0)
+    counters = Counters()
+    counters.begin(100.0)
     since = []
     for step in (
-        lambda: tally.commit(2),
-        lambda: tally.bypass(moved=1),
-        lambda: tally.bypass(deleted=1),
-        lambda: tally.commit(1),
+        lambda: counters.commit(2),
+        lambda: counters.bypass(moved=1),
+        lambda: counters.bypass(deleted=1),
+        lambda: counters.commit(1),
     ):
         step()
-        found = tally.statistics(threads=1, in_hand=0).as_map()
+        found = counters.statistics(threads=1, in_flight=0).as_map()
         since.append((found["DCSLBC"], found["BCSLDC"]))
     assert since == [(2, 0), (0, 1), (0, 2), (1, 0)]
     for number in range(10_000):
-        tally.deliver(0, 101.0 + number)
-        tally.call_over()
-    found = tally.statistics(threads=1, in_hand=0).as_map()
+        counters.deliver(0, 101.0 + number)
+        counters.call_over()
+    found = counters.statistics(threads=1, in_flight=0).as_map()
     samples = [(found[f"D(s{number})"], found[f"t(s{number})"]) for number in range(3)]
     assert samples == [(1, 1.0), (1_000, 1_000.0), (10_000, 10_000.0)]
     assert "D(s3)" not in found

@@ -454,7 +454,7 @@ def test_starts_again_after_a_stop(site: Site) -> None:
     until(lambda: activation.counts.rolled_back == 1)
     activation.stop()
     activation.start()
-    until(lambda: activation.statistics().in_hand == 1)
+    until(lambda: activation.statistics().in_flight == 1)
     activation.stop()
     assert site.attempts == [("a", 0)]
 

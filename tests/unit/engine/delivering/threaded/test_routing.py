@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.dead_letters import original_of
@@ -274,7 +274,7 @@ def test_subscribes_needs_somewhere_for_the_rest() -> None:
     """I30: the adapter discards; we do nothing of the kind unasked."""
     with pytest.raises(ConfigurationError, match="unsubscribed_destination: missing"):
         listener_settings(
-            ActivationSpec(destination="queue://orders"), Surroundings(subscribes=lambda _: True)
+            ActivationSpec(destination="queue://orders"), ListenerContext(subscribes=lambda _: True)
         )
 
 

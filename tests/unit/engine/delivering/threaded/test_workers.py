@@ -31,16 +31,16 @@ class Pool:
         self.workers = Workers(settings, self.admit, self._perform)
 
     @staticmethod
-    def admit(intake: Any) -> list[Work] | None:
+    def admit(buffer: Any) -> list[Work] | None:
         """Take one of the numbers that have come."""
         try:
-            return [(intake, Leave(delivery=intake.arrivals.popleft()))]
+            return [(buffer, Leave(delivery=buffer.arrivals.popleft()))]
         except IndexError:
             return None
 
     def post(self, number: int) -> None:
-        intake: Any = None  # nothing of it is needed
-        self.workers.post((intake, Leave(delivery=number)))
+        buffer: Any = None  # nothing of it is needed
+        self.workers.post((buffer, Leave(delivery=number)))
 
     def _perform(self, work: Work) -> list[Work]:
         assert isinstance(work[1], Leave)
@@ -173,8 +173,8 @@ def test_what_is_posted_does_not_wait_until_nothing_comes_any_more(pool: Pool) -
     came: Any = Numbers(1)
     pool.release.set()
 
-    def endless(intake: Any) -> list[Work] | None:
-        return [] if intake.arrivals else None
+    def endless(buffer: Any) -> list[Work] | None:
+        return [] if buffer.arrivals else None
 
     pool.workers._admit = endless
     pool.workers._maximum = 1

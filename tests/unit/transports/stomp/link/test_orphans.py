@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports.stomp.dialects import BY_SERVER, GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.link.link import Orphans
+from airflow_provider_jmsjca.transports.stomp.link.link import UnsettledAfterUnsubscribe
 
 
 class QueuesAlone(GenericDialect):
@@ -42,7 +42,7 @@ def test_they_go_back_through_another_subscription_only_where_the_broker_needs_o
         wait=lambda receipts: None,  # noqa: ARG005
         new_subscription_id=lambda: "s9",
     )
-    Orphans(link).hand_back([b"T_s1@@x@@1", b"T_s1@@x@@2"])
+    UnsettledAfterUnsubscribe(link).hand_back([b"T_s1@@x@@1", b"T_s1@@x@@2"])
     assert [frame.split(b"\n", 1)[0] for frame in frames] == said
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits
+from airflow_provider_jmsjca.transports.stomp.link.refusals import SizeLimits
 from airflow_provider_jmsjca.transports.stomp.wire.wire import Wire
 
 WAYS_OUT = {"too long": "raise the limit"}
@@ -17,8 +17,8 @@ class EndedWire:
         """Return at once."""
 
 
-def limits(*sizes: int) -> Limits:
-    made = Limits(cast("Wire", EndedWire()))
+def limits(*sizes: int) -> SizeLimits:
+    made = SizeLimits(cast("Wire", EndedWire()))
     for size in sizes:
         made.sending(size)
     return made

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     FrameParser,
     FrameTooLargeError,
     ProtocolError,
-    Suspects,
+    SuspectIds,
     encode,
     escape,
     unescape,
@@ -224,8 +224,8 @@ def is_asked(identifier: bytes) -> bool:
     return identifier.startswith(TOKEN)
 
 
-def careful(suspects: Suspects | None = None) -> FrameParser:
-    parser = FrameParser(b"\0\n", Suspects() if suspects is None else suspects)
+def careful(suspects: SuspectIds | None = None) -> FrameParser:
+    parser = FrameParser(b"\0\n", SuspectIds() if suspects is None else suspects)
     parser.believe_only(TOKEN, is_asked)
     return parser
 
@@ -276,7 +276,7 @@ def test_however_it_is_split_nothing_forged_gets_through(surplus: bytes) -> None
     hidden = b"x\0\n" + surplus
     stream = ours(1) + ours(2, hidden, LENGTH) + ours(3) + receipt(4)
     for cut in range(len(stream)):
-        suspects = Suspects()
+        suspects = SuspectIds()
         parser = careful(suspects)
         came = []
         try:
@@ -290,7 +290,7 @@ def test_however_it_is_split_nothing_forged_gets_through(surplus: bytes) -> None
             (b"MESSAGE", b"x", False),
             (b"RECEIPT", b"", False),
         ]
-    suspects = Suspects()
+    suspects = SuspectIds()
     suspects.add(b"m2")
     parser = careful(suspects)
     frames = [frame for at in range(len(stream)) for frame in parser.feed(stream[at : at + 1])]
@@ -319,7 +319,7 @@ def test_text_of_java_may_hold_the_end_of_a_frame() -> None:
 
 
 def test_a_suspect_that_is_as_it_says_is_a_good_message() -> None:
-    suspects = Suspects()
+    suspects = SuspectIds()
     suspects.add(b"m1")
     parser = careful(suspects)
     assert parser.feed(ours(1, b"x", LENGTH)) == []
@@ -458,7 +458,7 @@ def test_the_headers_of_a_message_are_bounded(head: bytes, match: str) -> None:
 
 
 def test_suspects_are_bounded() -> None:
-    suspects = Suspects()
+    suspects = SuspectIds()
     for number in range(2000):
         suspects.add(b"%d" % number)
     assert len(suspects) == 1000

@@ -18,8 +18,8 @@ from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerContext,
     ListenerSettings,
-    Surroundings,
     listener_settings,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -55,7 +55,7 @@ _REFUSED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class EffectiveOptions:
     """What holds for a stream of events.
 
     Attributes:
@@ -196,7 +196,7 @@ class InForce:
                 endpoint_pool_max_size=under_way,
                 prefetch=max(spec.prefetch or 1, under_way // receivers),
             )
-        surroundings = Surroundings(
+        surroundings = ListenerContext(
             find=functools.partial(find_destination, variables=False),
             # Whether there is a store is checked only where the listener connects.
             store=store or (cast("Store", object()) if connection is None else None),

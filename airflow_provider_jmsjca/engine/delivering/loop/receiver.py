@@ -9,9 +9,14 @@ from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import Event, MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message.message import Identity
-from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake, Once, Verdict
+from airflow_provider_jmsjca.engine.delivering.receiver import (
+    DeliveryMemory,
+    ReceiveBuffer,
+    Receiver,
+    Verdict,
+)
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Received
 
@@ -20,8 +25,8 @@ _log = safe_logger(__name__)
 _MESSAGES_PER_TURN = 64
 
 
-class LoopAdmission(Admission):
-    """Admission for an event loop, which takes nothing in that has its outcome already (`Once`).
+class LoopReceiver(Receiver):
+    """Admission for an event loop, which takes nothing in that has its outcome already (`DeliveryMemory`).
 
     Whoever ends deliveries may be given many at once, and be slow. So nothing is wanted beyond `MOST_BYTES`
     before it is settled.
@@ -29,8 +34,8 @@ class LoopAdmission(Admission):
     Args:
         settings: How to consume.
         machine: Asked how much is in hand.
-        tally: Told of what has come again.
-        intake: The first, closed one.
+        counters: Told of what has come again.
+        buffer: The first, closed one.
         once: Which messages have an outcome.
         feed: Tells the machine.
         speak: Called after each look, for what is to be settled once more.
@@ -40,28 +45,28 @@ class LoopAdmission(Admission):
         self,
         settings: ListenerSettings,
         machine: DeliveryMachine,
-        tally: Tally,
-        intake: Intake,
+        counters: Counters,
+        buffer: ReceiveBuffer,
         *,
-        once: Once,
+        once: DeliveryMemory,
         feed: Callable[[Event], None],
-        speak: Callable[[], None],
+        flush_log: Callable[[], None],
     ) -> None:
-        super().__init__(settings, machine, tally, self, intake, takes_all=bool(settings.delivery.further))
+        super().__init__(settings, machine, counters, self, buffer, takes_all=bool(settings.delivery.further))
         self._once = once
         self._feed = feed
-        self._speak = speak
+        self._speak = flush_log
         self._loop = asyncio.get_running_loop()
         self._looking = False
 
-    def begin_anew(self, intake: Intake, returned: frozenset[int] = frozenset()) -> None:
+    def restart_with(self, buffer: ReceiveBuffer, returned: frozenset[int] = frozenset()) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back to the broker.
 
         Args:
-            intake: What they fill.
+            buffer: What they fill.
             returned: Of what goes back, what has its outcome.
         """
-        old = self.intake
+        old = self.buffer
         held = old.held.items()
         unsettled = {self.key(received) for number, (received, _) in held if number not in returned}
         unacknowledged = {self.key(received) for number, (received, _) in held if number in returned}
@@ -70,8 +75,8 @@ class LoopAdmission(Admission):
             message = received.readable
             if message is not None and not message.redelivered:
                 unsettled.add(self.key(received))
-        super().begin_anew(intake)
-        self._once.begin(intake, unsettled, self._look_again, unacknowledged)
+        super().restart_with(buffer)
+        self._once.begin(buffer, unsettled, self._recheck, unacknowledged)
 
     def key(self, received: Received) -> Identity | None:
         """Return what tells a message from others."""
@@ -79,43 +84,43 @@ class LoopAdmission(Admission):
 
     def leave(self, number: int) -> tuple[str | None, Destination]:
         """Let go of a message that stays; return its id and where it stays."""
-        origin = self.intake.origin(number)
-        received, _ = self.intake.let_go(number)
+        origin = self.buffer.origin(number)
+        received, _ = self.buffer.release(number)
         self._once.leave(self.key(received))
         message = received.readable
         return None if message is None else message.message_id, origin
 
-    def arrived(self, intake: Intake) -> None:
+    def arrived(self, buffer: ReceiveBuffer) -> None:
         """Something has come; look at it soon."""
-        if intake is self.intake and not self._looking:
+        if buffer is self.buffer and not self._looking:
             self._looking = True
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         self._looking = False
-        intake = self.intake
+        buffer = self.buffer
         for _ in range(_MESSAGES_PER_TURN):
-            if not self.may_take(intake):
+            if not self.may_take(buffer):
                 break
-            if (event := self._next(intake)) is not None:
+            if (event := self._next(buffer)) is not None:
                 self._feed(event)
         else:
-            self.arrived(intake)
+            self.arrived(buffer)
         self._speak()
 
-    def _next(self, intake: Intake) -> MessageArrived | None:
-        received = intake.arrivals[0]
+    def _next(self, buffer: ReceiveBuffer) -> MessageArrived | None:
+        received = buffer.arrivals[0]
         try:
             verdict = self._verdict(received)
             if verdict is Verdict.TAKE:
                 return self.take()
             if verdict is Verdict.SETTLE:
-                self._tally.repeat()
+                self._counters.repeat()
                 self.settled.keep(received)
         except Exception:  # noqa: BLE001 - an edge: those behind it must not wait for ever
             _log.exception("%s: a message can't be read: it stays until the connection ends", self._name)
-        if intake.arrivals and intake.arrivals[0] is received:
-            intake.arrivals.popleft()
+        if buffer.arrivals and buffer.arrivals[0] is received:
+            buffer.arrivals.popleft()
         return None
 
     def _verdict(self, received: Received) -> Verdict:
@@ -123,6 +128,6 @@ class LoopAdmission(Admission):
             return Verdict.TAKE  # it is found to be stale then
         return self._once.arrived(received, received.readable, self.key(received), stable=self.settled.stable)
 
-    def _look_again(self, found: list[Received]) -> None:
-        self.intake.arrivals.extendleft(reversed(found))
-        self.arrived(self.intake)
+    def _recheck(self, found: list[Received]) -> None:
+        self.buffer.arrivals.extendleft(reversed(found))
+        self.arrived(self.buffer)

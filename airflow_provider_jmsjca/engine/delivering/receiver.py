@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_id_of
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
@@ -39,7 +39,7 @@ from the disk (its `queue_index_max_journal_entries`). The adapter itself knew o
 _LARGE = 16 * 1024
 
 
-class Duplicates:
+class DuplicateIds:
     """Knows messages by their ids: those a handler has done with, and those in hand.
 
     One that was handled is a duplicate. One that comes while another of its id is in hand waits for the
@@ -59,7 +59,7 @@ class Duplicates:
         self._waiting: dict[str, list[Received]] = {}
         # Behind a waiting message, by its consumer, if that settles in order.
         self._behind: dict[Consumer, list[Received]] = {}
-        self._intake: object = None
+        self._buffer: object = None
 
     @property
     def waiting(self) -> Iterator[Received]:
@@ -70,16 +70,16 @@ class Duplicates:
         """Say whether a message is the duplicate of one that was handled."""
         return message_id in self._handled
 
-    def has_to_wait(self, intake: object, message_id: str | None, received: Received) -> bool:
+    def must_wait(self, buffer: object, message_id: str | None, received: Received) -> bool:
         """Say whether another message of this id is in hand; if not, this one is from now on.
 
         Args:
-            intake: What it came with. With the next one, all that was in hand is not, and comes again.
+            buffer: What it came with. With the next one, all that was in hand is not, and comes again.
             message_id: The message's id.
             received: The message.
         """
-        if intake is not self._intake:
-            self._intake = intake
+        if buffer is not self._buffer:
+            self._buffer = buffer
             self._waiting.clear()
             self._behind.clear()
         if self._behind and (behind := self._behind.get(received.consumer)) is not None:
@@ -96,15 +96,15 @@ class Duplicates:
             self._behind[received.consumer] = []
         return True
 
-    def out_of_hand(self, intake: object, message_id: str | None, *, handled: bool) -> list[Received]:
-        """Note what became of a message; return those of its intake that waited for it."""
+    def completed(self, buffer: object, message_id: str | None, *, handled: bool) -> list[Received]:
+        """Note what became of a message; return those of its receive buffer that waited for it."""
         if message_id is None:
             return []
         if handled:
             self._handled[message_id] = None
             if len(self._handled) > self._remembered:
                 self._handled.popitem(last=False)
-        if intake is not self._intake:
+        if buffer is not self._buffer:
             return []
         found: list[Received] = []
         for received in self._waiting.pop(message_id, ()):
@@ -128,7 +128,7 @@ class Verdict(enum.Enum):
     STAY = enum.auto()
 
 
-class Once:
+class DeliveryMemory:
     """Knows messages over the loss of the connection on which they were handed out.
 
     | the message | when it comes over another connection |
@@ -151,8 +151,8 @@ class Once:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._look_again: Callable[[list[Received]], None] | None = None
-        self._intake: object = None
+        self._recheck: Callable[[list[Received]], None] | None = None
+        self._buffer: object = None
         self._out: Counter[Identity | None] = Counter()
         self._out_before: Counter[Identity | None] = Counter()
         self._returned: OrderedDict[Identity | None, None] = OrderedDict()
@@ -175,22 +175,22 @@ class Once:
 
     def begin(
         self,
-        intake: object,
+        buffer: object,
         unsettled: AbstractSet[Identity | None],
-        look_again: Callable[[list[Received]], None],
+        recheck: Callable[[list[Received]], None],
         unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
-        """Take what comes with another intake.
+        """Take what comes with another receive buffer.
 
         Args:
-            intake: The other intake.
+            buffer: The other receive buffer.
             unsettled: What came with the one before and was not settled: it is no repetition of anything
                 that was known before that.
             unacknowledged: What came with the one before and was returned, but not acknowledged.
-            look_again: Called with what of this intake has waited and is to be looked at again, in order.
+            recheck: Called with what of this receive buffer has waited and is to be looked at again, in order.
         """
-        self._intake = intake
-        self._look_again = look_again
+        self._buffer = buffer
+        self._recheck = recheck
         for key in unsettled:
             self._known.pop(key, None)
             self._unsettled.pop(key, None)
@@ -239,25 +239,25 @@ class Once:
         if key is not None:
             self._out[key] += 1
 
-    def answer(self, key: Identity | None, intake: object, *, handled: bool) -> None:
+    def answer(self, key: Identity | None, buffer: object, *, handled: bool) -> None:
         """Note that the handler has answered for a message.
 
         Args:
             key: What tells the message from others.
-            intake: The intake that the message came with.
+            buffer: The receive buffer that the message came with.
             handled: The message was handled.
         """
         if key is None:
             return
-        earlier = intake is not self._intake
+        earlier = buffer is not self._buffer
         out = self._out_before if earlier else self._out
         out[key] -= 1
         if out[key] <= 0:
             del out[key]
         if handled:
             self._remember(self._unsettled if earlier else self._returned, key)
-        if earlier and (found := self._leave_line()) and self._look_again is not None:
-            self._look_again(found)
+        if earlier and (found := self._leave_line()) and self._recheck is not None:
+            self._recheck(found)
 
     def leave(self, key: Identity | None) -> None:
         """Note that a message stays, and its repetitions too."""
@@ -291,7 +291,7 @@ def _group_of(message: JmsMessage | None) -> str | None:
     return None if group is None or group == "" else str(group)
 
 
-class SettledLately:
+class SettledMessages:
     """Settled messages by their `identity`, and messages that came again although they were settled.
 
     Where the broker makes the ids, a message is known by what it is there, also without the redelivered flag:
@@ -415,7 +415,7 @@ class SettledLately:
             _log.debug("%s: it comes once more: %s", name, error)
 
 
-class Bearer(Protocol):
+class ConsumerConnection(Protocol):
     """A connection that messages come over, as its user sees it.
 
     Attributes:
@@ -428,7 +428,7 @@ class Bearer(Protocol):
     is_lost: bool
     is_blocked: bool
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Count as gone: what the connection tells from now on is of no interest."""
 
     @property
@@ -438,8 +438,8 @@ class Bearer(Protocol):
     def start(self) -> None:
         """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
 
-    def consume(self, intake: Intake) -> None:
-        """Open the consumers, which fill the intake."""
+    def consume(self, buffer: ReceiveBuffer) -> None:
+        """Open the consumers, which fill the receive buffer."""
 
     def stop_consuming(self) -> None:
         """Close the consumers: what isn't settled goes back."""
@@ -448,7 +448,7 @@ class Bearer(Protocol):
         """Close the connection, or give up connecting."""
 
 
-class Intake:
+class ReceiveBuffer:
     """What one opening of the consumers has received; stale as soon as they are closed or lost.
 
     Attributes:
@@ -478,7 +478,7 @@ class Intake:
         "ready",
     )
 
-    def __init__(self, link: Bearer) -> None:
+    def __init__(self, link: ConsumerConnection) -> None:
         self.link = link
         self.open = True
         self.ready = False
@@ -503,26 +503,26 @@ class Intake:
         self.bytes += size
         return size
 
-    def let_go(self, number: int) -> tuple[Received, JmsMessage | None]:
+    def release(self, number: int) -> tuple[Received, JmsMessage | None]:
         """Return a message that is held no longer."""
         if self._large:
-            self.uncount(number)
+            self.stop_counting(number)
         self.origins.pop(number, None)
         return self.held.pop(number)
 
-    def uncount(self, number: int) -> None:
+    def stop_counting(self, number: int) -> None:
         """Count a message no longer: it stays for as long as the connection does, and others must go on."""
         self.bytes -= self._large.pop(number, 0)
 
     @classmethod
-    def shut(cls, link: Bearer) -> Self:
+    def shut(cls, link: ConsumerConnection) -> Self:
         """Return one that is closed, for when nothing is consumed."""
-        intake = cls(link)
-        intake.expire()
-        return intake
+        buffer = cls(link)
+        buffer.expire()
+        return buffer
 
     def expire(self) -> None:
-        """Have nothing of the intake settled any more: the broker has its messages back."""
+        """Have nothing of the receive buffer settled any more: the broker has its messages back."""
         self.open = False
 
     def origin(self, number: int) -> Destination:
@@ -530,11 +530,11 @@ class Intake:
         return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
 
 
-Work: TypeAlias = tuple[Intake, Decision]
-"""Something to do, and the intake whose messages it is about."""
+Work: TypeAlias = tuple[ReceiveBuffer, Decision]
+"""Something to do, and the receive buffer whose messages it is about."""
 
 
-class ArrivalReader:
+class DeliveryReader:
     """Reads what a listener receives.
 
     A property in which a copy says what it is counts only where such copies are made: with `park` on, behind
@@ -610,7 +610,7 @@ class ArrivalReader:
         """
         try:
             message = received.message
-            if came_before(message):
+            if is_redelivery(message):
                 return None
             if message.properties and self._balanced:
                 found, parked = self._own(message)
@@ -663,14 +663,14 @@ class ArrivalReader:
             source=source,
             consumer=consumer,
             group=None if group is None else str(group),
-            redelivered=came_before(message),
+            redelivered=is_redelivery(message),
             parked=parked,
             unsubscribed=unsubscribed,
         )
         return event, message
 
 
-def came_before(message: JmsMessage) -> bool:
+def is_redelivery(message: JmsMessage) -> bool:
     """Say whether the broker has delivered a message before, by its flag or its count."""
     return message.redelivered or (message.delivery_count or 1) > 1
 
@@ -688,14 +688,14 @@ def _poison(
     return event, message
 
 
-class Notified(Protocol):
+class ReceiveListener(Protocol):
     """Who takes in what has come."""
 
-    def arrived(self, intake: Intake) -> None:
-        """Have a message of the intake taken in."""
+    def arrived(self, buffer: ReceiveBuffer) -> None:
+        """Have a message of the receive buffer taken in."""
 
 
-class Admission:
+class Receiver:
     """Between what the connection has received and what the machine is told of.
 
     Everything here happens under the dispatcher's lock. In hand are `MOST_BYTES` of large messages and one
@@ -704,9 +704,9 @@ class Admission:
     Args:
         settings: How to consume.
         machine: Asked how much is in hand.
-        tally: Told of what has come again.
+        counters: Told of what has come again.
         workers: Called for what may be taken in now and could not be when it came.
-        intake: The first, closed one.
+        buffer: The first, closed one.
         takes_all: Tell the machine of messages as they come, for one that has a choice to make or keeps the
             limit itself.
         limit: No more messages than this are taken in hand; `None`: no limit.
@@ -714,7 +714,7 @@ class Admission:
         post: Has work done: a message that can't be read is left. `None`: nobody has to be told of that.
 
     Attributes:
-        intake: What the current consumers have received.
+        buffer: What the current consumers have received.
         numbers: For what is taken in.
         settled: What was settled lately; it isn't taken in again.
         duplicates: Knows the duplicates, where they are dropped; `None` where they aren't.
@@ -724,9 +724,9 @@ class Admission:
         self,
         settings: ListenerSettings,
         machine: DeliveryMachine,
-        tally: Tally,
-        workers: Notified,
-        intake: Intake,
+        counters: Counters,
+        workers: ReceiveListener,
+        buffer: ReceiveBuffer,
         *,
         takes_all: bool,
         limit: int | None = None,
@@ -735,12 +735,12 @@ class Admission:
     ) -> None:
         self._name = settings.name
         self._machine = machine
-        self._tally = tally
+        self._counters = counters
         self._workers = workers
-        self._reader = ArrivalReader(settings)
-        self.intake = intake
+        self._reader = DeliveryReader(settings)
+        self.buffer = buffer
         # The connection whose messages are awaited if the broker blocked it, and those messages.
-        self._earlier_link = intake.link
+        self._earlier_link = buffer.link
         self._earlier_keys: set[Identity | None] = set()
         self.takes_all = takes_all
         self._limit = limit
@@ -750,22 +750,22 @@ class Admission:
         self._batches = settings.delivery.batch_size > 1
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
-        self.settled = SettledLately(len(self._sources))
+        self.settled = SettledMessages(len(self._sources))
         self._settled_before = self.settled.settled_before
-        self.duplicates = Duplicates() if settings.drop_duplicates else None
+        self.duplicates = DuplicateIds() if settings.drop_duplicates else None
 
-    def begin_anew(self, intake: Intake) -> None:
+    def restart_with(self, buffer: ReceiveBuffer) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
-        old, self.intake = self.intake, intake
+        old, self.buffer = self.buffer, buffer
         settled = self.settled
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
         waiting = () if self.duplicates is None else self.duplicates.waiting
         for received in (*waiting, *old.arrivals):
             try:
-                back |= self._went_back(received)
+                back |= self._returned_to_broker(received)
             except Exception as error:  # noqa: BLE001 - an edge: what it was is of no use if it can't be read
                 _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
-        old.arrivals.clear()  # a thread that was told of the intake, and is busy, would keep all of it
+        old.arrivals.clear()  # a thread that was told of the receive buffer, and is busy, would keep all of it
         settled.forget(back)
         self._settled_before = settled.settled_before
         if self._earlier_link is old.link or not self.blocked:
@@ -781,7 +781,7 @@ class Admission:
         """
         return self._earlier_link.is_blocked
 
-    def _went_back(self, received: Received) -> set[Identity | None]:
+    def _returned_to_broker(self, received: Received) -> set[Identity | None]:
         """Tell the machine of a message that the broker had back before it was taken in.
 
         Returns:
@@ -791,36 +791,36 @@ class Admission:
         key = self.settled.key(origin or self._sources[event.source], message)
         if event.redelivered and key in self._settled_before:
             return set()
-        self._machine.gave_back(event)
+        self._machine.returned_to_broker(event)
         return {key}
 
-    def may_take(self, intake: Intake) -> bool:
+    def may_take(self, buffer: ReceiveBuffer) -> bool:
         """Say whether something has come that may be taken in."""
-        if intake is not self.intake or not intake.open or not intake.arrivals:
+        if buffer is not self.buffer or not buffer.open or not buffer.arrivals:
             return False
         if self.takes_all:
-            if not intake.ready:
+            if not buffer.ready:
                 return False
-        elif self._limit is not None and self._tally.settled + self._machine.in_hand >= self._limit:
+        elif self._limit is not None and self._counters.settled + self._machine.in_flight >= self._limit:
             return False
-        if intake.bytes < MOST_BYTES:
+        if buffer.bytes < MOST_BYTES:
             return True
         self._held_up = not self._wanted()
         return not self._held_up
 
     def go_on(self) -> None:
         """Have taken in what was held up, if memory has room for one message more."""
-        if self._held_up and (self.intake.bytes < MOST_BYTES or self._wanted()):
+        if self._held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
             self._held_up = False
-            self._workers.arrived(self.intake)
+            self._workers.arrived(self.buffer)
 
     def take_all(self) -> list[MessageArrived]:
         """Take in what has come, as far as there is room, so that the machine can choose what is next."""
-        intake, taken = self.intake, []
-        while self.may_take(intake):
+        buffer, taken = self.buffer, []
+        while self.may_take(buffer):
             if (event := self.take()) is not None:
                 taken.append(event)
-            if intake.bytes >= MOST_BYTES:  # whether another is wanted is known when the machine has this one
+            if buffer.bytes >= MOST_BYTES:  # whether another is wanted is known when the machine has this one
                 self._held_up = True
                 break
         return taken
@@ -831,7 +831,7 @@ class Admission:
         A message that can't be read now, as for want of memory, stays unsettled. It comes again over the next
         connection, and those behind it go on.
         """
-        received = self.intake.arrivals.popleft()
+        received = self.buffer.arrivals.popleft()
         number = next(self.numbers)
         try:
             return self._take(received, number)
@@ -847,13 +847,13 @@ class Admission:
             loggable(error),
         )
         if self._post is not None and not received.is_stale:
-            self.intake.hold(number, received, None)
-            self._post((self.intake, Leave(delivery=number)))
+            self.buffer.hold(number, received, None)
+            self._post((self.buffer, Leave(delivery=number)))
 
     def _take(self, received: Received, number: int) -> MessageArrived | None:
-        intake = self.intake
+        buffer = self.buffer
         if received.is_stale:
-            self.settled.forget(self._went_back(received))
+            self.settled.forget(self._returned_to_broker(received))
             self._settled_before = self.settled.settled_before
             return None
         consumer = self._number_of(received.consumer) if self._batches else None
@@ -866,38 +866,38 @@ class Admission:
         key = settled.key(self._sources[event.source], message)
         repeated = settled.is_repeated(event, received, key)
         if repeated or (key in self._earlier_keys and (key is not None or event.redelivered)):
-            self._earlier_link = intake.link
+            self._earlier_link = buffer.link
         if repeated or (duplicates and duplicates.is_handled(event.message_id)):
-            self._tally.repeat()
+            self._counters.repeat()
             settled.keep(received)
             if event.in_progress:
-                self._machine.came_in_vain(event.message_id)
+                self._machine.duplicate_dropped(event.message_id)
             return None
-        if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
+        if duplicates is not None and duplicates.must_wait(buffer, event.message_id, received):
             return None
-        size = intake.hold(event.delivery, received, message)
+        size = buffer.hold(event.delivery, received, message)
         if origin is not None:
-            intake.origins[event.delivery] = origin
+            buffer.origins[event.delivery] = origin
         return replace(event, size=size) if size else event
 
     def _number_of(self, consumer: Consumer) -> int | None:
         """Return the machine's number of a consumer that settles in order; `None` for any other."""
         if not consumer.settles_in_order:
             return None
-        numbers = self.intake.consumers
+        numbers = self.buffer.consumers
         number = numbers.get(consumer)
         if number is None:
             number = numbers[consumer] = next(self.numbers)
         return number
 
-    def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
+    def completed(self, buffer: ReceiveBuffer, message_id: str | None, *, handled: bool) -> None:
         """Look again at the messages that waited for one of their own id."""
         if self.duplicates is not None:
-            for received in reversed(self.duplicates.out_of_hand(intake, message_id, handled=handled)):
-                intake.arrivals.appendleft(received)
-                self._workers.arrived(intake)
+            for received in reversed(self.duplicates.completed(buffer, message_id, handled=handled)):
+                buffer.arrivals.appendleft(received)
+                self._workers.arrived(buffer)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit, or memory, has room again."""
-        if self.intake.arrivals:
-            self._workers.arrived(self.intake)
+        if self.buffer.arrivals:
+            self._workers.arrived(self.buffer)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_jmsjca.engine.connecting.threads import Lane
+from airflow_provider_jmsjca.engine.connecting.threads import SerialExecutor
 from tests.unit.engine import streaming
 
 
@@ -16,11 +16,11 @@ def no_later(seconds: float, function: Callable[[], None]) -> None:
 
 
 def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
-    lane, found, over = Lane(no_later), [], threading.Event()
+    executor, found, over = SerialExecutor(no_later), [], threading.Event()
     before = threading.active_count()
     for number in range(200):
-        lane.submit(lambda number=number: found.append((number, threading.get_ident())))
-    lane.submit(over.set)
+        executor.submit(lambda number=number: found.append((number, threading.get_ident())))
+    executor.submit(over.set)
     assert over.wait(5)
     assert [number for number, _ in found] == list(range(200))
     assert threading.get_ident() not in {thread for _, thread in found}
@@ -31,13 +31,13 @@ def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
 
 
 def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
-    lane, over = Lane(no_later), threading.Event()
+    executor, over = SerialExecutor(no_later), threading.Event()
 
     def fail() -> None:
         raise ValueError("no")
 
-    lane.submit(fail)
-    lane.submit(over.set)
+    executor.submit(fail)
+    executor.submit(over.set)
     assert over.wait(5)
     assert "nobody waits for" in caplog.text
 
@@ -57,13 +57,13 @@ def test_where_no_thread_can_be_started_it_is_tried_again(
     found: list[int] = []
     over = threading.Event()
     put_off: list[Callable[[], None]] = []
-    lane = Lane(lambda _, function: put_off.append(function))
+    executor = SerialExecutor(lambda _, function: put_off.append(function))
     with monkeypatch.context() as crowded:
         crowded.setattr(threading.Thread, "start", refuse)
-        lane.submit(lambda: found.append(1))
-        lane.submit(lambda: found.append(2))
+        executor.submit(lambda: found.append(1))
+        executor.submit(lambda: found.append(2))
         put_off.pop()()
-    lane.submit(over.set)
+    executor.submit(over.set)
     assert (found, len(put_off)) == ([], 1)
     assert "can't start new thread" in caplog.text
     put_off.pop()()

@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
+from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, activation_name
-from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Store, WantedState
@@ -36,7 +36,7 @@ _PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AttemptLookup:
     """The answer of the store about one message.
 
     Attributes:
@@ -51,7 +51,7 @@ class Found:
     doubtful: bool = False
 
 
-class Ledger:
+class AttemptLog:
     """Keeps the books of one run of an activation.
 
     Each attempt is stored before the message is handed over. One write counts the message whose turn it is,
@@ -107,11 +107,11 @@ class Ledger:
         # One transaction at a time: whoever waits finds what the one before has done for it.
         self._writing = threading.Lock()
         self._lock = threading.Lock()
-        self._ahead: dict[str, Found] = {}
+        self._ahead: dict[str, AttemptLookup] = {}
         self._begun: set[str] = set()
         self._again: set[str] = set()
         self._settled: list[str] = []
-        self._in_vain: list[str] = []
+        self._unused: list[str] = []
         self._failures: dict[str, Failure] = {}
         self._generation = 0
         self._ended = False
@@ -181,7 +181,7 @@ class Ledger:
         messages: Collection[str],
         ahead: Callable[[], Iterable[str]] = tuple,
         handled_names: Mapping[str, str] = MappingProxyType({}),
-    ) -> dict[str, Found]:
+    ) -> dict[str, AttemptLookup]:
         """Store an attempt at each of these messages, and return which it is.
 
         Args:
@@ -209,23 +209,25 @@ class Ledger:
                 if generation == self._generation:
                     self._ahead |= {each: answers[each] for each in more if each not in wanted}
                 else:  # they have gone back to the broker meanwhile
-                    self._in_vain += [each for each in more if each not in wanted]
+                    self._unused += [each for each in more if each not in wanted]
                 self._begun.update(wanted)
             return found | {each: answers[each] for each in wanted}
 
-    def counted_ahead(self, message: str) -> Found | None:
+    def counted_ahead(self, message: str) -> AttemptLookup | None:
         """Return which attempt begins, if it was stored together with an earlier one; without waiting."""
         if message not in self._ahead:
             return None
         return self._known_ahead((message,)).get(message)
 
-    def _known_ahead(self, messages: Iterable[str]) -> dict[str, Found]:
+    def _known_ahead(self, messages: Iterable[str]) -> dict[str, AttemptLookup]:
         with self._lock:
             found = {each: self._ahead.pop(each) for each in messages if each in self._ahead}
             self._begun.update(found)
             return found
 
-    def _store_attempts(self, names: Collection[str], handled_names: Mapping[str, str]) -> dict[str, Found]:
+    def _store_attempts(
+        self, names: Collection[str], handled_names: Mapping[str, str]
+    ) -> dict[str, AttemptLookup]:
         with self._in_order():
             self._write_what_waits()
             now = self._clock()
@@ -243,7 +245,7 @@ class Ledger:
             self._written += len(names)
             self._sweep(now)
         self._again.update(again)
-        return {each: Found(numbers[each], each in handled, each in doubtful) for each in names}
+        return {each: AttemptLookup(numbers[each], each in handled, each in doubtful) for each in names}
 
     def were_attempted_before(self, messages: Iterable[str]) -> bool:
         """Say whether there was an attempt at one of these messages before the one that is under way."""
@@ -260,7 +262,7 @@ class Ledger:
     def take_back(self, message: str) -> None:
         """Note that the attempt at a message led to nothing; written later."""
         with self._lock:
-            self._in_vain.append(message)
+            self._unused.append(message)
             self._begun.discard(message)
 
     def settled(self, messages: Collection[str]) -> None:
@@ -311,7 +313,7 @@ class Ledger:
         Args:
             least: How many entries have to wait, for any to be written.
         """
-        if len(self._settled) + len(self._in_vain) + len(self._failures) < least:
+        if len(self._settled) + len(self._unused) + len(self._failures) < least:
             return
         try:
             with self._writing, self._in_order():
@@ -327,7 +329,7 @@ class Ledger:
         """What was counted ahead has gone back to the broker."""
         with self._lock:
             self._generation += 1
-            self._in_vain += self._ahead
+            self._unused += self._ahead
             self._ahead.clear()
             self._begun.clear()
             self._again.clear()
@@ -363,26 +365,26 @@ class Ledger:
         """Write how attempts ended before they are taken back, and that before messages are forgotten."""
         with self._lock:
             failures, self._failures = self._failures, {}
-            in_vain, self._in_vain = self._in_vain, []
+            unused, self._unused = self._unused, []
             settled, self._settled = self._settled, []
         attempts, name = self._store.attempts, self._activation
         try:
             if failures:
                 attempts.failed(name, failures)
                 failures = {}
-            while in_vain:  # one that was counted twice is taken back twice
-                once = set(in_vain)
+            while unused:  # one that was counted twice is taken back twice
+                once = set(unused)
                 attempts.take_back(name, once)
                 for each in once:
-                    in_vain.remove(each)
+                    unused.remove(each)
             if settled:
                 attempts.forget(name, settled)
                 settled = []
         finally:
-            if failures or in_vain or settled:
+            if failures or unused or settled:
                 with self._lock:
                     self._failures = failures | self._failures
-                    self._in_vain = in_vain + self._in_vain
+                    self._unused = unused + self._unused
                     self._settled = settled + self._settled
 
     def _sweep(self, now: datetime) -> None:
@@ -391,8 +393,8 @@ class Ledger:
             self._store.attempts.sweep(now)
             self._store.handled.sweep(now)
 
-    def _in_order(self) -> _Trouble:
-        return _Trouble(self)
+    def _in_order(self) -> _StoreCall:
+        return _StoreCall(self)
 
     def note_trouble(self, error: TransientStoreError | None) -> None:
         """Say once that the store can't be used, and once that it can be used again."""
@@ -408,15 +410,15 @@ class Ledger:
         self.trouble = trouble
         if trouble:  # what was counted ahead waits too, and is counted anew
             with self._lock:
-                self._in_vain += self._ahead
+                self._unused += self._ahead
                 self._ahead.clear()
 
 
-class _Trouble:
+class _StoreCall:
     """A call to the store: whether it succeeds is noted."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, attempt_log: AttemptLog) -> None:
+        self._attempt_log = attempt_log
 
     def __enter__(self) -> None:
         """Do nothing yet."""
@@ -424,11 +426,11 @@ class _Trouble:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Note whether the store could be used."""
         if error is None or isinstance(error, TransientStoreError):
-            self._ledger.note_trouble(error)
+            self._attempt_log.note_trouble(error)
 
 
-def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
-    """Return the ledger of a run; `None` if nothing of it is stored.
+def attempt_log_of(settings: ListenerSettings, *, keeps_ids: bool) -> AttemptLog | None:
+    """Return the attempt log of a run; `None` if nothing of it is stored.
 
     Args:
         settings: Of the run.
@@ -436,7 +438,7 @@ def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
     """
     if settings.store is None:
         return None
-    return Ledger(
+    return AttemptLog(
         settings.store,
         _name(settings),
         title=settings.name,
@@ -447,11 +449,11 @@ def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
     )
 
 
-def shelf_of(settings: ListenerSettings) -> Shelf | None:
+def delayed_messages_of(settings: ListenerSettings) -> DelayedMessages | None:
     """Return where a run puts messages in limbo; `None` if it has no limbo."""
     if settings.store is None or not settings.has_limbo:
         return None
-    return Shelf(
+    return DelayedMessages(
         limbo=settings.store.limbo,
         activation=_name(settings),
         jms_conn_id=settings.jms_conn_id,
@@ -469,7 +471,9 @@ def _name(settings: ListenerSettings) -> str:
     )
 
 
-def recorded(settings: ListenerSettings, delivery: int, found: Found) -> AttemptRecorded | FoundInDoubt:
+def recorded(
+    settings: ListenerSettings, delivery: int, found: AttemptLookup
+) -> AttemptRecorded | FoundInDoubt:
     """Return what a machine is told of a message whose attempt is stored, and that no handler is done with.
 
     Source: I10-I14.
@@ -479,8 +483,10 @@ def recorded(settings: ListenerSettings, delivery: int, found: Found) -> Attempt
     return AttemptRecorded(delivery=delivery, attempt=found.attempt, in_doubt=found.doubtful)
 
 
-def take_back_in(ledger: Ledger | None, sources: Sequence[Destination]) -> Callable[[str, int], object]:
+def undo_attempts_in(
+    attempt_log: AttemptLog | None, sources: Sequence[Destination]
+) -> Callable[[str, int], object]:
     """Return what a machine calls with the id and the source of a message whose attempt led to nothing."""
-    if ledger is None:
+    if attempt_log is None:
         return lambda *_: None
-    return lambda message_id, source: ledger.take_back(ledger.name(message_id, sources[source]))
+    return lambda message_id, source: attempt_log.take_back(attempt_log.name(message_id, sources[source]))

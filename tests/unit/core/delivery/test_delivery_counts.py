@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Sightings
+from airflow_provider_jmsjca.core.delivery.in_flight import DeliveryCounts, InFlightMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import SETTINGS, Run
@@ -58,22 +58,22 @@ def test_an_outcome_in_doubt_is_that_of_one_of_them() -> None:
     assert run.only(d.Deliver, run.message("X", source=0)).in_doubt
 
 
-def received(count: int) -> tuple[Sightings, list[InHand]]:
-    sightings = Sightings(RedeliveryTracker(), lambda *_: None, counts_repeats=True)
+def received(count: int) -> tuple[DeliveryCounts, list[InFlightMessage]]:
+    delivery_counts = DeliveryCounts(RedeliveryTracker(), lambda *_: None, counts_repeats=True)
     arrivals = (e.MessageArrived(delivery=number, message_id=f"ID:{number}") for number in range(count))
-    return sightings, [sightings.receive(each) for each in arrivals]
+    return delivery_counts, [delivery_counts.receive(each) for each in arrivals]
 
 
 def test_of_outcomes_in_doubt_the_last_5000_are_known() -> None:
-    sightings, messages = received(5001)
-    sightings.doubt(messages[:2])
+    delivery_counts, messages = received(5001)
+    delivery_counts.doubt(messages[:2])
     for message in messages[2:]:
-        sightings.doubt([message])
-    assert [sightings.is_in_doubt(messages[number]) for number in (0, 1, 5000)] == [False, True, True]
+        delivery_counts.doubt([message])
+    assert [delivery_counts.is_in_doubt(messages[number]) for number in (0, 1, 5000)] == [False, True, True]
 
 
 def test_of_moves_in_vain_the_last_5000_are_known() -> None:
-    sightings, messages = received(5001)
+    delivery_counts, messages = received(5001)
     for message in messages:
-        sightings.move_failed(message, lost=False)
-    assert [sightings.moves_in_vain(messages[number]).failed for number in (0, 1, 5000)] == [0, 1, 1]
+        delivery_counts.move_failed(message, lost=False)
+    assert [delivery_counts.failed_moves(messages[number]).failed for number in (0, 1, 5000)] == [0, 1, 1]

@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity
-from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Segment
 from airflow_provider_jmsjca.spool.rows import Row, row_identity
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 
 
-class Dropped(NamedTuple):
+class DroppedMessage(NamedTuple):
     """A message that was dropped because a segment has it.
 
     Attributes:
         segment: The segment that holds the first copy.
     """
 
-    segment: Place
+    segment: SpoolPath
     identity: Identity
 
 
-class Repetitions:
+class DuplicateFilter:
     """Decides which received messages repeat sealed ones, and may be acknowledged without being stored.
 
     Where the broker makes the ids, each message whose identity is in a sealed segment is a repetition.
@@ -51,8 +51,8 @@ class Repetitions:
         self._lock = threading.Lock()
         # Copies without a sending time that may come again, by segment; and repetitions of others of them,
         # whose acknowledgement isn't confirmed.
-        self._unsettled: defaultdict[Place, Counter[Identity]] = defaultdict(Counter)
-        self._unconfirmed: Counter[Dropped] = Counter()
+        self._unsettled: defaultdict[SpoolPath, Counter[Identity]] = defaultdict(Counter)
+        self._unconfirmed: Counter[DroppedMessage] = Counter()
         # Repetitions over this connection of messages with a sending time.
         self._timed: Counter[Identity] = Counter()
         self._sealed_before = self._sealed()
@@ -71,7 +71,7 @@ class Repetitions:
         """Tell whether a message with an id can be a repetition."""
         return self._stable or message.redelivered
 
-    def repeated(self, key: str, row: Row) -> Dropped | None:
+    def repeated(self, key: str, row: Row) -> DroppedMessage | None:
         """Return which sealed message a message repeats; `None` if it is to be stored.
 
         Args:
@@ -92,7 +92,7 @@ class Repetitions:
             if self._batch.identities(segment).get(identity)
         ]
         if self._stable:
-            return Dropped(found[0], identity) if found else None
+            return DroppedMessage(found[0], identity) if found else None
         # A message settled over a connection isn't redelivered over the same one.
         found = [each for each in found if each.parent != self._batch.folder or each in self._sealed_before]
         with self._lock:
@@ -100,14 +100,14 @@ class Repetitions:
                 self._repeats_timed(found, identity) if identity.timestamp else self._repeats(found, identity)
             )
 
-    def _repeats_timed(self, found: Sequence[Place], identity: Identity) -> Dropped | None:
+    def _repeats_timed(self, found: Sequence[SpoolPath], identity: Identity) -> DroppedMessage | None:
         copies = sum(self._batch.identities(segment)[identity] for segment in found)
         if copies <= self._timed[identity]:
             return None
         self._timed[identity] += 1
-        return Dropped(found[0], identity)
+        return DroppedMessage(found[0], identity)
 
-    def _repeats(self, found: Sequence[Place], identity: Identity) -> Dropped | None:
+    def _repeats(self, found: Sequence[SpoolPath], identity: Identity) -> DroppedMessage | None:
         for segment in found:
             if self._batch.is_settled(segment):
                 continue
@@ -117,12 +117,12 @@ class Repetitions:
             left = self._unsettled[segment]
             if left[identity] > 0:
                 left[identity] -= 1
-                dropped = Dropped(segment, identity)
+                dropped = DroppedMessage(segment, identity)
                 self._unconfirmed[dropped] += 1
                 return dropped
         return None
 
-    def confirmed(self, dropped: Sequence[Dropped], sealed: Segment | None) -> None:
+    def confirmed(self, dropped: Sequence[DroppedMessage], sealed: Segment | None) -> None:
         """Note that the broker has confirmed the acknowledgements of a unit of work.
 
         Args:
@@ -148,5 +148,5 @@ class Repetitions:
         for segment in settled:
             self._batch.note_settled(segment)
 
-    def _sealed(self) -> frozenset[Place]:
+    def _sealed(self) -> frozenset[SpoolPath]:
         return frozenset(self._batch.folder / segment.file for segment in self._batch.segments)

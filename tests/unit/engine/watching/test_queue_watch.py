@@ -17,9 +17,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.watching.looks import Looks, looks_over
 from airflow_provider_jmsjca.engine.watching.peek import peek
-from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
+from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
+from airflow_provider_jmsjca.engine.watching.shared_probes import SharedProbes, probes_of
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -233,15 +233,15 @@ def test_many_share_a_connection_and_few_threads_and_look_less_often(
     turns: list[float] = []
     all_pause = asyncio.Event()
 
-    usual = Looks._turn
+    usual = SharedProbes._turn
 
-    def turn(self: Looks, now: float, after: float) -> float:
+    def turn(self: SharedProbes, now: float, after: float) -> float:
         turns.append(usual(self, now, after))
         if len(turns) >= many:
             all_pause.set()
         return turns[-1]
 
-    monkeypatch.setattr(Looks, "_turn", turn)
+    monkeypatch.setattr(SharedProbes, "_turn", turn)
     pool = ConnectionPool(connect=connect)
     before = threading.active_count()
 
@@ -278,8 +278,8 @@ def test_who_cannot_look_is_told_and_the_others_look_on(server: Broker) -> None:
     async def work() -> None:
         publish(server, "a")
         connection = connect(settings(server))
-        looks = looks_over(connection)
-        assert looks is looks_over(connection)
+        looks = probes_of(connection)
+        assert looks is probes_of(connection)
         asked = [
             (ORDERS, None),
             (ORDERS, "= 1"),
@@ -313,8 +313,8 @@ def test_without_a_thread_a_look_fails_for_a_while(server: Broker, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
             with pytest.raises(TransientBrokerError, match="thread"):
-                await looks_over(connection).look(connection, ORDERS, None)
-        assert await looks_over(connection).look(connection, ORDERS, None) is None
+                await probes_of(connection).look(connection, ORDERS, None)
+        assert await probes_of(connection).look(connection, ORDERS, None) is None
         connection.close()
 
     run(work())

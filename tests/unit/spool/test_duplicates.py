@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spool.duplicates import DroppedMessage, DuplicateFilter
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Segment
-from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.unit.spool.batches import ORDERS, OpenBatch
@@ -28,7 +28,7 @@ def sealed(batch: SpoolBatch, *messages: JmsMessage, settled: bool = False) -> S
     return segment
 
 
-def drop(repetitions: Repetitions, message: JmsMessage, most: int = 9) -> list[Dropped]:
+def drop(repetitions: DuplicateFilter, message: JmsMessage, most: int = 9) -> list[DroppedMessage]:
     """Receive equal messages until one is to be stored; return what was dropped before that."""
     found = [repetitions.repeated(KEY, flagged(message)) for _ in range(most)]
     dropped = [each for each in found if each is not None]
@@ -38,17 +38,17 @@ def drop(repetitions: Repetitions, message: JmsMessage, most: int = 9) -> list[D
 
 def test_only_what_the_broker_flags_can_be_a_repetition(open_batch: OpenBatch) -> None:
     with open_batch() as batch:
-        assert not Repetitions(batch, stable=False).is_candidate(PLAIN)
-        assert Repetitions(batch, stable=False).is_candidate(replace(PLAIN, redelivered=True))
-        assert Repetitions(batch, stable=True).is_candidate(PLAIN)
+        assert not DuplicateFilter(batch, stable=False).is_candidate(PLAIN)
+        assert DuplicateFilter(batch, stable=False).is_candidate(replace(PLAIN, redelivered=True))
+        assert DuplicateFilter(batch, stable=True).is_candidate(PLAIN)
 
 
 def test_a_copy_whose_acknowledgement_was_confirmed_is_not_repeated(open_batch: OpenBatch) -> None:
     with open_batch("b1") as batch:
         sealed(batch, PLAIN, settled=True)
-        assert drop(Repetitions(batch, stable=False), PLAIN) == []
+        assert drop(DuplicateFilter(batch, stable=False), PLAIN) == []
     with open_batch("b2") as batch:
-        assert drop(Repetitions(batch, stable=False), PLAIN) == []
+        assert drop(DuplicateFilter(batch, stable=False), PLAIN) == []
 
 
 def test_each_unconfirmed_copy_is_repeated_once(open_batch: OpenBatch) -> None:
@@ -57,7 +57,7 @@ def test_each_unconfirmed_copy_is_repeated_once(open_batch: OpenBatch) -> None:
         sealed(batch, PLAIN, PLAIN)
         sealed(batch, PLAIN, settled=True)
     with open_batch("b2") as batch:
-        repetitions = Repetitions(batch, stable=False)
+        repetitions = DuplicateFilter(batch, stable=False)
         dropped = drop(repetitions, PLAIN)
         assert len(dropped) == 3
         repetitions.confirmed(dropped[:1], None)
@@ -68,22 +68,22 @@ def test_each_unconfirmed_copy_is_repeated_once(open_batch: OpenBatch) -> None:
         repetitions.connected(stable=False)
         assert drop(repetitions, PLAIN) == []
     with open_batch("b3") as batch:
-        assert drop(Repetitions(batch, stable=False), PLAIN) == [], "that is on disk too"
+        assert drop(DuplicateFilter(batch, stable=False), PLAIN) == [], "that is on disk too"
 
 
 def test_a_segment_with_further_copies_stays_unconfirmed(open_batch: OpenBatch) -> None:
     other = replace(PLAIN, body="cancelled")
     with open_batch() as batch:
         sealed(batch, PLAIN, other)
-        repetitions = Repetitions(batch, stable=False)
+        repetitions = DuplicateFilter(batch, stable=False)
         repetitions.confirmed(drop(repetitions, PLAIN), None)
     with open_batch() as batch:
-        assert len(drop(Repetitions(batch, stable=False), other)) == 1
+        assert len(drop(DuplicateFilter(batch, stable=False), other)) == 1
 
 
 def test_what_is_sealed_over_a_connection_is_not_repeated_over_the_same_one(open_batch: OpenBatch) -> None:
     with open_batch() as batch:
-        repetitions = Repetitions(batch, stable=False)
+        repetitions = DuplicateFilter(batch, stable=False)
         first, second = sealed(batch, PLAIN, TIMED), sealed(batch, PLAIN)
         assert drop(repetitions, PLAIN) == drop(repetitions, TIMED) == []
         repetitions.confirmed([], first)
@@ -96,7 +96,7 @@ def test_a_copy_that_says_when_it_was_sent_is_repeated_after_its_confirmation(op
     with open_batch("b1") as batch:
         sealed(batch, TIMED, settled=True)
     with open_batch("b2") as batch:
-        repetitions = Repetitions(batch, stable=False)
+        repetitions = DuplicateFilter(batch, stable=False)
         for _ in range(2):
             dropped = drop(repetitions, TIMED)
             assert len(dropped) == 1
@@ -107,6 +107,6 @@ def test_a_copy_that_says_when_it_was_sent_is_repeated_after_its_confirmation(op
 def test_an_id_of_the_broker_proves_a_repetition(open_batch: OpenBatch) -> None:
     with open_batch() as batch:
         sealed(batch, PLAIN, settled=True)
-        repetitions = Repetitions(batch, stable=True)
+        repetitions = DuplicateFilter(batch, stable=True)
         assert len(drop(repetitions, PLAIN)) == 9
         assert repetitions.repeated(KEY, flagged(replace(PLAIN, body="cancelled"))) is None

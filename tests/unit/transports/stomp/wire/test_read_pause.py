@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
-from airflow_provider_jmsjca.transports.stomp.wire.wire import GATHERING_SECONDS, LEAST_PREFETCH, Gathering
+from airflow_provider_jmsjca.transports.stomp.wire.wire import GATHERING_SECONDS, LEAST_PREFETCH, ReadPause
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
@@ -17,14 +17,14 @@ MESSAGE = Frame(b"MESSAGE", b"", b"")
 RECEIPT = Frame(b"RECEIPT", b"", b"")
 
 
-def _gathering() -> Gathering:
-    gathering = Gathering()
+def _gathering() -> ReadPause:
+    gathering = ReadPause()
     gathering.allowed = True
     return gathering
 
 
 def test_nothing_gathers_unless_it_may() -> None:
-    gathering = Gathering()
+    gathering = ReadPause()
     assert [gathering.pause_after(1, 0, 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
 
 

@@ -10,12 +10,12 @@ import pytest
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.machine import Direct
+from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit
 from airflow_provider_jmsjca.core.destination import Destination
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 
 
-def begin(run: Run, message_id: str = "ID:a", group: str | None = None) -> Direct:
+def begin(run: Run, message_id: str = "ID:a", group: str | None = None) -> FastPathUnit:
     run.delivery += 1
     direct = run.machine.begin_directly(run.delivery, message_id, group, run.now)
     assert direct is not None
@@ -29,11 +29,11 @@ def refuses(run: Run, message_id: str = "ID:a", *, group: str | None = None) -> 
 def test_from_arrival_to_commit() -> None:
     run = Run(handling="3:100; 10:move(queue:dlq)")
     direct = begin(run)
-    assert (run.machine.idle, run.machine.in_hand) == (False, 1)
+    assert (run.machine.idle, run.machine.in_flight) == (False, 1)
     assert run.machine.returned_directly(direct)
-    assert (run.machine.idle, run.machine.in_hand) == (False, 1)
+    assert (run.machine.idle, run.machine.in_flight) == (False, 1)
     assert run.machine.committed_directly(direct)
-    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
+    assert (run.machine.idle, run.machine.in_flight) == (True, 0)
     assert begin(run, "ID:b").unit > direct.call
 
 
@@ -53,12 +53,12 @@ def test_as_many_at_a_time_as_there_may_be() -> None:
     assert refuses(run, "ID:c")
     assert run.machine.returned_directly(second)
     assert run.machine.committed_directly(second)
-    assert run.machine.in_hand == 1
+    assert run.machine.in_flight == 1
     third = begin(run, "ID:c")
     for direct in (third, first):
         assert run.machine.returned_directly(direct)
         assert run.machine.committed_directly(direct)
-    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
+    assert (run.machine.idle, run.machine.in_flight) == (True, 0)
 
 
 def test_what_is_on_the_long_way_takes_its_place() -> None:
@@ -210,7 +210,7 @@ def test_a_lost_connection_lets_the_handler_return_and_commits_nothing() -> None
     run = Run()
     direct = begin(run)
     run.send(e.ConnectionLost())
-    assert run.machine.in_hand == 0
+    assert run.machine.in_flight == 0
     assert not run.machine.returned_directly(direct)
     assert run.only(d.RollBackUnit, e.HandlerReturned(call=direct.call)).unit == direct.unit
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.admission import came_before
+from airflow_provider_jmsjca.engine.delivering.receiver import is_redelivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Capabilities,
@@ -166,7 +166,7 @@ def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callabl
 
     def handle(delivery: Any) -> None:
         if delivery.body in outages:
-            until(lambda: len(listener._dispatcher.admission.intake.arrivals) >= len(outages))
+            until(lambda: len(listener._dispatcher.receiver.buffer.arrivals) >= len(outages))
             outages.remove(delivery.body)
             site.broker.restart()
 
@@ -181,5 +181,5 @@ def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callabl
 def test_a_broker_that_counts_and_flags_nothing_says_that_a_message_came_before(
     count: int | None, before: bool
 ) -> None:
-    assert came_before(replace(JmsMessage.text("a"), delivery_count=count)) is before
-    assert came_before(replace(JmsMessage.text("a"), delivery_count=count, redelivered=True))
+    assert is_redelivery(replace(JmsMessage.text("a"), delivery_count=count)) is before
+    assert is_redelivery(replace(JmsMessage.text("a"), delivery_count=count, redelivered=True))

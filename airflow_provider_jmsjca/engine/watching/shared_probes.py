@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connecting.threads import Crew
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection
 
@@ -26,21 +26,21 @@ _TOGETHER = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
+class _Probe:
     queue: Destination
     selector: str | None
     found: asyncio.Future[JmsMessage | None]
 
 
-class Looks:
+class SharedProbes:
     """The looks of all who watch queues over one connection in one event loop.
 
     The more they are the longer is the time between two looks at the same queue: ten are made in a second.
     """
 
     def __init__(self) -> None:
-        self._crew = Crew(1)
-        self._due: dict[float, list[_Look]] = {}
+        self._thread_pool = ThreadPool(1)
+        self._due: dict[float, list[_Probe]] = {}
         self._next = 0.0
         self._waiting = 0
 
@@ -62,7 +62,7 @@ class Looks:
         Guarantee: on cancellation it returns at once.
         """
         loop = asyncio.get_running_loop()
-        look = _Look(queue, selector, loop.create_future())
+        look = _Probe(queue, selector, loop.create_future())
         turn = self._turn(loop.time(), after) if after else 0.0
         if turn not in self._due:
             self._due[turn] = []
@@ -86,12 +86,12 @@ class Looks:
         for begin in range(0, len(due), _TOGETHER):
             together = due[begin : begin + _TOGETHER]
             try:
-                self._crew.submit(functools.partial(_make, connection, together, loop))
+                self._thread_pool.submit(functools.partial(_make, connection, together, loop))
             except TransientBrokerError as error:
                 _answer(together, [error] * len(together))
 
 
-def _make(connection: Connection, looks: Sequence[_Look], loop: asyncio.AbstractEventLoop) -> None:
+def _make(connection: Connection, looks: Sequence[_Probe], loop: asyncio.AbstractEventLoop) -> None:
     """Look, in a thread."""
     answers: Sequence[JmsMessage | BaseException | None]
     try:
@@ -102,7 +102,7 @@ def _make(connection: Connection, looks: Sequence[_Look], loop: asyncio.Abstract
         loop.call_soon_threadsafe(_answer, looks, answers)
 
 
-def _answer(looks: Sequence[_Look], answers: Sequence[JmsMessage | BaseException | None]) -> None:
+def _answer(looks: Sequence[_Probe], answers: Sequence[JmsMessage | BaseException | None]) -> None:
     for look, answer in zip(looks, answers, strict=True):
         if look.found.done():
             continue
@@ -113,15 +113,15 @@ def _answer(looks: Sequence[_Look], answers: Sequence[JmsMessage | BaseException
             look.found.set_result(answer)
 
 
-_everybody: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, weakref.WeakKeyDictionary[Connection, Looks]
+_probes_by_loop: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, weakref.WeakKeyDictionary[Connection, SharedProbes]
 ] = weakref.WeakKeyDictionary()
 
 
-def looks_over(connection: Connection) -> Looks:
+def probes_of(connection: Connection) -> SharedProbes:
     """Return the looks of all who watch queues over a connection in the running event loop."""
-    known = _everybody.setdefault(asyncio.get_running_loop(), weakref.WeakKeyDictionary())
+    known = _probes_by_loop.setdefault(asyncio.get_running_loop(), weakref.WeakKeyDictionary())
     found = known.get(connection)
     if found is None:
-        found = known[connection] = Looks()
+        found = known[connection] = SharedProbes()
     return found

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.delivery.decisions import RollBackUnit
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import DirectWay
+from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import FastPath
 from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Received
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
@@ -94,8 +94,8 @@ def test_the_dead_letter_of_a_slow_handler_says_so_w22(site: Site, caplog: pytes
 
 def test_a_plain_listener_goes_this_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
-    take = DirectWay.take
-    monkeypatch.setattr(DirectWay, "take", lambda self, intake: taken.append(intake) or take(self, intake))
+    take = FastPath.take
+    monkeypatch.setattr(FastPath, "take", lambda self, buffer: taken.append(buffer) or take(self, buffer))
     site.send("a")
     site.activation(lambda _: None).run(max_messages=1)
     assert taken
@@ -126,15 +126,15 @@ def test_several_go_this_way_side_by_side_and_failures_among_them_are_delivered_
 
 def test_what_was_posted_is_done_before_the_next_message(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.send("a", "b")
-    ways: list[DirectWay] = []
+    ways: list[FastPath] = []
     left: list[int] = []
-    take = DirectWay.take
-    monkeypatch.setattr(DirectWay, "take", lambda self, intake: ways.append(self) or take(self, intake))
+    take = FastPath.take
+    monkeypatch.setattr(FastPath, "take", lambda self, buffer: ways.append(self) or take(self, buffer))
 
     def handle(delivery: Delivery) -> None:
         workers = ways[-1]._dispatcher.workers
         left.append(len(workers.posted))
-        workers.posted.append((delivery.intake, RollBackUnit(unit=0)))
+        workers.posted.append((delivery.buffer, RollBackUnit(unit=0)))
 
     assert site.activation(handle).run(max_messages=2).committed == 2
     assert left == [0, 0]

@@ -14,9 +14,9 @@ from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, AttemptLookup, activation_name
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.ledger import Found, Ledger, activation_name
-from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.transports import connect
 from tests.memory_store import MemoryAttempts, MemoryStore
@@ -116,11 +116,11 @@ def test_what_is_settled_is_not_kept_while_nothing_comes(
 
 
 def test_while_the_store_is_away_nothing_that_was_counted_ahead_is_handed_over(store: Store) -> None:
-    ledger = Ledger(store, "orders", title="orders", clock=Clock())
-    assert ledger.begin(["a"], lambda: ["b"]) == {"a": Found(1)}
-    ledger.note_trouble(TransientStoreError("the store is away"))
-    assert ledger.counted_ahead("b") is None
-    assert ledger.begin(["b"]) == {"b": Found(1)}
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=Clock())
+    assert attempt_log.begin(["a"], lambda: ["b"]) == {"a": AttemptLookup(1)}
+    attempt_log.note_trouble(TransientStoreError("the store is away"))
+    assert attempt_log.counted_ahead("b") is None
+    assert attempt_log.begin(["b"]) == {"b": AttemptLookup(1)}
 
 
 @every_way
@@ -339,11 +339,11 @@ def test_use_store_needs_a_store_and_something_that_outlives_the_run(store: Stor
     spec = ActivationSpec(destination="queue://orders", use_store=True)
     with pytest.raises(ConfigurationError, match="use_store is on, and there is no store"):
         listener_settings(spec)
-    surroundings = Surroundings(store=store)
-    assert listener_settings(spec, surroundings).store is store
-    assert listener_settings(ActivationSpec(destination="queue://orders"), surroundings).store is None
+    context = ListenerContext(store=store)
+    assert listener_settings(spec, context).store is store
+    assert listener_settings(ActivationSpec(destination="queue://orders"), context).store is None
     with pytest.raises(ConfigurationError, match="topic without a durable subscription"):
-        listener_settings(ActivationSpec(destination="topic://prices", use_store=True), surroundings)
+        listener_settings(ActivationSpec(destination="topic://prices", use_store=True), context)
 
 
 def test_the_name_in_the_store_tells_subscriptions_apart() -> None:
@@ -384,43 +384,43 @@ class Clock:
 
 
 def test_what_went_back_is_taken_back_also_if_it_was_counted_meanwhile(store: Store) -> None:
-    ledger = Ledger(store, "orders", title="orders", clock=Clock())
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=Clock())
 
     def ahead() -> list[str]:
-        ledger.give_back()  # the connection is lost just now
+        attempt_log.give_back()  # the connection is lost just now
         return ["b", "c"]
 
-    assert ledger.begin(["a"], ahead) == {"a": Found(1)}
-    ledger.flush()
+    assert attempt_log.begin(["a"], ahead) == {"a": AttemptLookup(1)}
+    attempt_log.flush()
     assert [each.message for each in store.attempts.page()] == ["a"]
-    assert ledger.begin(["b"]) == {"b": Found(1)}
+    assert attempt_log.begin(["b"]) == {"b": AttemptLookup(1)}
 
 
 def test_old_counts_are_swept_now_and_then(store: Store) -> None:
     clock = Clock()
-    ledger = Ledger(store, "orders", title="orders", clock=clock)
-    ledger.begin(["old"])
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=clock)
+    attempt_log.begin(["old"])
     clock.now += timedelta(days=8)
-    ledger.begin(["new"])
+    attempt_log.begin(["new"])
     assert [each.message for each in store.attempts.page()] == ["new"]
 
 
 def test_what_can_not_be_written_now_is_written_later(store: Store) -> None:
-    ledger = Ledger(store, "orders", title="orders", clock=Clock())
-    ledger.begin(["a", "b"])
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=Clock())
+    attempt_log.begin(["a", "b"])
     forget = store.attempts.forget
 
     def away(_activation: str, _messages: Collection[str]) -> None:
         raise TransientStoreError("the store is away")
 
     store.attempts.forget = away  # type: ignore[method-assign]
-    ledger.settled(["a"])
-    ledger.take_back("b")
-    ledger.flush()
-    assert ledger.trouble == "the store is away"
+    attempt_log.settled(["a"])
+    attempt_log.take_back("b")
+    attempt_log.flush()
+    assert attempt_log.trouble == "the store is away"
     store.attempts.forget = forget  # type: ignore[method-assign]
-    ledger.flush()
-    assert (ledger.trouble, store.counted()) == ("", [])
+    attempt_log.flush()
+    assert (attempt_log.trouble, store.counted()) == ("", [])
 
 
 def ended(activation: PlainActivation) -> bool:

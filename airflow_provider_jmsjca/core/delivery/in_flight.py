@@ -11,8 +11,8 @@ from datetime import timedelta
 from itertools import chain
 from typing import TypeAlias
 
+from airflow_provider_jmsjca.core.delivery.concurrency import Permits
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
-from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker
@@ -32,7 +32,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class InHand:
+class InFlightMessage:
     """A message received and not settled.
 
     Attributes:
@@ -115,8 +115,8 @@ class Unit:
 
     number: int
     phase: Phase = Phase.RECORDING
-    members: list[InHand] = field(default_factory=list)
-    current: InHand | None = None
+    members: list[InFlightMessage] = field(default_factory=list)
+    current: InFlightMessage | None = None
     call: int | None = None
     calls: list[int] = field(default_factory=list)
     unacknowledged: set[int] = field(default_factory=set)
@@ -129,7 +129,7 @@ class Unit:
     size: int = 0
 
     @property
-    def messages(self) -> Iterator[InHand]:
+    def messages(self) -> Iterator[InFlightMessage]:
         """Every message it holds."""
         yield from self.members
         if self.current is not None:
@@ -203,7 +203,7 @@ class UnitTable:
         self._numbers = itertools.count(1)
         self.next_number = self._numbers.__next__
         self._units: dict[int, Unit] = {}
-        self._calls: dict[int, tuple[Unit, InHand | None]] = {}
+        self._calls: dict[int, tuple[Unit, InFlightMessage | None]] = {}
 
     def __len__(self) -> int:
         return len(self._units)
@@ -219,7 +219,7 @@ class UnitTable:
         return number in self._units
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """How many messages the units hold that are not lost."""
         units = self._units.values()
         return sum(len(unit.members) + (unit.current is not None) for unit in units if not unit.lost)
@@ -236,7 +236,7 @@ class UnitTable:
         for call, message in zip(unit.calls, unit.members, strict=True):
             self._calls[call] = unit, message
 
-    def call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
+    def call(self, unit: Unit, message: InFlightMessage | None, phase: Phase) -> int:
         """Begin a handler call of a unit; without a message it is that of EndOfBatch."""
         call = self.next_number()
         unit.phase = phase
@@ -245,7 +245,7 @@ class UnitTable:
         self._calls[call] = unit, message
         return call
 
-    def of_call(self, call: int) -> tuple[Unit, InHand | None] | tuple[None, None]:
+    def of_call(self, call: int) -> tuple[Unit, InFlightMessage | None] | tuple[None, None]:
         """Return the unit and the message of a call, also after the handler returned, until the unit ends."""
         return self._calls.get(call, (None, None))
 
@@ -281,7 +281,7 @@ class Gate:
     stopping: bool = False
 
 
-class Turns:
+class RoundRobin:
     """Round robin, one message a turn, in cycles.
 
     In a cycle a destination gives at most `quantity` messages; one that has nothing to give is passed over.
@@ -325,7 +325,7 @@ class Turns:
         return destination
 
 
-class Line:
+class PendingQueue:
     """First come, first taken, except that some must wait for a unit to end.
 
     A message group belongs to the unit that has taken one of its messages. A message that came back after its
@@ -348,18 +348,18 @@ class Line:
     def __init__(self, destinations: int, quantity: int) -> None:
         self.size = 0
         self._count = 0
-        self._front: list[InHand] = []
-        self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
-        self._turns = Turns(destinations, quantity) if destinations > 1 else None
+        self._front: list[InFlightMessage] = []
+        self._lines: tuple[deque[InFlightMessage], ...] = tuple(deque() for _ in range(destinations))
+        self._turns = RoundRobin(destinations, quantity) if destinations > 1 else None
         self._claims: dict[tuple[str, str], int] = {}
-        self._in_order: dict[int, deque[InHand]] = {}  # by consumer
+        self._in_order: dict[int, deque[InFlightMessage]] = {}  # by consumer
         self._owners: dict[int, int] = {}  # the unit that has a consumer
         self._consumers: dict[int, int | None] = {}  # the consumer from which a unit takes
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[InHand]:
+    def __iter__(self) -> Iterator[InFlightMessage]:
         """Yield every message that waits."""
         return chain(self._front, *self._lines, *self._in_order.values())
 
@@ -368,7 +368,7 @@ class Line:
         """Whether a unit has reserved a group, messages or a consumer."""
         return bool(self._claims or self._owners)
 
-    def append(self, message: InHand) -> None:
+    def append(self, message: InFlightMessage) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""
         self._count += 1
         self.size += message.size
@@ -379,7 +379,7 @@ class Line:
         else:
             self._lines[message.source].append(message)
 
-    def push_front(self, messages: Sequence[InHand]) -> None:
+    def push_front(self, messages: Sequence[InFlightMessage]) -> None:
         """Put messages of one unit back in front, in their order."""
         self._count += len(messages)
         self.size += sum(message.size for message in messages)
@@ -388,7 +388,7 @@ class Line:
         else:
             self._front[:0] = messages
 
-    def _queue_of(self, consumer: int) -> deque[InHand]:
+    def _queue_of(self, consumer: int) -> deque[InFlightMessage]:
         queue = self._in_order.get(consumer)
         if queue is None:
             queue = self._in_order[consumer] = deque()
@@ -407,7 +407,7 @@ class Line:
         """How many messages are taken before those whose turn it is."""
         return len(self._front)
 
-    def take(self, number: int | None) -> InHand | None:
+    def take(self, number: int | None) -> InFlightMessage | None:
         """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
         message = self._take(number) if self._count else None
         if message is not None:
@@ -415,7 +415,7 @@ class Line:
             self.size -= message.size
         return message
 
-    def _take(self, number: int | None) -> InHand | None:
+    def _take(self, number: int | None) -> InFlightMessage | None:
         if self._in_order and (queue := self._offered_in_order(number)) is not None:
             return queue.popleft()
         if not self._may_take_any(number):
@@ -443,7 +443,7 @@ class Line:
         """Say whether a unit takes messages of consumers that don't settle in order."""
         return number is None or self._consumers.get(number) is None
 
-    def _offered_in_order(self, number: int | None) -> deque[InHand] | None:
+    def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
         """Return the queue of the consumer whose first message this unit may take."""
         taken_from: Iterable[int | None]
         if number is not None and number in self._consumers:
@@ -456,7 +456,9 @@ class Line:
                 return queue
         return None
 
-    def _take_from(self, line: MutableSequence[InHand], number: int | None) -> InHand | None:
+    def _take_from(
+        self, line: MutableSequence[InFlightMessage], number: int | None
+    ) -> InFlightMessage | None:
         index = self._find(line, number)
         if index is None:
             return None
@@ -464,20 +466,20 @@ class Line:
         del line[index]
         return message
 
-    def _find(self, line: MutableSequence[InHand], number: int | None) -> int | None:
+    def _find(self, line: MutableSequence[InFlightMessage], number: int | None) -> int | None:
         for index, message in enumerate(line):
             if self._is_free(message, number):
                 return index
         return None
 
-    def _is_free(self, message: InHand, number: int | None) -> bool:
+    def _is_free(self, message: InFlightMessage, number: int | None) -> bool:
         """Say whether no other unit has reserved a message or its group."""
         return not self._claims or (
             self._claims.get(("message", message.key), number) == number
             and (message.group is None or self._claims.get(("group", message.group), number) == number)
         )
 
-    def claim(self, unit: Unit, message: InHand) -> None:
+    def claim(self, unit: Unit, message: InFlightMessage) -> None:
         """Reserve for a unit what a message that it takes belongs to: its group, its consumer."""
         if message.group is not None:
             self._claims["group", message.group] = unit.number
@@ -498,7 +500,7 @@ class Line:
             self._claims = {claim: owner for claim, owner in self._claims.items() if owner != unit.number}
 
 
-class Staging:
+class InProgressTracking:
     """Which messages were put into the in-progress queue and haven't come back from it yet.
 
     A copy may come back before the broker has confirmed that it was put there. Messages without an id can't
@@ -545,7 +547,7 @@ class Staging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class UnitScheduler:
     """Opens units while there are messages, up to the concurrency and within the room there is.
 
     Source: J81-J84, J183; W2, W4.
@@ -553,12 +555,12 @@ class Filling:
 
     settings: DeliverySettings
     gate: Gate
-    line: Line
+    line: PendingQueue
     units: UnitTable
     timers: Timers
-    room: Share | None
-    staging: Staging
-    take: Callable[[Unit, InHand], None]
+    room: Permits | None
+    staging: InProgressTracking
+    take: Callable[[Unit, InFlightMessage], None]
     end_batch: Callable[[Unit], None]
 
     def wants_message(self, beside: int) -> bool:
@@ -584,22 +586,22 @@ class Filling:
         elif self.gate.open and len(self.line):
             self._fill()
 
-    def _fill_room(self, room: Share, settled: int) -> None:
+    def _fill_room(self, room: Permits, settled: int) -> None:
         self._report(room, settled)
         if self.gate.open:
             self._fill()
             while self._report(room, settled):  # what has left its unit at once makes room again
                 self._fill()
         if not self.gate.open or not (self.line.offers_front(None) or self._offers_turn(None)):
-            room.wants_nothing()
+            room.withdraw()
 
-    def _report(self, room: Share, settled: int) -> bool:
+    def _report(self, room: Permits, settled: int) -> bool:
         return room.report(units=len(self.units), taken=self._taken, settled=settled, waiting=self._waiting)
 
     @property
     def _taken(self) -> int:
         """How many messages are in units, or in progress and about to be."""
-        return self.units.in_hand + self._waiting
+        return self.units.in_flight + self._waiting
 
     @property
     def _waiting(self) -> int:
@@ -640,7 +642,7 @@ class Filling:
         )
         return self.line.size + taken >= self.settings.batch_bytes
 
-    def _next(self, unit: Unit | None) -> InHand | None:
+    def _next(self, unit: Unit | None) -> InFlightMessage | None:
         """Return the message that is to be taken by a unit, or by a new one; `None` if none may be."""
         number = None if unit is None else unit.number
         if self.room is not None:
@@ -658,7 +660,7 @@ FAILING_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class MovesInVain:
+class FailedMoves:
     """What became of the moves of one message so far.
 
     Attributes:
@@ -672,10 +674,10 @@ class MovesInVain:
     delivered: bool = False
 
 
-_NONE = MovesInVain()
+_NONE = FailedMoves()
 
 
-class Sightings:
+class DeliveryCounts:
     """Turns arrivals into messages in hand, and counts each sighting once.
 
     Args:
@@ -702,13 +704,13 @@ class Sightings:
         self._counts_repeats = counts_repeats
         self._take_back = take_back
         self._in_doubt: OrderedDict[str, None] = OrderedDict()
-        self._moves_in_vain: OrderedDict[str, MovesInVain] = OrderedDict()
+        self._failed_moves: OrderedDict[str, FailedMoves] = OrderedDict()
         self.failing: set[str] = set()
         self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
 
-    def receive(self, event: MessageArrived) -> InHand:
+    def receive(self, event: MessageArrived) -> InFlightMessage:
         """Return the message that arrived; it isn't counted before its turn comes."""
-        return InHand(
+        return InFlightMessage(
             delivery=event.delivery,
             key=_key(event),
             message_id=event.message_id,
@@ -727,7 +729,7 @@ class Sightings:
         """Say whether a message was handed over before, or something was noted about it."""
         return message_id in self._tracker or message_id in self._in_doubt
 
-    def _look(self, message: InHand) -> None:
+    def _look(self, message: InFlightMessage) -> None:
         """Take into account what the broker says, less what is known to have led to nothing.
 
         It is done when the message's turn comes, and not before: what became of it over the connection
@@ -745,14 +747,14 @@ class Sightings:
         if event.undecodable is not None:
             tracker.note(key, failure=event.undecodable)
 
-    def count(self, message: InHand) -> None:
+    def count(self, message: InFlightMessage) -> None:
         """Count this sighting of the message, in memory."""
         self._look(message)
         message.counted, message.raised = True, message.flagged
         key = message.key
         message.seen = self._tracker.seen(key) if message.flagged else self._tracker.state(key).seen
 
-    def recorded(self, message: InHand, attempt: int) -> None:
+    def recorded(self, message: InFlightMessage, attempt: int) -> None:
         """Take the count from the number of the attempt, as stored."""
         self._look(message)
         message.seen = max(attempt - 1, 0)
@@ -760,17 +762,17 @@ class Sightings:
         if message.seen > 0:
             self._tracker.at_least(message.key, message.seen)
 
-    def state(self, message: InHand) -> MessageState:
+    def state(self, message: InFlightMessage) -> MessageState:
         """Return what is known about the message, with the count of this sighting."""
         state = self._tracker.state(message.key)
         return state if state.seen == message.seen else replace(state, seen=message.seen)
 
-    def failed(self, messages: Iterable[InHand], failure: Failure) -> None:
+    def failed(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
         """Note what went wrong with these messages."""
         for message in messages:
             self._tracker.note(message.key, failure=failure)
 
-    def took_too_long(self, messages: Iterable[InHand], failure: Failure) -> None:
+    def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
         """Note a timeout of the messages of a unit; a handler may turn out later not to have been called.
 
         Guarantee: `given_back` takes the note back where it was the first thing known of a message that was
@@ -780,7 +782,7 @@ class Sightings:
             message.first_noted = message.key not in self._tracker
             self._tracker.note(message.key, failure=failure)
 
-    def to_come_again(self, messages: Iterable[InHand]) -> None:
+    def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
         """Know these messages when they come back, even from a broker that doesn't flag them."""
         for message in messages:
             message.flagged = True
@@ -788,12 +790,12 @@ class Sightings:
             self._tracker.attempted(message.key)
             self.fails(message)
 
-    def fails(self, message: InHand) -> None:
+    def fails(self, message: InFlightMessage) -> None:
         """Note that a message is one of those that fail now."""
         if len(self.failing) < FAILING_LIMIT:
             self.failing.add(message.key)
 
-    def given_back(self, messages: Iterable[InHand]) -> None:
+    def given_back(self, messages: Iterable[InFlightMessage]) -> None:
         """Take back the sighting of messages that go back to the broker with nothing done about them.
 
         What counts has led to a hand-over, a move or a deletion. A delay that was broken off, a message that
@@ -814,52 +816,52 @@ class Sightings:
             )
             self.not_attempted(message)
 
-    def parked(self, message: InHand) -> None:
+    def parked(self, message: InFlightMessage) -> None:
         """Note that a copy of the message may have taken its place at the broker."""
         self._tracker.parked(message.key)
 
-    def not_attempted(self, message: InHand) -> None:
+    def not_attempted(self, message: InFlightMessage) -> None:
         """Have the attempt taken back that was stored for a message, and led to nothing."""
         if message.stored and message.message_id is not None:
             self._take_back(message.message_id, message.source)
         message.stored = False
 
-    def doubt(self, messages: Iterable[InHand]) -> None:
+    def doubt(self, messages: Iterable[InFlightMessage]) -> None:
         """Note that the outcome of settling these messages is unknown."""
         self._in_doubt.update(dict.fromkeys(message.key for message in messages))
         while len(self._in_doubt) > IN_DOUBT_LIMIT:
             self._in_doubt.popitem(last=False)
 
-    def move_failed(self, message: InHand, *, lost: bool) -> None:
+    def move_failed(self, message: InFlightMessage, *, lost: bool) -> None:
         """Note that a move of the message was refused, or `lost` with its connection."""
-        before = self.moves_in_vain(message)
-        self._moves_in_vain[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
-        if len(self._moves_in_vain) > IN_DOUBT_LIMIT:
-            self._moves_in_vain.popitem(last=False)
+        before = self.failed_moves(message)
+        self._failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
+        if len(self._failed_moves) > IN_DOUBT_LIMIT:
+            self._failed_moves.popitem(last=False)
 
-    def moves_in_vain(self, message: InHand) -> MovesInVain:
+    def failed_moves(self, message: InFlightMessage) -> FailedMoves:
         """Return what became of its moves since it was last left, whatever the connection."""
-        return self._moves_in_vain.get(message.key, _NONE)
+        return self._failed_moves.get(message.key, _NONE)
 
-    def delivered(self, message: InHand) -> None:
+    def delivered(self, message: InFlightMessage) -> None:
         """Note that a message is delivered: perhaps because it could not be moved."""
-        if self._moves_in_vain and (before := self._moves_in_vain.get(message.key)) is not None:
-            self._moves_in_vain[message.key] = replace(before, delivered=True)
+        if self._failed_moves and (before := self._failed_moves.get(message.key)) is not None:
+            self._failed_moves[message.key] = replace(before, delivered=True)
 
-    def left(self, message: InHand) -> None:
+    def left(self, message: InFlightMessage) -> None:
         """Note that a message is left where it is: if it comes again, its moves count anew."""
-        self._moves_in_vain.pop(message.key, None)
+        self._failed_moves.pop(message.key, None)
 
-    def is_in_doubt(self, message: InHand) -> bool:
+    def is_in_doubt(self, message: InFlightMessage) -> bool:
         """Say whether an earlier settling of the message has an unknown outcome."""
         return message.key in self._in_doubt
 
-    def forget(self, messages: Iterable[InHand]) -> None:
+    def forget(self, messages: Iterable[InFlightMessage]) -> None:
         """Drop all about messages that are settled."""
         for message in messages:
             self._tracker.forget(message.key)
             self._in_doubt.pop(message.key, None)
-            self._moves_in_vain.pop(message.key, None)
+            self._failed_moves.pop(message.key, None)
 
 
 def _key(event: MessageArrived) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.delivery.in_hand import Turns
+from airflow_provider_jmsjca.core.delivery.in_flight import RoundRobin
 
 
-def played(turns: Turns, waiting: list[int]) -> str:
+def played(turns: RoundRobin, waiting: list[int]) -> str:
     """Take until nothing is left; destinations are called A, B, C ..."""
     order = ""
     while (source := turns.take(lambda each: waiting[each] > 0)) is not None:
@@ -19,18 +19,18 @@ def played(turns: Turns, waiting: list[int]) -> str:
 
 def test_the_worked_example() -> None:
     """I4, I5, I6, I51: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
-    assert played(Turns(3, 2), [2, 1, 5]) == "ABCAC" + "CCC"
+    assert played(RoundRobin(3, 2), [2, 1, 5]) == "ABCAC" + "CCC"
 
 
 def test_what_a_destination_keeps_comes_in_the_next_cycles() -> None:
     """I4: a cycle that is over is followed by another one."""
-    assert played(Turns(2, 1), [2, 3]) == "ABABB"
-    assert played(Turns(2, 2), [1, 5]) == "ABBBBB"
+    assert played(RoundRobin(2, 1), [2, 3]) == "ABABB"
+    assert played(RoundRobin(2, 2), [1, 5]) == "ABBBBB"
 
 
 def test_a_cycle_begins_with_the_first_destination() -> None:
     """I5: with a quantity of 1 a destination that got something late waits for the next cycle."""
-    turns = Turns(3, 1)
+    turns = RoundRobin(3, 1)
     waiting = [1, 0, 1]
     assert turns.take(lambda each: waiting[each] > 0) == 0
     assert turns.take(lambda each: waiting[each] > 0) == 2
@@ -40,7 +40,7 @@ def test_a_cycle_begins_with_the_first_destination() -> None:
 
 
 def test_nobody_has_any() -> None:
-    turns = Turns(2, 1)
+    turns = RoundRobin(2, 1)
     assert turns.take(lambda _: True) == 0
     assert turns.take(lambda _: False) is None
     assert turns.take(lambda _: True) == 1  # asking in vain ended neither the turn nor the cycle
@@ -54,7 +54,7 @@ def test_nobody_has_any() -> None:
 def test_fair_and_complete(waiting: list[int], quantity: int, late: list[int]) -> None:
     """I4, I5: each cycle gives at most `quantity` of each; everything comes; nobody gets two turns in a row
     while another one has a message and quantity left."""
-    turns = Turns(len(waiting), quantity)
+    turns = RoundRobin(len(waiting), quantity)
     left, given_in_cycle = list(waiting), [0] * len(waiting)
     last: int | None = None
 

@@ -42,7 +42,7 @@ def parked(message: JmsMessage, origin: Destination, home: Destination, seen: in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class DelayedMessages:
     """What one activation has in limbo.
 
     Guarantee: a message is put here before it is acknowledged. A crash in between brings it again: then it
@@ -248,15 +248,18 @@ class ParkingUnit:
 
     Args:
         unit: The broker's side.
-        shelf: Where to put them.
+        delayed_messages: Where to put them.
         put: Does that, and may wait for the store.
     """
 
     def __init__(
-        self, unit: UnitOfWork, shelf: Shelf, put: Callable[[Sequence[LimboEntry]], Sequence[int]]
+        self,
+        unit: UnitOfWork,
+        delayed_messages: DelayedMessages,
+        put: Callable[[Sequence[LimboEntry]], Sequence[int]],
     ) -> None:
         self._unit = unit
-        self._shelf = shelf
+        self._delayed_messages = delayed_messages
         self._put = put
         self._entries: list[LimboEntry] = []
         self.send = unit.send
@@ -278,6 +281,6 @@ class ParkingUnit:
         except BaseException:
             self._unit.rollback()
             raise
-        with self._shelf.unless_refused(numbers):
+        with self._delayed_messages.unless_refused(numbers):
             self._unit.commit(meanwhile)
-        self._shelf.settled(self._entries)
+        self._delayed_messages.settled(self._entries)

@@ -10,14 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.room import Room, Share
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
 from tests.unit.core.delivery.harness import SETTINGS, Run
 
 
 def test_who_waits_goes_before_who_comes_back() -> None:
     """W2, W4: one place; the one that was refused has it next, however long the other's backlog is."""
     woken: list[str] = []
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     first, second = room.join(lambda: woken.append("first")), room.join(lambda: woken.append("second"))
     assert first.admit(unit=True)
     assert not second.admit(unit=True)
@@ -30,11 +30,11 @@ def test_who_waits_goes_before_who_comes_back() -> None:
 def test_who_has_lost_interest_lets_the_next_one_in() -> None:
     """A machine whose connection was lost while it waited for a place."""
     woken: list[str] = []
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     first, second = room.join(lambda: woken.append("first")), room.join(lambda: woken.append("second"))
     assert first.admit(unit=True)
     assert not second.admit(unit=True)
-    second.wants_nothing()
+    second.withdraw()
     first.report(units=0, taken=0, settled=1)
     assert first.admit(unit=True)
 
@@ -42,24 +42,24 @@ def test_who_has_lost_interest_lets_the_next_one_in() -> None:
 def test_who_has_lost_interest_wakes_the_next_in_line() -> None:
     """One place is free and promised to the first in line, who then wants nothing."""
     woken: list[str] = []
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     holder, first, second = (room.join(lambda name=name: woken.append(name)) for name in "abc")
-    holder.wants_nothing()
+    holder.withdraw()
     assert holder.admit(unit=True)
-    holder.wants_nothing()
+    holder.withdraw()
     assert not first.admit(unit=True)
     assert not second.admit(unit=True)
     assert woken == []
     assert holder.report(units=0, taken=0, settled=1)
     assert woken == ["b", "c"]
     assert not second.admit(unit=True)
-    first.wants_nothing()
+    first.withdraw()
     assert woken == ["b", "c", "c"]
     assert second.admit(unit=True)
 
 
 def test_the_first_in_line_have_the_free_places_whoever_asks_first() -> None:
-    room = Room(2)
+    room = ConcurrencyLimit(2)
     holder, first, second, third = (room.join(lambda: None) for _ in range(4))
     assert [holder.admit(unit=True) for _ in range(2)] == [True, True]
     assert not any(each.admit(unit=True) for each in (first, second, third))
@@ -68,7 +68,7 @@ def test_the_first_in_line_have_the_free_places_whoever_asks_first() -> None:
 
 
 def test_one_free_place_is_for_the_first_in_line() -> None:
-    room = Room(2)
+    room = ConcurrencyLimit(2)
     holder, first, second = (room.join(lambda: None) for _ in range(3))
     assert [holder.admit(unit=True) for _ in range(2)] == [True, True]
     assert not any(each.admit(unit=True) for each in (first, second))
@@ -78,19 +78,19 @@ def test_one_free_place_is_for_the_first_in_line() -> None:
 
 def test_a_message_that_waits_is_counted_once() -> None:
     """It is among those taken; the limit has room for it."""
-    share = Room(2, 2).join(lambda: None)
+    share = ConcurrencyLimit(2, 2).join(lambda: None)
     share.report(units=1, taken=2, settled=0, waiting=1)
     assert share.admit(unit=True, message=False)
 
 
 def test_more_than_was_counted_is_not_less() -> None:
-    share = Room(2).join(lambda: None)
+    share = ConcurrencyLimit(2).join(lambda: None)
     assert not share.report(units=1, taken=1, settled=0)
     assert share.waiting == 0
 
 
 def test_more_messages_of_a_unit_need_no_place() -> None:
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     share = room.join(lambda: None)
     assert [share.admit(unit=True), share.admit(unit=False), share.admit(unit=True)] == [True, True, False]
     assert (share.units, share.taken, share.waiting) == (1, 2, 0)
@@ -99,7 +99,7 @@ def test_more_messages_of_a_unit_need_no_place() -> None:
 def test_only_what_is_less_makes_room_and_wakes_those_refused_once() -> None:
     """Fewer units or fewer messages; not the one that reports, nor one that was never refused."""
     woken: list[str] = []
-    room = Room(1, limit=9)
+    room = ConcurrencyLimit(1, limit=9)
     busy, refused, idle = (room.join(lambda name=name: woken.append(name)) for name in "abc")
     assert busy.admit(unit=True)
     assert busy.admit(unit=False)
@@ -117,7 +117,7 @@ def test_only_what_is_less_makes_room_and_wakes_those_refused_once() -> None:
 
 def test_what_waits_is_counted_once_and_taken_up_to_the_limit() -> None:
     """More may have come through the in-progress queue than there is room for."""
-    room = Room(9, limit=2)
+    room = ConcurrencyLimit(9, limit=2)
     share, other = room.join(lambda: None), room.join(lambda: None)
     share.report(units=0, taken=3, settled=0, waiting=3)
     assert not other.admit(unit=True)
@@ -127,7 +127,7 @@ def test_what_waits_is_counted_once_and_taken_up_to_the_limit() -> None:
 
 def test_the_limit_counts_what_is_settled_and_under_way() -> None:
     """Never more than the limit, all machines together; what is put back makes room again."""
-    room = Room(10, limit=2)
+    room = ConcurrencyLimit(10, limit=2)
     first, second = room.join(lambda: None), room.join(lambda: None)
     assert first.admit(unit=True)
     first.report(units=0, taken=0, settled=1)
@@ -139,7 +139,7 @@ def test_the_limit_counts_what_is_settled_and_under_way() -> None:
 
 
 def test_a_machine_with_a_message_keeps_its_place_in_the_queue() -> None:
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     holder = room.join(lambda: None)
     assert holder.admit(unit=True)
     run = Run(room=room.join(lambda: None))
@@ -149,7 +149,7 @@ def test_a_machine_with_a_message_keeps_its_place_in_the_queue() -> None:
 
 
 def test_a_machine_that_is_suspended_gives_up_its_place_in_the_queue() -> None:
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     holder = room.join(lambda: None)
     assert holder.admit(unit=True)
     run = Run(room=room.join(lambda: None))
@@ -160,7 +160,7 @@ def test_a_machine_that_is_suspended_gives_up_its_place_in_the_queue() -> None:
 
 
 def test_a_machine_whose_batch_took_what_waited_gives_up_its_place_in_the_queue() -> None:
-    room = Room(1)
+    room = ConcurrencyLimit(1)
     other = room.join(lambda: None)
     run = Run(settings=replace(SETTINGS, batch_size=2, concurrency=2), room=room.join(lambda: None))
     first = run.only(d.Deliver, run.message())
@@ -173,7 +173,7 @@ def test_a_machine_whose_batch_took_what_waited_gives_up_its_place_in_the_queue(
 
 
 def test_a_machine_takes_up_to_the_limit_and_not_one_less() -> None:
-    run = Run(settings=replace(SETTINGS, concurrency=3), room=Room(3, limit=2).join(lambda: None))
+    run = Run(settings=replace(SETTINGS, concurrency=3), room=ConcurrencyLimit(3, limit=2).join(lambda: None))
     first = run.only(d.Deliver, run.message())
     run.only(d.Deliver, run.message())
     assert run.arrive() == []
@@ -187,12 +187,12 @@ class Sharing(RuleBasedStateMachine):
     @initialize(places=st.integers(1, 3), machines=st.integers(1, 4), limit=st.none() | st.integers(1, 12))
     def begin(self, places: int, machines: int, limit: int | None) -> None:
         self.places, self.limit = places, limit
-        self.room = Room(places, limit)
+        self.room = ConcurrencyLimit(places, limit)
         self.awake: set[int] = set()
         self.backlog = [0] * machines
         self.under_way = [0] * machines
         self.settled = [0] * machines
-        self.shares: list[Share] = [
+        self.shares: list[Permits] = [
             self.room.join(lambda number=number: self.awake.add(number)) for number in range(machines)
         ]
 
@@ -210,7 +210,7 @@ class Sharing(RuleBasedStateMachine):
             self.under_way[number] += 1
         report()
         if not self.backlog[number]:
-            share.wants_nothing()
+            share.withdraw()
         while self.awake:
             self.fill(self.awake.pop())
 

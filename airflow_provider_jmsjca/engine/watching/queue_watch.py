@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.watching.looks import looks_over
 from airflow_provider_jmsjca.engine.watching.peek import Ready
+from airflow_provider_jmsjca.engine.watching.shared_probes import probes_of
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError, TransientBrokerError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import (
@@ -130,7 +130,7 @@ class QueueWatch:
         self._connection.release()
 
     async def _look(self, connection: Connection, after: float = 0.0) -> Ready | None:
-        looks = looks_over(connection)
+        looks = probes_of(connection)
         message = await looks.look(connection, self._queue, self._selector, after=after)
         return None if message is None else Ready(message=message)
 

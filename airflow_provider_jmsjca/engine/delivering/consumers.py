@@ -12,11 +12,11 @@ from typing import Protocol
 
 from airflow_provider_jmsjca.core.copies.in_progress import RUN
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, Event
-from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
-from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake
+from airflow_provider_jmsjca.engine.delivering.receiver import ConsumerConnection, ReceiveBuffer
 from airflow_provider_jmsjca.engine.delivering.settings import InProgress, ListenerSettings
 from airflow_provider_jmsjca.engine.moving import check_handling, check_target, target_of
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
@@ -64,7 +64,7 @@ class InDoubt:
     checked: bool = False
 
 
-class Receivers:
+class Consumers:
     """Opens and closes the consumers; used by the thread of one link only.
 
     Where there are several destinations, one that the broker refuses doesn't stop the others: it is named in
@@ -83,7 +83,7 @@ class Receivers:
     def __init__(
         self,
         settings: ListenerSettings,
-        refusals: Refusals,
+        refusals: RefusedDestinations,
         in_doubt: InDoubt,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -312,7 +312,7 @@ def _log_each(in_progress: InProgress, connection: Connection, name: str) -> Non
         _log.error("%s: %s holds messages in doubt: they stay", name, in_progress.destination)
 
 
-class Idler(Protocol):
+class IdleReporter(Protocol):
     """Who may have nothing to do; asked from any thread."""
 
     def keeps(self) -> bool:
@@ -322,21 +322,21 @@ class Idler(Protocol):
         """For how many seconds there has been nothing to do; 0 while there is."""
 
 
-class LinkUser(Idler, Protocol):
+class LinkListener(IdleReporter, Protocol):
     """Who wants to know what becomes of a connection."""
 
-    def report(self, link: Bearer, event: Event) -> None:
+    def report(self, link: ConsumerConnection, event: Event) -> None:
         """Something happened to the link."""
 
-    def arrived(self, intake: Intake) -> None:
-        """A message was appended to the intake's arrivals."""
+    def arrived(self, buffer: ReceiveBuffer) -> None:
+        """A message was appended to the receive buffer's arrivals."""
 
-    def opened(self, intake: Intake) -> None:
-        """The broker has confirmed the intake's consumers."""
+    def opened(self, buffer: ReceiveBuffer) -> None:
+        """The broker has confirmed the receive buffer's consumers."""
 
 
 def watches(
-    settings: ListenerSettings, connect: ConnectFunction, who: Idler, connection: Connection
+    settings: ListenerSettings, connect: ConnectFunction, who: IdleReporter, connection: Connection
 ) -> list[BacklogWatch]:
     """Return what notices messages that stay, for each queue; none is started.
 
@@ -362,7 +362,7 @@ def watches(
     ]
 
 
-class ConsumingLink(Bearer):
+class ConsumingLink(ConsumerConnection):
     """What a link of threads and one of an event loop have in common: a connection, and the consumers on it.
 
     Args:
@@ -371,7 +371,7 @@ class ConsumingLink(Bearer):
         receivers: Opens the consumers.
     """
 
-    def __init__(self, settings: ListenerSettings, user: LinkUser, receivers: Receivers) -> None:
+    def __init__(self, settings: ListenerSettings, user: LinkListener, receivers: Consumers) -> None:
         self._settings = settings
         self._user = user
         self._receivers = receivers
@@ -388,7 +388,7 @@ class ConsumingLink(Bearer):
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Count as gone: what the connection tells from now on is of no interest."""
         self.is_lost = True
 

@@ -17,16 +17,16 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity
-from airflow_provider_jmsjca.engine.delivering.admission import Intake, Once
-from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory, ReceiveBuffer
+from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """What a delivery is to the driver: the decision, the intake its message came with, and its key."""
+class DeliveryTicket:
+    """What a delivery is to the driver: the decision, the receive buffer its message came with, and its key."""
 
     decision: Deliver
-    intake: Intake
+    buffer: ReceiveBuffer
     key: Identity | None
 
 
@@ -47,13 +47,15 @@ class StreamDelivery:
         "_ended", "_handed_out", "_ticket", "destination", "failure", "in_doubt", "message", "seen",
     )  # fmt: skip
 
-    def __init__(self, handed_out: HandedOut, ticket: Ticket, message: JmsMessage) -> None:
+    def __init__(
+        self, handed_out: OutstandingDeliveries, ticket: DeliveryTicket, message: JmsMessage
+    ) -> None:
         decision = ticket.decision
         self._handed_out = handed_out
         self._ticket = ticket
         self._ended = False
         self.message = message
-        self.destination: Destination = ticket.intake.origin(decision.delivery)
+        self.destination: Destination = ticket.buffer.origin(decision.delivery)
         self.seen = decision.seen
         self.in_doubt = decision.in_doubt
         self.failure = decision.state.failure
@@ -69,7 +71,7 @@ class StreamDelivery:
         Where there is a transaction timeout, one that comes too late is a rollback.
 
         Guarantee: this stream doesn't hand the message out again, even if the broker repeats it because the
-        connection was lost. Nor does another stream of the same `Once`.
+        connection was lost. Nor does another stream of the same `DeliveryMemory`.
         """
         self._end(HandlerReturned(call=self._ticket.decision.call))
 
@@ -88,35 +90,35 @@ class StreamDelivery:
             self._handed_out.answered(event, self._ticket)
 
 
-class HandedOut:
+class OutstandingDeliveries:
     """The deliveries that are under way, from `Deliver` to their end.
 
     Args:
-        tally: Told of each.
+        counters: Told of each.
         once: Told who has which message.
         clock: Seconds, that of the machine.
         feed: Tells the machine.
         wake: Called when there is something to hand out.
-        raised: Called with the intake, the number and the id of a message whose attempt failed.
+        raised: Called with the receive buffer, the number and the id of a message whose attempt failed.
     """
 
     def __init__(
         self,
-        tally: Tally,
-        once: Once,
+        counters: Counters,
+        once: DeliveryMemory,
         clock: Callable[[], float],
         feed: Callable[..., None],
         wake: Callable[[], object],
         *,
-        raised: Callable[[Intake, int, str | None, Failure], object] = lambda *_: None,
+        raised: Callable[[ReceiveBuffer, int, str | None, Failure], object] = lambda *_: None,
     ) -> None:
-        self._tally = tally
+        self._counters = counters
         self._once = once
         self._clock = clock
         self._feed = feed
         self._wake = wake
         self._raised = raised
-        self._ready: list[tuple[Ticket, StreamDelivery]] = []
+        self._ready: list[tuple[DeliveryTicket, StreamDelivery]] = []
         self._calls: set[int] = set()
         self._returned: set[int] = set()
         self._withdrawn: set[int] = set()
@@ -128,20 +130,20 @@ class HandedOut:
         return frozenset(self._returned)
 
     def begin(self) -> None:
-        """Forget the messages of the intake before: what of them is under way can't be delivered again."""
+        """Forget the messages of the receive buffer before: what of them is under way can't be delivered again."""
         self._returned.clear()
 
-    def deliver(self, decision: Deliver, intake: Intake, key: Identity | None) -> None:
+    def deliver(self, decision: Deliver, buffer: ReceiveBuffer, key: Identity | None) -> None:
         """Make a delivery ready; one of a message that has its outcome ends at once."""
-        _, message = intake.held[decision.delivery]
+        _, message = buffer.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
         if decision.delivery in self._returned:  # its commit was refused; its outcome stands
             self._feed(HandlerReturned(call=decision.call))
             return
-        self._tally.deliver(decision.seen, self._clock())
+        self._counters.deliver(decision.seen, self._clock())
         self._calls.add(decision.call)
-        ticket = Ticket(decision, intake, key)
+        ticket = DeliveryTicket(decision, buffer, key)
         self._ready.append((ticket, StreamDelivery(self, ticket, message)))
         self._wake()
 
@@ -153,23 +155,23 @@ class HandedOut:
         self._once.hand_out(ticket.key)
         return delivery
 
-    def answered(self, event: HandlerReturned | HandlerRaised, ticket: Ticket) -> None:
+    def answered(self, event: HandlerReturned | HandlerRaised, ticket: DeliveryTicket) -> None:
         """A delivery was ended by its user."""
         handled = isinstance(event, HandlerReturned)
         if isinstance(event, HandlerRaised):
             number = ticket.decision.delivery
-            held = ticket.intake.held.get(number)
+            held = ticket.buffer.held.get(number)
             message = None if held is None else held[1]
             message_id = None if message is None else message.message_id
-            self._raised(ticket.intake, number, message_id, event.failure)
+            self._raised(ticket.buffer, number, message_id, event.failure)
         if self._close(event.call):
             self._rolled_back = 0
             self._feed(event)
-            if handled and ticket.intake.open:
+            if handled and ticket.buffer.open:
                 handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
         if handled:  # also while the stream is being closed
             self._returned.add(ticket.decision.delivery)
-        self._once.answer(ticket.key, ticket.intake, handled=handled)
+        self._once.answer(ticket.key, ticket.buffer, handled=handled)
 
     def settled(self, deliveries: Iterable[int]) -> None:
         """Note that these messages have left for good."""
@@ -177,12 +179,12 @@ class HandedOut:
 
     def withdraw(self) -> None:
         """Take back what nobody has seen yet and can't be settled any more: it comes again."""
-        gone = [ticket.decision for ticket, _ in self._ready if not ticket.intake.open]
-        self._ready = [each for each in self._ready if each[0].intake.open]
+        gone = [ticket.decision for ticket, _ in self._ready if not ticket.buffer.open]
+        self._ready = [each for each in self._ready if each[0].buffer.open]
         for decision in gone:
             self._close(decision.call)
             self._withdrawn.add(decision.unit)
-            self._tally.undeliver(decision.seen)
+            self._counters.undeliver(decision.seen)
         self._feed(*(HandlerNotCalled(call=decision.call) for decision in gone))
 
     def rolled_back(self, unit: int) -> bool:
@@ -209,5 +211,5 @@ class HandedOut:
         if call not in self._calls:
             return False
         self._calls.discard(call)
-        self._tally.call_over()
+        self._counters.call_over()
         return True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-class Room:
+class ConcurrencyLimit:
     """Room for the machines of one activation: places for units of work, and a limit of messages.
 
     Who finds no place stands in a queue, so that a machine with a long backlog can't keep the others out.
@@ -22,25 +22,25 @@ class Room:
     def __init__(self, places: int, limit: int | None = None) -> None:
         self._places = places
         self._limit = limit
-        self._shares: list[Share] = []
-        self._waiting: list[Share] = []
+        self._shares: list[Permits] = []
+        self._waiting: list[Permits] = []
 
-    def join(self, wake: Callable[[], object]) -> Share:
+    def join(self, wake: Callable[[], object]) -> Permits:
         """Let a machine in and return its share.
 
         Args:
             wake: Called when there may be room for it after it was refused; it must not block.
         """
-        share = Share(room=self, wake=wake)
+        share = Permits(room=self, wake=wake)
         self._shares.append(share)
         return share
 
-    def admit(self, share: Share, *, unit: bool, message: bool) -> bool:
+    def admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
         """Count something of the share as under way, if there is room for it."""
         share.refused = not self._admit(share, unit=unit, message=message)
         return not share.refused
 
-    def _admit(self, share: Share, *, unit: bool, message: bool) -> bool:
+    def _admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
         if self._limit is not None:
             # What waits is counted, but more of it may have come than there is room for.
             waiting = 0 if message else sum(each.waiting for each in self._shares)
@@ -58,7 +58,7 @@ class Room:
         share.waiting -= not message
         return True
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int) -> bool:
+    def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
         """Take what is under way now, and say whether that is less than was counted."""
         less = units < share.units or taken < share.taken
         share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
@@ -66,7 +66,7 @@ class Room:
             self._wake(but=share)
         return less
 
-    def wants_nothing(self, share: Share) -> None:
+    def withdraw(self, share: Permits) -> None:
         """Take the share out of the queue for places."""
         if share in self._waiting:
             self._waiting.remove(share)
@@ -75,7 +75,7 @@ class Room:
     def _messages(self) -> int:
         return sum(each.taken + each.settled for each in self._shares)
 
-    def _wake(self, but: Share) -> None:
+    def _wake(self, but: Permits) -> None:
         for each in self._shares:
             if each.refused and each is not but:
                 each.refused = False
@@ -83,7 +83,7 @@ class Room:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class Permits:
     """What one machine has of the room; it asks before it takes a message from its line.
 
     Attributes:
@@ -96,7 +96,7 @@ class Share:
         refused: Whether it was refused last, and not woken since.
     """
 
-    room: Room
+    room: ConcurrencyLimit
     wake: Callable[[], object]
     units: int = 0
     taken: int = 0
@@ -117,6 +117,6 @@ class Share:
         """Say what is under way now; return whether that is less than was counted."""
         return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
 
-    def wants_nothing(self) -> None:
+    def withdraw(self) -> None:
         """Say that there is nothing to take, so that others have the place."""
-        self.room.wants_nothing(self)
+        self.room.withdraw(self)
