@@ -2,9 +2,9 @@
 
 Guarantee: no message is sent before it is due, none is lost, and two processes never send the same one at
 once. A process killed between the broker's confirmation and the store's leaves messages that somebody takes
-over when its lease is over. Whether the broker has them is told by send markers (`engine.send_markers`) where there
-are transactions and selectors. Artemis drops what it has. Elsewhere they are sent once more. A process that
-stands still for longer than its lease may also send what another has sent since.
+over when its lease is over. With transactions and selectors, send markers (`engine.send_markers`) tell
+whether the broker has them. Artemis drops repeated messages. Elsewhere they are sent once more. A process
+that stands still for longer than its lease may also send what another has sent since.
 
 Source: P12-P18.
 """
@@ -184,7 +184,7 @@ class LimboSender:
         return (until is None or until <= self._now) and send_markers.are_supported(self._hold(name))
 
     def _take_send_markers(self, name: str, *, least: int) -> None:
-        """Take this sender's own send markers, if there are `least` or more; a connection that fails rests."""
+        """Take this sender's send markers, if there are `least` or more; a connection that fails rests."""
         if self._send_markers[name] < least:
             return
         try:

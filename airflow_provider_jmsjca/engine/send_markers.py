@@ -1,7 +1,7 @@
 """What says at the broker which messages of limbo it has: a sender may be killed before it notes that.
 
-A send marker is a message on a queue of the broker. It names messages, and is sent in their transaction: it is
-there if they are, and not otherwise.
+A send marker is a message on a queue of the broker. It names messages and is sent in their transaction, so it
+exists exactly if they do.
 """
 
 from __future__ import annotations

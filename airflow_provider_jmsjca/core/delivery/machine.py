@@ -285,7 +285,7 @@ class DeliveryMachine:
         self._processing.returned_to_broker(event)
 
     def subscribed(self) -> None:
-        """The consumers are opened; `returned_to_broker` was told of all that earlier ones received and still held."""
+        """Note that the consumers are open; `returned_to_broker` had the messages of earlier ones."""
         self._tracker.subscribed()
 
     def is_open(self, unit: int) -> bool:

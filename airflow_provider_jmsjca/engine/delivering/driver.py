@@ -122,7 +122,7 @@ class Driver(ABC):
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
-        settings, machine, clock, lock, ledger: As the arguments.
+        settings, machine, clock, lock, attempt_log: As the arguments.
         counters: What has happened.
         units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
         sending: Those to which a handler has added messages.
@@ -199,7 +199,7 @@ class Driver(ABC):
 
     @abstractmethod
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Tell the machine; return what is to be done next by whoever asks. Under the lock; `flush_log` later."""
+        """Pass events to the machine; return the next work. Under the lock; call `flush_log` later."""
 
     @abstractmethod
     def post(self, todo: list[Work]) -> None:

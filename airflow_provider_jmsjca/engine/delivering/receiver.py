@@ -187,7 +187,7 @@ class DeliveryMemory:
             unsettled: What came with the one before and was not settled: it is no repetition of anything
                 that was known before that.
             unacknowledged: What came with the one before and was returned, but not acknowledged.
-            recheck: Called with what of this receive buffer has waited and is to be looked at again, in order.
+            recheck: Called with waiting messages of this buffer that are to be checked again, in order.
         """
         self._buffer = buffer
         self._recheck = recheck
@@ -765,7 +765,7 @@ class Receiver:
                 back |= self._returned_to_broker(received)
             except Exception as error:  # noqa: BLE001 - an edge: what it was is of no use if it can't be read
                 _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
-        old.arrivals.clear()  # a thread that was told of the receive buffer, and is busy, would keep all of it
+        old.arrivals.clear()  # a busy thread may still refer to the buffer
         settled.forget(back)
         self._settled_before = settled.settled_before
         if self._earlier_link is old.link or not self.blocked:

@@ -1,6 +1,6 @@
 """A subscription in force, and what it holds unsettled.
 
-`UnsettledMessages` knows what the broker waits for, and what of it units of work have reserved; it has no I/O and no
+`UnsettledMessages` tracks unsettled messages and those that units of work have reserved; it has no I/O and no
 lock of its own. `StompConsumer` sends and receives, and guards it.
 """
 
@@ -678,7 +678,7 @@ class StompConsumer:
     def _subscribe_again(self) -> None:
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
-            # What was on its way when the subscription ended is unsettled, and not known yet (`UnsettledAfterUnsubscribe`).
+            # Messages in transit at the end of a subscription are unsettled: `UnsettledAfterUnsubscribe`.
             self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
             self._remove_routes()
             self._handing_back = False

@@ -295,7 +295,7 @@ def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
     assert "the database is away" in caplog.text
 
 
-# -- send markers ---------------------------------------------------------------------------------------------
+# -- send markers --------------------------------------------------------------------------------------
 
 
 class WitnessingConnection(LesserConnection):

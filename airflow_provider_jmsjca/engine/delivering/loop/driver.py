@@ -412,7 +412,7 @@ class LoopDriver(Driver):
     # -- the end ------------------------------------------------------------------------------------------
 
     async def close(self, *, commit_within: float, within: float) -> None:
-        """Let what is being settled be settled, hand back the rest, give back the connection, end the attempt log.
+        """Finish settlements, return other messages, release the connection, end the attempt log.
 
         Args:
             commit_within: Seconds for what is being settled.

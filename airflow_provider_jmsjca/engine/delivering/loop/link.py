@@ -1,4 +1,4 @@
-"""The connection of a stream: borrowed without blocking the event loop, consumed on in a serial executor of its own."""
+"""The connection of a stream: borrowed without blocking the event loop, consumed in a serial executor."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class LoopLinkListener(LinkListener, Protocol):
     """Who wants to know; everything is told in the event loop."""
 
     def opening(self, buffer: ReceiveBuffer) -> None:
-        """Whatever the serial executor did for the receive buffer before this one is done and told; now it fills."""
+        """Work for the previous receive buffer is done and reported; this one starts to fill."""
 
 
 class LoopLink(ConsumingLink):
     """One attempt to borrow a connection, and what is consumed over it.
 
-    What may block runs in the serial executor, where commits and moves run too: consumers are closed after those that
-    were decided before, and nothing is settled twice. Every method is for the event loop.
+    Blocking calls run in the serial executor, after commits and moves submitted before. So consumers are
+    closed after these, and no message is settled twice. Call every method in the event loop.
 
     Args:
         settings: What to receive.
@@ -130,7 +130,7 @@ class LoopLink(ConsumingLink):
         event = ReconnectAsked(reason="the settings of the connection have changed", logged=True)
         self._user.report(self, event)
 
-    # -- in the serial executor --------------------------------------------------------------------------------------
+    # -- in the serial executor ----------------------------------------------------------------------------
 
     def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:

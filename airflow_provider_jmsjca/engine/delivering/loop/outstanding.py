@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTicket:
-    """What a delivery is to the driver: the decision, the receive buffer its message came with, and its key."""
+    """A delivery as the driver sees it: the decision, the receive buffer of its message, and its key."""
 
     decision: Deliver
     buffer: ReceiveBuffer
@@ -130,7 +130,7 @@ class OutstandingDeliveries:
         return frozenset(self._returned)
 
     def begin(self) -> None:
-        """Forget the messages of the receive buffer before: what of them is under way can't be delivered again."""
+        """Forget the messages of the previous receive buffer: their deliveries can't be repeated."""
         self._returned.clear()
 
     def deliver(self, decision: Deliver, buffer: ReceiveBuffer, key: Identity | None) -> None:

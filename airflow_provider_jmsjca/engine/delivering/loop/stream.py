@@ -50,8 +50,8 @@ class DeliveryStream:
 
     Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
 
-    What the broker repeats after a connection was lost is known by its `identity`, as `DeliveryMemory` says: it
-    is settled and not delivered if it was returned.
+    A message that the broker repeats after a lost connection is known by its `identity` (`DeliveryMemory`).
+    It is settled and not delivered if it was returned.
 
     Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
     so many words. A crash between that and the broker's confirmation delivers it once more. After a

@@ -77,7 +77,7 @@ class Workers:
 
     Args:
         settings: Sizes and names.
-        admit: Takes one message of a receive buffer in; returns what is to be done then, `None` if it took none.
+        admit: Takes one message from a receive buffer; returns the next work, `None` if it took none.
         perform: Does a piece of work; returns what is to be done next.
         reconnect_after_fault: Called after a fault of ours: goes on over another connection.
 
@@ -130,7 +130,7 @@ class Workers:
         self._tell(buffer)
 
     def notify_next(self, buffer: ReceiveBuffer) -> None:
-        """Have another thread, if there may be one, take in more of the receive buffer while this one is busy."""
+        """Let another thread, if one is allowed, take more from the buffer while this one is busy."""
         if self._maximum > 1:
             self.arrived(buffer)
 

@@ -124,7 +124,7 @@ class _Consumer:
     generation = 0
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} is not for the ledger")
+        raise AssertionError(f"{name} is not for unsettled messages")
 
 
 def _received(consumer: Consumer, token: bytes, generation: int) -> Received:
