@@ -14,7 +14,7 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").touch()
     docs.mkdir()
-    (package / "engine" / "moving.py").write_text("class Losses: ...\n")
+    (package / "engine" / "moving.py").write_text("class FailedDeadLetterSends: ...\n")
     (package / "core" / "url.py").write_text(
         '"""As `engine.moving.FailedDeadLetterSends`, `engine.moving` and `core.gone.Url`."""\n'
     )
