@@ -136,7 +136,7 @@ class Numbers:
 
 @pytest.fixture
 def _as_intake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "Intake", Numbers)
+    monkeypatch.setattr(workers, "ReceiveBuffer", Numbers)
 
 
 @pytest.mark.usefixtures("_as_intake")
