@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
-from airflow_provider_jmsjca.spark.rejects import BatchRejects
+from airflow_provider_jmsjca.spark.rejects import BatchRejects, rejected_rows
 from airflow_provider_jmsjca.spark.tables import UPSERT, TableAttempt, TableSink, TableWrite, check_write
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
 from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
@@ -289,16 +289,6 @@ class Batch:
         """
         # A row of a refused message must not stay in another table.
         rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
-        attempt = TableAttempt(
-            batch_id=self.batch_id,
-            folder=self.manifest.folder,
-            fence=self.fence,
-            rejects=self._rejects,
-            rejects_rows=rejects_rows,
-        )
-        sink = _SINKS.get(format)
-        if sink is None:
-            raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_SINKS)}")
         write = TableWrite(
             table=table,
             mode=mode,
@@ -310,17 +300,37 @@ class Batch:
             order_by=order_by,
             delete_when=delete_when,
         )
+        for refused in self._rejects.refused if ORIGIN in df.columns else ():
+            df = without(df, refused)
+        return self._write(df, write, format, rejects_rows=rejects_rows)
+
+    def _write(
+        self,
+        df: DataFrame,
+        write: TableWrite,
+        format: str,  # noqa: A002 - as Spark's writer has it
+        *,
+        rejects_rows: bool,
+    ) -> int:
+        sink, table = _SINKS.get(format), write.table
+        if sink is None:
+            raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_SINKS)}")
         check_write(format, sink, write)
         if sink.writes_once and table in self._stored:
             raise ConfigurationError(
                 f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
             )
-        for refused in self._rejects.refused if ORIGIN in df.columns else ():
-            df = without(df, refused)
-        if mode == UPSERT:
+        if write.mode == UPSERT:
             # A retry can't tell from the table which messages were stored, so it must know all others.
             for mapped in self._mapped:
                 self.reject(mapped.rejects)
+        attempt = TableAttempt(
+            batch_id=self.batch_id,
+            folder=self.manifest.folder,
+            fence=self.fence,
+            rejects=self._rejects,
+            rejects_rows=rejects_rows,
+        )
         self._stored[table] = sink.write(df, write, attempt)
         return self._stored[table]
 
@@ -349,6 +359,43 @@ class Batch:
             self._rejects.add(df)
             self._sealed.append(df)
         return self._rejects.count
+
+    def store_rejects(
+        self,
+        spark: SparkSession,
+        table: str,
+        *,
+        format: str = "parquet",  # noqa: A002 - as Spark's writer has it
+        options: Mapping[str, str] | None = None,
+    ) -> int:
+        """Put the rejected messages into a table, besides the dead-letter destination.
+
+        Each is a row with the columns of the message schema, `exception_class` and `exception_message`. As in
+        each table, `jms_batch_id`, `jms_segment` and `jms_position` name the message. In a database,
+        properties are JSON text. Call it last: messages that are rejected later aren't in the table.
+
+        Guarantee: done again after a crash, the table has the rejects of the batch once. A later attempt
+        replaces those of an earlier one.
+
+        Args:
+            spark: The session.
+            table: As for `write`.
+            format: As for `write`.
+            options: As for `write`.
+
+        Returns:
+            How many messages that are.
+
+        Raises:
+            FencedError: A newer attempt has begun.
+            SpoolError: The operating system refused.
+            ConfigurationError: As for `write`.
+        """
+        rows = rejected_rows(
+            self.messages(spark), self.manifest, self._rejects.files, as_text=format == "jdbc"
+        )
+        write = TableWrite(table=table, options=options or {}, replaces=True)
+        return self._write(rows, write, format, rejects_rows=False)
 
     def check_fence(self) -> None:
         """Refuse to go on if a newer attempt has begun; call it before you commit anywhere by yourself.

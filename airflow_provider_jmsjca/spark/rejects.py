@@ -48,6 +48,7 @@ EXCEPTION_CLASS: Final = f"{PoisonMessageError.__module__}.{PoisonMessageError._
 _ASIDE: Final = "_rejects-"
 _FOLDER_COLUMN: Final = "_jms_segment"
 _FOREIGN: Final = -1
+_MAPS: Final = ("properties", "property_types")
 _NO_REASON: Final = "no reason given"
 _LEFT_OUT: Final = "an earlier attempt stored the batch without this message, and left no reason"
 _REJECTS_DDL: Final = "segment INT, position INT, exception_class STRING, exception_message STRING"
@@ -151,6 +152,28 @@ class BatchRejects:
                 f"'{_LEFT_OUT}' AS exception_message",
             )
         )
+
+
+def rejected_rows(
+    messages: DataFrame, manifest: Manifest, files: Sequence[RejectsFile], *, as_text: bool
+) -> DataFrame:
+    """Return rejected messages as rows: headers, properties and body, then why, and `_jms`.
+
+    Args:
+        messages: The messages of the batch, with `_jms`.
+        manifest: The batch.
+        files: The rejects that count; no message is in two of them.
+        as_text: Return properties as JSON text instead of maps.
+    """
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+    spark = messages.sparkSession
+    paths = [path_for_spark(manifest.folder / file.file) for file in files]
+    found = spark.read.schema(_REJECTS_DDL).json(paths) if paths else spark.createDataFrame([], _REJECTS_DDL)
+    kept = (name for name in messages.columns if name not in {ORIGIN, "batch_id", "segment", "position"})
+    columns = (f"to_json({name}) AS {name}" if as_text and name in _MAPS else name for name in kept)
+    joined = messages.join(sql.broadcast(found), ["segment", "position"])
+    return joined.selectExpr(*columns, *REJECT_COLUMNS[1:], ORIGIN)
 
 
 def write_rejects(

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark import SparkConf
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
@@ -50,26 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 conf.setIfMissing(name, value)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
         try:
-            messages = batch.messages(spark)
-            rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
-            schema = asked.schema
-            if asked.schema_file is not None:
-                schema = read_schema(Path(asked.schema_file))
-            if schema is None and asked.format == "jdbc":
-                raise ConfigurationError(
-                    "--format jdbc: a database has no type for all columns of a message; name the fields of "
-                    "its body by --schema or --schema-file"
-                )
-            if schema is None and asked.keep:
-                raise ConfigurationError("--keep stands beside the fields of --schema or --schema-file")
-            if schema is not None:
-                mapped = batch.json(messages, schema, keep=asked.keep)
-                batch.reject(mapped.rejects)
-                rows = mapped.rows
-            for action in (OnViolation.FAIL, OnViolation.DROP, OnViolation.REJECT):
-                given = parsed_expectations("--expect", getattr(asked, f"expect_{action}"))
-                if given:
-                    rows = batch.expect(rows, given, action)
+            rows = _rows(batch, spark, asked)
             batch.write(
                 rows,
                 asked.table,
@@ -83,8 +64,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 order_by=asked.order_by,
                 delete_when=asked.delete_when,
             )
+            if asked.rejects_table is not None:
+                jdbc = options if asked.format == "jdbc" else None
+                batch.store_rejects(spark, asked.rejects_table, format=asked.format, options=jdbc)
         finally:
             spark.stop()
+
+
+def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataFrame:
+    """Return the rows for the table, after messages that don't fit were rejected."""
+    messages = batch.messages(spark)
+    rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
+    schema = asked.schema
+    if asked.schema_file is not None:
+        schema = read_schema(Path(asked.schema_file))
+    if schema is None and asked.format == "jdbc":
+        raise ConfigurationError(
+            "--format jdbc: a database has no type for all columns of a message; name the fields of "
+            "its body by --schema or --schema-file"
+        )
+    if schema is None and asked.keep:
+        raise ConfigurationError("--keep stands beside the fields of --schema or --schema-file")
+    if schema is not None:
+        mapped = batch.json(messages, schema, keep=asked.keep)
+        batch.reject(mapped.rejects)
+        rows = mapped.rows
+    for action in (OnViolation.FAIL, OnViolation.DROP, OnViolation.REJECT):
+        given = parsed_expectations("--expect", getattr(asked, f"expect_{action}"))
+        if given:
+            rows = batch.expect(rows, given, action)
+    return rows
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME: CONDITION",
             help=f"{action} where a row violates the condition",
         )
+    parser.add_argument("--rejects-table", help="a table for rejected messages, of the same format")
     parser.add_argument("--jdbc-url", help="with jdbc: jdbc:postgresql://host:5432/database")
     parser.add_argument("--jdbc-user", help="with jdbc: the user")
     parser.add_argument("--jdbc-password-file", help="with jdbc: a file that has the password")

@@ -86,6 +86,7 @@ class TableWrite:
         options: Options of Spark's writer, or with `jdbc` of its connection.
         cluster_by: Columns by which a new table is clustered.
         properties: Table properties of a new table.
+        replaces: With `append`, a later attempt replaces the batch's rows of an earlier one, in every format.
         keys: With `upsert`, the columns that identify a row.
         order_by: With `upsert`, the column that tells which of two rows of a key is newer. `None` takes the
             order of batches, and within a batch the order in which the messages were received.
@@ -98,6 +99,7 @@ class TableWrite:
     options: Mapping[str, str] = field(default_factory=dict)
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    replaces: bool = False
     keys: tuple[str, ...] = ()
     order_by: str | None = None
     delete_when: str | None = None
@@ -149,7 +151,7 @@ def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
             f"write: mode {write.mode!r}: format {name} supports {', '.join(sorted(sink.modes))}"
         )
     for each in fields(write):
-        if each.name in {"table", "mode", *sink.arguments}:
+        if each.name in {"table", "mode", "replaces", *sink.arguments}:
             continue
         if getattr(write, each.name):
             raise ConfigurationError(f"write: {each.name}: not supported by format {name}")

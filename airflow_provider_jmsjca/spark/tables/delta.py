@@ -186,11 +186,20 @@ class _DeltaWrite:
             "txnVersion": _VERSION,
             "userMetadata": self._record(),
         }
+        if self._write.replaces and not self._is_new:
+            # A later attempt has a higher version, so Delta commits it, and skips an earlier one after it.
+            commit |= {
+                "txnVersion": str(self._attempt.fence),
+                "replaceWhere": f"{BATCH_COLUMN} = {quoted_text(self._attempt.batch_id)}",
+            }
+            self._save(self._rows, "overwrite", commit)
+            return
         self._save(self._rows, self._write.mode, commit)
 
     def _save(self, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
         writer = rows.write.format("delta").mode(mode).partitionBy(*self._write.partition_by)
-        writer = writer.option("mergeSchema" if mode == "append" else "overwriteSchema", "true")
+        replaces_all = mode == "overwrite" and "replaceWhere" not in options
+        writer = writer.option("overwriteSchema" if replaces_all else "mergeSchema", "true")
         writer = writer.options(**self._write.options, **options)
         if self._is_name:
             writer.saveAsTable(self._table)
