@@ -10,7 +10,6 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.expectations import parsed_expectations
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.rejects import reject_reasons, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
@@ -52,13 +51,3 @@ def test_rows_that_violate_an_expectation_are_counted_and_rejected_or_dropped(
         "expectation 'positive' is violated: amount > 0, found the values …": 3,
         "expectation 'known' is violated: currency IN ('EUR', 'USD'), found the values …": 1,
     }
-
-
-def test_an_expectation_of_the_command_line_has_a_name_and_a_condition() -> None:
-    assert parsed_expectations("--expect", ["positive: amount > 0", "a:b:c"]) == {
-        "positive": "amount > 0",
-        "a": "b:c",
-    }
-    for given in (["amount > 0"], ["positive:"], [": amount > 0"], ["a: x", "a: y"]):
-        with pytest.raises(ConfigurationError, match="--expect "):
-            parsed_expectations("--expect", given)
