@@ -91,6 +91,19 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
 
 
+def test_the_rows_of_a_batch_are_counted_without_reading_the_table(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """Delta computes the table's state to look up the transaction; then one job writes, and one reads a commit."""
+    writer = Writer(spark, make_batch, str(tmp_path / "table"))
+    for batch_id in ("one", "two"):
+        writer.write("SELECT 1 AS n", batch_id)
+    spark.sparkContext.setJobGroup("third batch", "")
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "three") == 2
+    spark.sparkContext.setJobGroup("other tests", "")
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("third batch")) <= 6
+
+
 NUMBERED = [JmsMessage.text('{"n": 1}'), JmsMessage.text('{"n": null}'), JmsMessage.text("no JSON")]
 
 
