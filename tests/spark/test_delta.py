@@ -94,7 +94,7 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
 def test_the_rows_of_a_batch_are_counted_without_reading_the_table(
     spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
 ) -> None:
-    """Delta computes the table's state to look up the transaction; then one job writes, and one reads a commit."""
+    """Delta computes the table's state to look up a transaction; one job writes, and one reads the commit."""
     writer = Writer(spark, make_batch, str(tmp_path / "table"))
     for batch_id in ("one", "two"):
         writer.write("SELECT 1 AS n", batch_id)

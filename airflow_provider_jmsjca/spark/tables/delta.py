@@ -53,6 +53,8 @@ _MAPPING: Final = "delta.columnMapping.mode"
 _RECORD: Final = "jmsjca"
 # The number of the only transaction that a batch has with a table.
 _VERSION: Final = "0"
+# How many of the newest commits are searched for that of the batch, in turn; at last all.
+_LOOKED_AT: Final = (1, 100, None)
 _DELETES: Final = "_jms_deletes"
 _RANK: Final = "_jms_rank"
 # By whether it is an upsert, the metrics of a commit that count the batch's rows.
@@ -267,9 +269,11 @@ class _DeltaWrite:
 
     def _outcome(self) -> int:
         """Return the batch's rows; if an earlier attempt committed them, take over its rejects."""
-        record, rows = self._commit(newest=1)
-        if record is None:
-            record, rows = self._commit(newest=None)
+        record, rows = None, None
+        for newest in _LOOKED_AT:
+            record, rows = self._commit(newest)
+            if record is not None:
+                break
         if record is not None and record.fence == self._attempt.fence and rows is not None:
             return rows
         if self._is_upsert and (record is None or rows is not None):

@@ -221,13 +221,14 @@ class _Upserts:
 
     def found(self) -> tuple[int, list[RejectsFile]] | None:
         """Return the rows and the rejects files of this batch, or `None` if it hasn't been committed."""
-        # Two transactions that create the table at the same moment would collide.
-        self._connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", _UPSERTS)
-        self._connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {self._upserts} (table_name text, jms_batch_id text, fence integer, "
-            "rows bigint, rejects json, committed timestamptz DEFAULT now(), "
-            "PRIMARY KEY (table_name, jms_batch_id))"
-        )
+        if self._connection.rows("SELECT to_regclass(?)::text", self._upserts)[0][0] is None:
+            # Two transactions that create the table at the same moment would collide.
+            self._connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", _UPSERTS)
+            self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._upserts} (table_name text, jms_batch_id text, "
+                "fence integer, rows bigint, rejects json, committed timestamptz DEFAULT now(), "
+                "PRIMARY KEY (table_name, jms_batch_id))"
+            )
         found = self._connection.rows(
             f"SELECT rows, rejects FROM {self._upserts} WHERE table_name = ? AND jms_batch_id = ?",  # noqa: S608 - quoted
             self._table,
