@@ -1,13 +1,13 @@
-"""Consumes what a spec says with a function: on one connection, on each member, or a shared subscription.
+"""Consumes the destinations of a spec: on one connection, on each member, or as a shared subscription.
 
-| what happens | what becomes of the message |
+| event | effect on the message |
 |---|---|
-| the handler returns | committed, with what it sent |
-| it raises, or asks for a rollback | rolled back: what it sent is not sent; delivered again, attempt + 1 |
+| the handler returns | committed, together with the messages it sent |
+| it raises, or asks for a rollback | rolled back, its sends discarded; redelivered, attempt + 1 |
 | it takes longer than the transaction timeout | rolled back as soon as it returns |
-| it doesn't return before the deadline of a stop | left alone, rolled back, goes back to the broker |
-| the connection is lost | comes again over the next one; what the handler had sent is not sent |
-| the process is killed | comes again, to this or another process |
+| it doesn't return before the deadline of a stop | abandoned, rolled back, returned to the broker |
+| the connection is lost | redelivered over the next one; the handler's sends are discarded |
+| the process is killed | redelivered, to this or another process |
 """
 
 from __future__ import annotations
@@ -65,62 +65,60 @@ _OF_THE_CONNECTION: Final = ("connection_url", "username", "password")
 
 
 class Activation(ActivationGroup):
-    """Consumes what a spec says, and hands each message to a function.
+    """Consumes the destinations of a spec, and calls a function with each message.
 
     For example::
 
         with Activation(spec, handler, connection="stomp://localhost:61613") as activation:
-            ...  # it consumes; at the end of the block it is stopped
+            ...  # it consumes until the end of the block
 
-    Or `activation.run(idle_for=60)`, which returns the counts. The spec says which kind it is. There are a
-    listener on each member (`distributed_destination_connection`), a share of a distributed durable
-    subscription (`subscription_name`), and a listener on one connection. All have the same methods.
+    Or `activation.run(idle_for=60)`, which returns the counts. The spec selects the kind: a listener on each
+    member (`distributed_destination_connection`), a share of a distributed durable subscription
+    (`subscription_name`), or a listener on one connection. All have the same methods.
 
-    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
-    so. If anything dies before that, the message comes back. A crash between a handler's return and the
-    broker's confirmation delivers it once more. Counts of attempts last as long as this object, with
-    `use_store` as long as the store keeps them.
+    Guarantee: a message is settled after its handler has returned, or by the redelivery handling. After any
+    crash before that, it is redelivered. A crash between a handler's return and the broker's confirmation
+    delivers it once more. Counts of attempts last as long as this object, with `use_store` as long as the
+    store keeps them.
 
     Every method may be called from any thread, but not from a signal handler.
 
     Args:
-        spec: What to consume and how; fields in a mapping make one.
-        handler: Called with each `Delivery`, in a thread of its own.
-        connection: Where the broker is: a URL, options in its query, or settings. A URL stands below the
-            spec, as an Airflow connection does: the spec's `connection_url`, `username` and `password` come
-            before it. `None`: the spec's.
-        instance: What tells this process from others of the activation, for `generate_unique_client_id`.
+        spec: The activation spec, or its fields in a mapping.
+        handler: Called with each `Delivery`, in a thread of a pool.
+        connection: Address of the broker: a URL with options in its query, or settings. The `connection_url`,
+            `username` and `password` of the spec override those of a URL. `None`: those of the spec.
+        instance: Identifies this process among others of the activation, for `generate_unique_client_id`.
         confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to limbo, or without one to the broker, where it can; also a field
-            of the spec.
-        subscribes: Says of each message whether it is wanted; the others move to the spec's
-            `unsubscribed_destination`. It must be quick: other messages wait for it.
-        find: Returns the destination that a text names, where the handler sends by name.
+        park: Leave delays above 5 seconds to limbo, or without limbo to the broker, if it can delay; also a
+            field of the spec.
+        subscribes: Returns whether a message is wanted; others move to `unsubscribed_destination` of the
+            spec. It must be quick: other messages wait for it.
+        find: Returns the destination of a name to which the handler sends.
         store: Keeps attempts, ids and delayed messages over restarts, for a spec with `use_store`; close it
             after the activation has stopped. A running activation sends the delayed messages of its
-            connection when they are due. It uses a second connection for that, without the client id. With
-            any spec, the store also lists the activation, and it obeys `airflow jms activations`.
-        jms_conn_id: With `store`: name of this connection in limbo. If it is an Airflow connection, Airflow's
-            processes send these messages too. Empty: a name made of URL, virtual host and user; only
-            activations that connect in the same way send these messages.
-        owner: With `store`: who runs it, for `airflow jms activations list`. Empty: the name of the program.
-        start_within: Seconds that the beginning of a `with` block waits until it consumes.
-        stop_within: Seconds that running handlers get at the end of a `with` block.
+            connection when they are due, over a second connection without the client id. With any spec, the
+            activation is listed in the store, and obeys `airflow jms activations`.
+        jms_conn_id: With `store`: name of this connection in limbo. Airflow's processes send the messages of
+            an Airflow connection too. Empty: a name made of URL, virtual host and user, which only
+            activations with the same connection use.
+        owner: With `store`: the owner shown by `airflow jms activations list`. Empty: name of the program.
+        start_within: Seconds to wait at the start of a `with` block until it consumes.
+        stop_within: Seconds for running handlers at the end of a `with` block.
 
     Attributes:
         spec: The spec in force.
-        client_id: JMS client id that the broker knows it by, with members before their name is added; `None`:
-            none.
-        consuming: A `threading.Event`, set while the broker has confirmed the subscriptions; for reading.
-        ended_by: Which end the last `run` reached; `None` before.
+        client_id: JMS client id, with members without the suffix of the member; `None`: none.
+        consuming: A read-only `threading.Event`, set while the broker has confirmed the subscriptions.
+        ended_by: Reason for the end of the last `run`; `None` before.
         missing: Members that weren't up when the last `run` ended; `None` without members.
 
     Raises:
-        ConfigurationError: Nothing says where the broker is, or both the settings and the spec do. Or no
-            transport knows the scheme, or the spec asks for what a listener doesn't do.
-
-    Source: J9, J10, J12, J13, J41, J49, J81-J84, J116-J122, W15, W24-W27, W30, W31, W33, W46.
+        ConfigurationError: There is no address of the broker, or both the settings and the spec have one. Or
+            no transport supports the scheme, or a listener doesn't support an option of the spec.
     """
+
+    # J9, J10, J12, J13, J41, J49, J81-J84, J116-J122, W15, W24-W27, W30, W31, W33, W46
 
     def __init__(
         self,
@@ -172,12 +170,12 @@ class Activation(ActivationGroup):
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
 
     def __enter__(self) -> Self:
-        """Start, and wait until messages are consumed: by one of several members, after all were tried.
+        """Start, and wait until it consumes; with members, until one is up and all were tried.
 
         Raises:
             PermanentBrokerError: The broker refuses.
             ConfigurationError: The settings can't work on this broker.
-            TransientBrokerError: The activation doesn't consume after `start_within`; it is stopped.
+            TransientBrokerError: Nothing is consumed after `start_within`; the activation was stopped.
         """
         self.start()
         deadline = time.monotonic() + self._start_within
@@ -198,68 +196,53 @@ class Activation(ActivationGroup):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop, and raise what the activation stopped for, unless something else is raised already."""
+        """Stop, and raise the fault of the activation, unless the block has raised."""
         self.stop(self._stop_within, reason="the block ends")
         if error is None and self.fault is not None:
             raise self.fault
 
     @property
     def ready(self) -> bool:
-        """Whether the activation consumes; of several members, one does and all were tried."""
+        """Whether it consumes; with members, whether one is up and all were tried."""
         return self._whole.ready
 
     @property
     def state(self) -> ActivationState:
-        """Up, Down, Connecting or Disconnecting; of several members Up if one is.
-
-        Source: J119.
-        """
+        """Up, Down, Connecting or Disconnecting; with members, Up if one is up."""  # J119
         return self._whole.state
 
     @property
     def server_type(self) -> str:
-        """Which product the broker is; empty while there was no connection.
-
-        Source: J115.
-        """
+        """Product of the broker; empty before the first connection."""  # J115
         return self._whole.server_type
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty while there was none.
-
-        Source: J120.
-        """
+        """Host and port of the connection; empty before the first one."""  # J120
         return self._whole.server
 
     @property
     def counts(self) -> Counts:
-        """What became of messages since the last start."""
+        """Counts of messages since the last start."""
         return self._whole.counts
 
     @property
     def down(self) -> tuple[str, ...]:
-        """The members that aren't up; empty where there are none."""
+        """The members that aren't up; empty without members."""
         return self._whole.down
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; of several members the sums.
-
-        Source: J117, J121.
-        """
+        """Return a snapshot; with members, the sums."""  # J117, J121
         return self._whole.statistics()
 
     def attributes(self) -> dict[str, object]:
-        """Return what JMSJCA's MBean shows of an activation, under its names.
-
-        Source: J117.
-        """
+        """Return the attributes of JMSJCA's MBean, under its names."""  # J117
         return self._whole.attributes()
 
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Start, within bounds; see `ActivationBase.begin`."""
+        """Start with a limit; see `ActivationBase.begin`."""
         started = not self._whole.running
         if started and self._supervision is not None:
             self._supervision.end()
@@ -270,7 +253,7 @@ class Activation(ActivationGroup):
             self._upkeep.enter_context(self._keep_up_store())
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
+        """Wait for the end of a stop; see `ActivationBase.await_stop`."""
         ended = super().await_stop(deadline)
         if not self._whole.running:
             self._upkeep.close()
@@ -279,7 +262,7 @@ class Activation(ActivationGroup):
         return ended
 
     def quiet_since(self) -> float | None:
-        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        """Time on the clock since which it is idle; see `ActivationBase.quiet_since`."""
         return self._whole.quiet_since()
 
     def _report_besides(self) -> Mapping[str, object]:
@@ -293,18 +276,18 @@ def activation_of(
     context: ListenerContext = BARE,
     admit: Callable[[], object] = lambda: None,
 ) -> ActivationBase:
-    """Return an activation of the kind that a spec asks for.
+    """Return an activation of the kind that a spec selects.
 
     Args:
-        spec: The spec in force; where the broker is isn't read from it.
-        connection: Where the broker is, with the client id in force.
+        spec: The spec in force; its address of the broker is ignored.
+        connection: Address of the broker, with the client id in force.
         handler: Called with each message.
-        context: What is given besides the spec and the connection. What belongs to a member has
-            `jms_conn_id@host:port` for its `jms_conn_id`.
+        context: The settings besides spec and connection. A member's `jms_conn_id` gets `@host:port`
+            appended.
         admit: Called before each attempt to connect; it may wait, or raise `DeliveryStoppedError`.
 
     Raises:
-        ConfigurationError: The spec asks for what a listener doesn't do.
+        ConfigurationError: A listener doesn't support an option of the spec.
     """
 
     def connect_admitted(settings: ConnectionSettings) -> Connection:
@@ -331,12 +314,12 @@ def activation_of(
 def _upkeep_of(
     whole: ActivationBase, connection: ConnectionSettings, store: Store, jms_conn_id: str
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return what begins to send from limbo over the connections of an activation, while that runs.
+    """Return a context manager that sends the delayed messages of an activation while it runs.
 
     Args:
         whole: The activation.
-        connection: How it connects.
-        store: Where its delayed messages are.
+        connection: Settings of its connection.
+        store: The store with its delayed messages.
         jms_conn_id: Name of the connection in limbo.
     """
     found = {jms_conn_id: connection}
@@ -360,12 +343,12 @@ def _upkeep_of(
 def _resolved(
     spec: ActivationSpec, connection: str | ConnectionSettings | None
 ) -> tuple[ActivationSpec, ConnectionSettings]:
-    """Return the spec in force and how to connect for it."""
+    """Return the spec in force and the settings of its connection."""
     if isinstance(connection, ConnectionSettings):
         said = [name for name in _OF_THE_CONNECTION if getattr(spec, name) is not None]
         if said:
             raise ConfigurationError(
-                f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection. "
+                f"{', '.join(said)}: both the spec and the settings in connection say how to connect. "
                 "Expected one of them, or a URL in connection, which the spec may add to"
             )
         refuse_unknown_scheme(connection.scheme)

@@ -1,7 +1,7 @@
-"""An activation as JMSJCA's MBean shows it: the same names, for whoever knows them.
+"""The attributes and operations of JMSJCA's MBean for an activation, under the same names.
 
-`attributes` reads what the MBean's attributes show, `operate` carries out its operations; what has no meaning
-in a library is in `UNAVAILABLE` with the reason.
+`attributes` returns the attributes, `operate` carries out an operation. `UNAVAILABLE` lists names without a
+meaning in a library, with the reason.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 
 class ManagedActivation(Protocol):
-    """What is shown and steered: an `Activation`, or something used like one."""
+    """An `Activation`, or an object with the same members."""
 
     @property
     def settings(self) -> ListenerSettings:
-        """How the activation consumes."""
+        """Settings of the activation."""
 
     @property
     def state(self) -> ActivationState:
-        """What getStatus returns."""
+        """The result of getStatus."""
 
     @property
     def suspended(self) -> bool:
@@ -35,11 +35,11 @@ class ManagedActivation(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether the activation was started and hasn't stopped."""
+        """Whether the activation was started and has not stopped."""
 
     @property
     def server_type(self) -> str:
-        """What getJMSServerType returns."""
+        """The result of getJMSServerType."""
 
     @property
     def server(self) -> tuple[str, str]:
@@ -49,22 +49,22 @@ class ManagedActivation(Protocol):
         """Return a snapshot."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     def stop(self) -> bool:
-        """End; say whether all ended in good order."""
+        """Stop; return whether everything ended in good order."""
 
     def restart(self) -> None:
-        """End and begin."""
+        """Stop and start."""
 
     def suspend(self) -> None:
-        """Deliver nothing more."""
+        """Stop delivering."""
 
     def resume(self) -> None:
         """Deliver again."""
 
     def reset_statistics(self) -> None:
-        """Begin the statistics anew."""
+        """Reset the statistics."""
 
 
 UNAVAILABLE: Final = MappingProxyType(
@@ -74,19 +74,17 @@ UNAVAILABLE: Final = MappingProxyType(
         "MBeanServer": "there is no MBean server to register in",
     }
 )
-"""Names of the MBean that have no meaning here, each with its reason."""
+"""Names of the MBean without a meaning here, with the reason."""
 
 
 def attributes(activation: ManagedActivation) -> dict[str, object]:
     """Return the attributes of an activation under JMSJCA's names; secrets are masked.
 
-    `ActivationSpec` is a dump, `Stats` a snapshot under the keys of J121, `Status` what getStatus returns.
-    `NMessages` counts every call of the handler, those with an EndOfBatch message and those before a restart
-    too, until the statistics are reset; `Suspended` says that
-    nothing is delivered because somebody wants it so, by `suspend` or by `stop`.
-
-    Source: J56, J116, J117, J119-J121.
+    `ActivationSpec` is a dump of the spec, `Stats` a snapshot (`Statistics.as_map`), `Status` the result of
+    getStatus. `NMessages` counts calls of the handler until the statistics are reset, EndOfBatch messages and
+    calls before a restart included. `Suspended` is true after `suspend` and after `stop`.
     """
+    # J56, J116, J117, J119-J121
     settings, statistics = activation.settings, activation.statistics()
     spec = settings.spec
     return {
@@ -106,10 +104,7 @@ def attributes(activation: ManagedActivation) -> dict[str, object]:
 
 
 def properties(activation: ManagedActivation) -> dict[str, str]:
-    """Return what getProperties shows, by key; empty texts where nothing is set.
-
-    Source: J118, J120.
-    """
+    """Return the properties of getProperties by key, with empty texts for unset ones."""  # J118, J120
     settings = activation.settings
     spec, subscription = settings.spec, settings.subscription
     server, port = activation.server
@@ -143,24 +138,24 @@ _OPERATIONS: Final[dict[str, Callable[[ManagedActivation], object]]] = {
     "isRestartable": lambda activation: activation.running,
 }
 OPERATIONS: Final = tuple(_OPERATIONS)
-"""The operations there are."""
+"""Names of the operations."""
 
 
 def operate(activation: ManagedActivation, name: str) -> object:
-    """Carry out an operation of the MBean and return what it returns.
+    """Carry out an operation of the MBean and return its result.
 
-    `stop` returns whether everything ended in good order (`Activation.stop`), `isStartable` and its like a
-    boolean, `getStatus`, `getProperties` and `getJMSServerType` a text, the others nothing.
+    `stop` returns whether everything ended in good order (`Activation.stop`). `isStartable`, `isStoppable`
+    and `isRestartable` return a boolean. `getStatus`, `getProperties` and `getJMSServerType` return a text,
+    the others nothing.
 
     Args:
-        activation: Of which activation.
+        activation: The activation.
         name: One of `OPERATIONS`.
 
     Raises:
-        ConfigurationError: There is no such operation, or it has no meaning here.
-
-    Source: J10, J115, J116, J118-J120, W27.
+        ConfigurationError: The operation does not exist, or has no meaning here.
     """
+    # J10, J115, J116, J118-J120, W27
     operation = _OPERATIONS.get(name)
     if operation is not None:
         return operation(activation)

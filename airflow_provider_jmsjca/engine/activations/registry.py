@@ -4,7 +4,7 @@ A `Registrar` is one thread for a store and process, however many activations th
 it reads the requests for all of them in one statement, and reports runs whose state changed. Counts are
 reported every five seconds, all in one statement.
 
-| what happens | effect |
+| event | effect |
 |---|---|
 | the store is away | activations go on; reports and requests catch up once it is back |
 | it is away when a run starts | the run waits up to 5 seconds for requests, then consumes |

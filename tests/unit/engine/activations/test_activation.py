@@ -152,7 +152,9 @@ def test_the_address_is_the_specs_else_the_connections(
 
 def test_two_addresses_or_none_are_refused(site: Site) -> None:
     spec = {"destination": "queue://orders"}
-    with pytest.raises(ConfigurationError, match="connection_url: the spec says how to connect, and so do"):
+    with pytest.raises(
+        ConfigurationError, match="connection_url: both the spec and the settings in connection"
+    ):
         Activation(spec | {"connection_url": "vm://other"}, print, connection=site.settings)
     with pytest.raises(ConfigurationError, match="connection_url: missing at every level"):
         Activation(spec, print)
