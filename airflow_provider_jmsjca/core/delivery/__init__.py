@@ -1,4 +1,4 @@
-"""The delivery machine: what an activation does with each message, as pure decisions.
+"""The delivery machine: decides how an activation handles each message, and does no I/O.
 
 `DeliveryMachine.handle(event, now)` returns decisions; `events` and `decisions` say what a driver sends and
 carries out. May import `core.copies` and `core.redelivery`.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class ConcurrencyLimit:
     """Room for the machines of one activation: places for units of work, and a limit of messages.
 
-    Who finds no place stands in a queue, so that a machine with a long backlog can't keep the others out.
-    Whoever uses it from several threads serialises the calls.
+    Machines without a permit wait in a queue, so that one with a long backlog can't starve the others.
+    Not thread-safe: the caller serialises.
 
     Args:
         places: Units of work at once, all machines together.
@@ -42,7 +42,7 @@ class ConcurrencyLimit:
 
     def _admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
         if self._limit is not None:
-            # What waits is counted, but more of it may have come than there is room for.
+            # Waiting messages count, but more of them may have come than there are permits.
             waiting = 0 if message else sum(each.waiting for each in self._shares)
             if self._messages() - waiting >= self._limit:
                 return False
@@ -59,7 +59,7 @@ class ConcurrencyLimit:
         return True
 
     def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
-        """Take what is under way now, and say whether that is less than was counted."""
+        """Set the current use, and return whether it fell."""
         less = units < share.units or taken < share.taken
         share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
         if less:
@@ -84,7 +84,7 @@ class ConcurrencyLimit:
 
 @dataclass(slots=True, eq=False)
 class Permits:
-    """What one machine has of the room; it asks before it takes a message from its line.
+    """Permits of one machine, which asks before it takes a pending message.
 
     Attributes:
         room: Of which it is a share.
@@ -114,7 +114,7 @@ class Permits:
         return self.room.admit(self, unit=unit, message=message)
 
     def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
-        """Say what is under way now; return whether that is less than was counted."""
+        """Report the current use; return whether it fell."""
         return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
 
     def withdraw(self) -> None:

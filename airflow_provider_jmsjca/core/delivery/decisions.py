@@ -1,6 +1,6 @@
-"""What the delivery machine tells a driver to do, in this order.
+"""The decisions that the delivery machine returns to a driver, which carries them out in this order.
 
-The driver answers each of these once, even if the connection is lost meanwhile:
+The driver answers each of these once, even if the connection is lost:
 
 - `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`, `Deliver` also with
   `HandlerNotCalled`;
@@ -35,7 +35,7 @@ class OpenConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConsumer:
-    """Stop receiving; what isn't settled goes back to the broker."""
+    """Stop receiving; unsettled messages go back to the broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ class Deliver:
 
     Attributes:
         call: Names this call in later events.
-        unit: What the handler sends belongs to this unit of work; deliveries of one batch share it, and one
+        unit: Messages that the handler sends belong to this unit; deliveries of one batch share it, and one
             thread.
         seen: How often the message was seen before with the redelivered flag: 0 the first time.
         batch_index: How many messages of the batch came before.
         in_doubt: An earlier commit of this message has an unknown outcome: it came back, so it was not
-            acknowledged, but what it sent may have been sent.
-        state: What earlier deliveries left: last exception, rollback data, handling.
+            acknowledged, but its messages may have been sent.
+        state: Notes of earlier deliveries: last exception, rollback data, handling.
 
     Source: J169-J171, J190, J191, J203.
     """
@@ -102,7 +102,7 @@ class DeliverEndOfBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitUnit:
-    """Acknowledge these deliveries and send what their handlers sent, in one unit of work."""
+    """Acknowledge these deliveries and send the messages of their handlers, in one unit of work."""
 
     unit: int
     acknowledge: tuple[int, ...]
@@ -110,7 +110,7 @@ class CommitUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollBackUnit:
-    """Undo what the handlers of this unit sent. The messages stay in our hands, unsettled."""
+    """Drop the messages that the handlers of this unit sent. The received ones stay in flight."""
 
     unit: int
 
@@ -159,7 +159,7 @@ class MoveMessage:
 
     Attributes:
         redirect: Send it unchanged; otherwise send a copy that says where it came from and why.
-        less: How many of the more faithful ways to make what is sent are passed over (`dead_letter.letters`).
+        less: How many of the more faithful ways to make the copy are skipped (`dead_letter.letters`).
         state: For the copy: count, last exception, rollback data.
         to_limbo: Put the copies in limbo, from where they are sent to the targets. Without targets put the
             message itself there, as one that has failed for good.

@@ -1,4 +1,4 @@
-"""What a driver tells the delivery machine.
+"""The events that a driver reports to the delivery machine.
 
 Numbers called `delivery` are the driver's: one for each message received, never used twice. `call` and `unit`
 come from the machine's decisions. Events about calls and units that are over are ignored.
@@ -39,7 +39,7 @@ class ConnectFailed:
         by_broker: The broker refuses; otherwise this package does, because messages are in doubt or the
             delivery is stopped.
         standby: Another client has the subscription, which is nothing to worry about.
-        logged: Whoever connects, for many at once, has it in the log.
+        logged: A connector that serves many users has logged it.
     """
 
     failure: Failure
@@ -51,7 +51,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLost:
-    """The connection is gone; the broker will deliver whatever isn't settled again.
+    """The connection is gone; the broker will deliver unsettled messages again.
 
     Attributes:
         failure: Why.
@@ -231,7 +231,7 @@ class UnitInDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendAsked:
-    """Deliver nothing more until `ResumeAsked`; what is being handled is finished."""
+    """Deliver nothing more until `ResumeAsked`; running handlers finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +248,7 @@ class StopAsked:
     Attributes:
         reason: Logged, and repeated in `Stopped`.
         within: How long running handlers may take; after it they are left alone and rolled back.
-        by_handler: A handler asks, and whoever started the activation may not know.
+        by_handler: A handler asks for the stop, not the owner of the activation.
     """
 
     reason: str

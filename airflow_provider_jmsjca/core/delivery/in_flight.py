@@ -1,4 +1,4 @@
-"""What the machine has in hand: messages in line, units of work, timers, and what is known of messages."""
+"""State of the machine: pending messages, units of work, timers, and delivery counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class InFlightMessage:
         key: The message's id, or something that stands for it.
         source: Which of the destinations it came from.
         consumer: As in `MessageArrived`.
-        arrival: What the broker says of its deliveries; `None` once that is taken into account.
+        arrival: The event that reported it, with the broker's redelivered flag; `None` once evaluated.
         flagged: The message was delivered before, so the sighting counts (J129).
         counted: This sighting has been counted already.
         raised: Counting it has raised the tracker's count.
@@ -85,7 +85,7 @@ class InFlightMessage:
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """Its name in the log."""
         return "without id" if self.message_id is None else repr(self.message_id)
 
     @property
@@ -109,7 +109,7 @@ class Unit:
         expired: The unit lasted too long: nobody's acknowledgement is waited for.
         full: The unit takes no more messages.
         waited: The longest delay that it has served: a batch serves each moment of a delay once.
-        slices: What is left of the delay being served.
+        slices: The rest of the delay being served.
         size: Bytes of memory that its large members take.
     """
 
@@ -137,7 +137,7 @@ class Unit:
 
 
 class TimerKind(enum.IntEnum):
-    """What a timer is for; all but the last two belong to a unit.
+    """Purposes of timers; all but the last two belong to a unit.
 
     Numbers, because they are keys that are looked up several times for each message.
     """
@@ -154,14 +154,14 @@ Timer: TypeAlias = tuple[TimerKind, int]
 
 
 class Timers:
-    """The moments at which something is due, in seconds of whatever clock the caller uses."""
+    """Timers and their due times, in seconds of the caller's clock."""
 
     def __init__(self) -> None:
         self._due: dict[Timer, float] = {}
         self.now = 0.0
 
     def set(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
-        """Start a timer, anew if it runs."""
+        """Start or restart a timer."""
         self._due[kind, owner] = self.now + pause.total_seconds()
 
     def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
@@ -184,7 +184,7 @@ class Timers:
         return min(self._due.values(), default=None)
 
     def take_due(self) -> Iterator[Timer]:
-        """Yield and stop every timer that is due, the earliest first; one stopped meanwhile is left out."""
+        """Yield and stop every due timer, the earliest first; skip those stopped in between."""
         for timer in sorted(self._due, key=self._due.__getitem__):
             when = self._due.get(timer)
             if when is not None and when <= self.now:
@@ -209,7 +209,7 @@ class UnitTable:
         return len(self._units)
 
     def __iter__(self) -> Iterator[Unit]:
-        """Iterate over the units there are now, whatever happens to the table meanwhile."""
+        """Iterate over a snapshot of the units; the table may change during the iteration."""
         return iter(tuple(self._units.values()))
 
     def __getitem__(self, number: int) -> Unit:
@@ -270,7 +270,7 @@ class UnitTable:
 
 @dataclass(slots=True)
 class Gate:
-    """What the activation allows.
+    """Permissions of the activation.
 
     Attributes:
         open: Messages may be taken from the line.
@@ -306,7 +306,7 @@ class RoundRobin:
             has_any: Says whether a destination has a message to give.
 
         Returns:
-            `None` if none has any; whose turn it is doesn't change then.
+            `None` if none has any; the order of turns doesn't change then.
         """
         count = len(self._given)
         for step in range(count):
@@ -331,8 +331,8 @@ class PendingQueue:
     A message group belongs to the unit that has taken one of its messages. A message that came back after its
     connection was lost waits while its old handler call still runs.
 
-    Several destinations stand in a line each, and take turns. What was put back is taken before any of them,
-    without a turn of its own: its destination has had it.
+    Several destinations have a queue each, and take turns. Messages that were put back are taken first and
+    use no turn: their destination has had it.
 
     A consumer that settles in order has a queue of its own. It belongs to the unit that has taken a message
     from it, which takes from no other, and always the first message: that one blocks those behind it.
@@ -404,7 +404,7 @@ class PendingQueue:
 
     @property
     def in_front(self) -> int:
-        """How many messages are taken before those whose turn it is."""
+        """Number of messages that are taken before all others, without a turn."""
         return len(self._front)
 
     def take(self, number: int | None) -> InFlightMessage | None:
@@ -444,7 +444,7 @@ class PendingQueue:
         return number is None or self._consumers.get(number) is None
 
     def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
-        """Return the queue of the consumer whose first message this unit may take."""
+        """Return the queue of a consumer from which this unit may take the first message."""
         taken_from: Iterable[int | None]
         if number is not None and number in self._consumers:
             taken_from = (self._consumers[number],)
@@ -480,7 +480,7 @@ class PendingQueue:
         )
 
     def claim(self, unit: Unit, message: InFlightMessage) -> None:
-        """Reserve for a unit what a message that it takes belongs to: its group, its consumer."""
+        """Reserve for a unit the group and the consumer of a message that it takes."""
         if message.group is not None:
             self._claims["group", message.group] = unit.number
         if message.consumer is not None:
@@ -492,7 +492,7 @@ class PendingQueue:
         self._claims.update({("message", message.key): unit.number for message in unit.messages})
 
     def release(self, unit: Unit) -> None:
-        """Give up what the unit reserved."""
+        """Release the reservations of a unit."""
         consumer = self._consumers.pop(unit.number, None)
         if consumer is not None:
             del self._owners[consumer]
@@ -590,7 +590,7 @@ class UnitScheduler:
         self._report(room, settled)
         if self.gate.open:
             self._fill()
-            while self._report(room, settled):  # what has left its unit at once makes room again
+            while self._report(room, settled):  # messages that left their unit at once free permits
                 self._fill()
         if not self.gate.open or not (self.line.offers_front(None) or self._offers_turn(None)):
             room.withdraw()
@@ -631,8 +631,8 @@ class UnitScheduler:
             self.take(self.units.open(), message)
 
     def _is_full(self) -> bool:
-        """Say whether what waits for other units keeps more from being taken in hand."""
-        # A message in progress finds room behind whatever waits.
+        """Return whether messages that wait for other units use up the memory for more."""
+        # Messages in progress are received even if that memory is used up.
         if self.settings.in_progress or not len(self.line):
             return False
         taken = sum(
@@ -661,7 +661,7 @@ FAILING_LIMIT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class FailedMoves:
-    """What became of the moves of one message so far.
+    """Outcomes of earlier attempts to move a message.
 
     Attributes:
         failed: How many were refused, or lost with their connection.
@@ -682,7 +682,7 @@ class DeliveryCounts:
 
     Args:
         tracker: Counts and notes.
-        take_back: Called with the id and the source of a message whose stored attempt led to nothing.
+        take_back: Called with the id and the source of a message to remove its stored attempt.
         counts_repeats: As in `DeliverySettings`.
 
     Attributes:
@@ -730,10 +730,10 @@ class DeliveryCounts:
         return message_id in self._tracker or message_id in self._in_doubt
 
     def _look(self, message: InFlightMessage) -> None:
-        """Take into account what the broker says, less what is known to have led to nothing.
+        """Evaluate the broker's redelivered flag, unless the earlier delivery is known to be no attempt.
 
-        It is done when the message's turn comes, and not before: what became of it over the connection
-        before may be known only then.
+        This waits for the message's turn, because the outcome of its delivery over the earlier connection
+        may arrive until then.
         """
         event, message.arrival = message.arrival, None
         if event is None:
@@ -763,12 +763,12 @@ class DeliveryCounts:
             self._tracker.at_least(message.key, message.seen)
 
     def state(self, message: InFlightMessage) -> MessageState:
-        """Return what is known about the message, with the count of this sighting."""
+        """Return the notes about the message, with the count of this delivery."""
         state = self._tracker.state(message.key)
         return state if state.seen == message.seen else replace(state, seen=message.seen)
 
     def failed(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Note what went wrong with these messages."""
+        """Record the failure of these messages."""
         for message in messages:
             self._tracker.note(message.key, failure=failure)
 
@@ -796,11 +796,11 @@ class DeliveryCounts:
             self.failing.add(message.key)
 
     def given_back(self, messages: Iterable[InFlightMessage]) -> None:
-        """Take back the sighting of messages that go back to the broker with nothing done about them.
+        """Undo the delivery count of messages that go back to the broker unprocessed.
 
-        What counts has led to a hand-over, a move or a deletion. A delay that was broken off, a message that
-        only waited, one whose handler could not be called any more: however often the connection is lost or
-        delivery suspended meanwhile, none of it is an attempt, not even where the broker counts it as one.
+        An attempt is a call of the handler, a move or a deletion. An interrupted delay, waiting, and a
+        handler that could not be called are none, however often the connection is lost or delivery
+        suspended, and even if the broker counts them.
         """
         for message in messages:
             if message.message_id is None:  # nobody would know it again
@@ -840,7 +840,7 @@ class DeliveryCounts:
             self._failed_moves.popitem(last=False)
 
     def failed_moves(self, message: InFlightMessage) -> FailedMoves:
-        """Return what became of its moves since it was last left, whatever the connection."""
+        """Return the outcomes of its moves over all connections, since it was last left in its queue."""
         return self._failed_moves.get(message.key, _NONE)
 
     def delivered(self, message: InFlightMessage) -> None:
@@ -849,7 +849,7 @@ class DeliveryCounts:
             self._failed_moves[message.key] = replace(before, delivered=True)
 
     def left(self, message: InFlightMessage) -> None:
-        """Note that a message is left where it is: if it comes again, its moves count anew."""
+        """Note that a message stays in its queue: its moves are counted from zero if it is redelivered."""
         self._failed_moves.pop(message.key, None)
 
     def is_in_doubt(self, message: InFlightMessage) -> bool:

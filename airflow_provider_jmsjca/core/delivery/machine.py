@@ -64,8 +64,8 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 class FastPathUnit:
     """A unit of work with one message on its first delivery.
 
-    It says in few fields what a `Unit` would say in many; as soon as anything out of the ordinary happens to
-    any message in hand, it becomes one.
+    A `Unit` in few fields. It becomes a `Unit` as soon as anything out of the ordinary happens to any message
+    in flight.
 
     Attributes:
         unit: The unit's number.
@@ -86,7 +86,7 @@ class FastPathUnit:
     committing: bool = False
 
     def as_unit(self) -> Unit:
-        """Return the unit of work that says at length what is said here."""
+        """Return the equivalent `Unit`."""
         message = InFlightMessage(
             delivery=self.delivery,
             key=self.message_id,
@@ -118,17 +118,17 @@ def allows_fast_path(settings: DeliverySettings) -> bool:
 class DeliveryMachine:
     """Decides everything that an activation does with its messages, and does none of it.
 
-    A driver feeds it what happens and carries out what it decides, in order. Whatever the step at which a
-    connection or the process is lost: a message that wasn't settled is delivered again by the broker, and
-    none is settled twice. Not safe to use from several threads at once: the driver serialises.
+    A driver reports events and carries out the decisions in order. If the connection or the process is lost
+    at any step, the broker redelivers unsettled messages, and no message is settled twice. Not thread-safe:
+    the driver serialises.
 
     Args:
         settings: The rules.
         tracker: Counts and per-message state; shared with nobody else.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
-        room: What else bounds it; `None`: nothing does.
-        take_back: Called with the id and the source of a message whose recorded attempt led to nothing: it
-            isn't handed over, and goes back to the broker. It must not wait for anything.
+        room: Limits shared with other machines; `None`: there are none.
+        take_back: Called with the id and the source of a message that goes back to the broker undelivered, to
+            remove its stored attempt. It must not block.
 
     Attributes:
         state: As JMSJCA reports it.
@@ -224,10 +224,10 @@ class DeliveryMachine:
         return self._processing.wants_message(len(self._directs))
 
     def handle(self, event: Event, now: float) -> list[Decision]:
-        """Take an event and return what to do about it, in order.
+        """Handle an event; return decisions, to be carried out in order.
 
         Args:
-            event: What happened.
+            event: The event to handle.
             now: Seconds of a clock that never goes back.
         """
         self._timers.now = now
@@ -257,7 +257,7 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            What is to be handed to the handler now, as by `Deliver`. `None`: say `MessageArrived`; as many
+            The unit whose message is delivered now, as by `Deliver`. `None`: send `MessageArrived`; as many
             messages are in hand as may be, something is known about this one, or it may have to wait.
         """
         if not (self._clear and self._consuming) or self._stop is not None:
@@ -289,7 +289,7 @@ class DeliveryMachine:
         self._tracker.subscribed()
 
     def is_open(self, unit: int) -> bool:
-        """Whether a unit of work still takes in what its handlers send."""
+        """Whether handlers may still send messages in a unit of work."""
         for direct in self._directs.values():
             if direct.unit == unit:
                 return not direct.committing
@@ -312,7 +312,7 @@ class DeliveryMachine:
         return True
 
     def _leave_fast_path(self) -> None:
-        """Go on the long way with what is on the short one, because something else happens."""
+        """Turn the units of the fast path into ordinary ones."""
         for direct in self._directs.values():
             self._processing.adopt(direct.as_unit(), direct.began)
         self._directs.clear()

@@ -32,7 +32,7 @@ class RefusedDestinations:
 
         Args:
             source: The destination's place in the order.
-            reason: What the broker said.
+            reason: The broker's words.
             now: Seconds of a clock that never goes back.
             chance: A random number, 0 up to but not including 1, for jitter.
             final: Asking again is to give the same answer.
@@ -72,12 +72,12 @@ class RefusedDestinations:
 
     @property
     def reasons(self) -> dict[int, str]:
-        """What the broker says of each one that is refused."""
+        """The broker's reason for each refused destination."""
         return dict(self._reasons)
 
 
 class ActivationState(enum.StrEnum):
-    """What an activation reports of itself. `CONNECTING` comes right after the start, always.
+    """State that an activation reports. `CONNECTING` comes right after the start, always.
 
     `UP` means that the broker has confirmed the subscriptions; with delivery suspended, that it is connected.
 
@@ -118,7 +118,7 @@ class Outage:
         return LogLevel.ERROR if first else LogLevel.DEBUG
 
     def pause(self, chance: float) -> tuple[ActivationState, timedelta]:
-        """Return how long to wait before the next attempt, and the state meanwhile.
+        """Return the pause before the next attempt, and the state during it.
 
         Args:
             chance: A random number, 0 up to but not including 1.

@@ -84,7 +84,7 @@ class Completion:
         return call
 
     def go_on(self, unit: Unit) -> None:
-        """Decide what comes after a message was handled or has left the unit."""
+        """Continue a unit after a message was handled or left it."""
         size = self.settings.batch_size
         if not unit.members:
             self.end(unit)
@@ -120,7 +120,7 @@ class Completion:
             self.end_batch(unit)
 
     def end_batch(self, unit: Unit) -> None:
-        """Deliver EndOfBatch, whatever is to become of the batch (J185)."""
+        """Deliver EndOfBatch, also before a rollback (J185)."""
         self.timers.clear(TimerKind.IDLE, unit.number)
         self.timers.clear(TimerKind.FLUSH, unit.number)
         call = self.call(unit, None, Phase.ENDING)
@@ -165,11 +165,11 @@ class Completion:
 class HandlerCalls:
     """Handler calls by number, from when they began until their unit of work is over.
 
-    What comes of a call that is over is ignored.
+    Events of calls that are over are ignored.
 
     Args:
         units: Where the calls are found.
-        delivery_counts: Told of what failed.
+        delivery_counts: Records failures.
         completion: Says how the unit of work goes on.
         non_retryable: Names of exception classes after which a message isn't delivered again.
 
@@ -255,21 +255,21 @@ class Processing:
 
     At most `concurrency` units exist at once. Each takes messages one after the other: it has the attempt
     recorded, then does what the redelivery handling says for the message's count, and so delivers it, or has
-    it moved, deleted or parked by a unit of its own. What is rolled back goes to the front of the line and is
+    it moved, deleted or parked by a unit of its own. A rolled-back one goes to the front of the line and is
     taken again.
 
     Args:
-        settings: What the activation spec says.
+        settings: Rules of the activation spec.
         tracker: Counts deliveries.
         timers: Where delays and deadlines are set.
         chance: Returns a number from 0 to 1.
         decide: Takes each decision.
-        gate: What the activation allows; whoever changes that shares it.
+        gate: Permissions of the activation, shared with the machine that changes them.
         room: This activation's part of the work, where several share it.
         take_back: Takes a sighting back that led to nothing, by key and source.
 
     Attributes:
-        calls: What handlers do, by their calls.
+        calls: Handler calls under way.
         next_number: Returns a number for a unit or a call.
         remembered: Views of the ids of messages about which something is known.
         failing: As of `DeliveryCounts`.
@@ -439,7 +439,7 @@ class Processing:
     def recorded(
         self, delivery: int, attempt: int, *, in_doubt: bool = False, set_aside: bool = False
     ) -> None:
-        """Go on with a message whose attempt is stored, if it is still to be handed over.
+        """Continue with a message whose attempt is stored, if its unit still waits for that.
 
         Args:
             delivery: The message's number.
@@ -460,7 +460,7 @@ class Processing:
             self._attempt_unused(asked)
 
     def _answered(self, delivery: int) -> InFlightMessage | None:
-        """Return the message whose attempt the store was to record, be it that nobody waits any more."""
+        """Pop the message whose attempt was being recorded, even if no unit is waiting for it."""
         return self._recording.pop(delivery, None) or self._overdue.pop(delivery, None)
 
     def _attempt_unused(self, message: InFlightMessage) -> None:
@@ -651,7 +651,7 @@ class Processing:
             if isinstance(decision, Park):
                 self._delivery_counts.parked(message)
 
-    # -- what comes from outside --------------------------------------------------------------------------
+    # -- timers, stops, lost connections ------------------------------------------------------------------
 
     def timer(self, kind: TimerKind, number: int) -> None:
         """A timer of a unit is due."""
@@ -687,7 +687,7 @@ class Processing:
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
 
-        When stopping, what only waits to be acknowledged is rolled back (J198).
+        A stop rolls back messages that only wait to be acknowledged (J198).
         """
         for unit in self._units:
             self._completion.hurry(unit)
@@ -695,7 +695,7 @@ class Processing:
                 self._completion.finish(unit)
 
     def connection_lost(self) -> None:
-        """Give up what can't be settled any more; running handlers keep their place until they return."""
+        """Roll back all units; those with a running handler count until it returns."""
         self.drop_waiting()
         for unit in self._units:
             unit.lost = unit.rollback = True
@@ -710,7 +710,7 @@ class Processing:
                 self._completion.hurry(unit)
 
     def abandon(self) -> None:
-        """Roll back whatever is still under way; its events are ignored from now on."""
+        """Roll back all units and ignore their further events."""
         for unit in self._units:
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))

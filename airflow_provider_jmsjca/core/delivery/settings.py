@@ -1,4 +1,4 @@
-"""What an activation asks of its deliveries."""
+"""Rules of an activation for its deliveries."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class DeliverySettings:
         batch_flush: A batch ends so long after its first message; `None` for no such limit.
         batch_bytes: A batch ends when its messages take so much of memory.
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
-        counts_repeats: What the broker has delivered before counts as seen, whatever became of it. Otherwise
-            only what fails in this run counts.
+        counts_repeats: A message that the broker has delivered before counts as seen. Otherwise only failures
+            of this run count.
         record_attempts: Every attempt is stored before the message is handed over.
         park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
             group and of batches are held all the same, for their order, and those of topics unless

@@ -1,4 +1,4 @@
-"""What is next for one message: the redelivery handling applied, and how a message is taken out."""
+"""The next step for one message: redelivery handling, and how a message leaves its queue."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Deliver it later; `park` lets the broker keep it meanwhile."""
+    """Deliver it later; with `park` the broker keeps it until then."""
 
     pause: timedelta
     park: bool
@@ -97,10 +97,10 @@ SHELVE = Transfer((), to_limbo=True)
 AGAIN = Retry()
 
 
-def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
+def next_step(  # noqa: C901, PLR0912 - the table of precedence
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return what to do with a message whose turn it is.
+    """Return the next step of a message whose turn has come.
 
     Source: J129, J134, J137, J171; I30; poison first.
     """
@@ -152,7 +152,7 @@ def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tupl
 def step_after_failure(
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return what to do with a message that could not be moved or deleted: it stays and is delivered.
+    """Return the step after a failed move or deletion: the message stays and is delivered.
 
     The last delay that stands before the action is served first, or a second if none does, so that such a
     message doesn't spin. Where moves are tried again, the message isn't delivered after the last one.
@@ -199,10 +199,10 @@ def settling(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Decides how messages are taken out, and what is next when that fails.
+    """Decides how messages are moved, deleted or parked, and the step after a failure.
 
     Moves that fail are counted over connections, because some brokers close the connection with their
-    refusal, and the message comes anew: what is sent then has less of the message. A message that was
+    refusal, and the message is redelivered: the next copy then has less of the message. A message that was
     delivered because it could not be moved, and fails again, and can't be moved again, stays: those behind it
     go on.
 
@@ -246,7 +246,7 @@ class Settlement:
         self.decide(decision)
 
     def unless_exhausted(self, move: Transfer, message: InFlightMessage, state: MessageState) -> Step:
-        """Return the move, or what is next if there were enough of them."""
+        """Return the move, or the next step if too many moves failed."""
         retries = self.settings.move_retries
         in_vain = self.delivery_counts.failed_moves(message)
         limbo = self.settings.limbo
@@ -269,7 +269,7 @@ class Settlement:
         """Go down the cascade: copy, redirect, stay and be delivered.
 
         Returns:
-            What to do with the message; `None`: it is being redirected.
+            The next step; `None`: the message is being redirected.
         """
         shelved = isinstance(decision, decisions.MoveMessage) and decision.to_limbo
         if isinstance(decision, decisions.MoveMessage) and not decision.redirect and not shelved:

@@ -1,4 +1,4 @@
-"""The consumers of a listener on one connection, one or more for each destination, and what links share."""
+"""The consumers of a listener on one connection, one or more for each destination; base of both links."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class LeftInDoubtError(PermanentBrokerError):
 
 @dataclass(slots=True)
 class InDoubt:
-    """Whether a run has dealt with what an earlier one left in doubt (I9).
+    """Whether a run has dealt with messages that an earlier one left in doubt (I9).
 
     Attributes:
-        left: Returns what the store has of that; `None` without a store.
+        left: Returns those in the store; `None` without a store.
         checked: The check was done, on the first connection.
     """
 
@@ -72,8 +72,8 @@ class Consumers:
 
     Args:
         settings: What to receive.
-        refusals: What was refused so far, on this and earlier connections.
-        in_doubt: Whether this run has looked at what an earlier one left.
+        refusals: Refused destinations, on this and earlier connections.
+        in_doubt: Whether this run has checked for messages in doubt.
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.
 
@@ -99,13 +99,12 @@ class Consumers:
         self._consumers: list[Consumer] = []
 
     def open(self, connection: Connection, on_received: OnReceived) -> None:
-        """Open the consumers of every destination whose turn to be tried it is.
+        """Open the consumers of every destination that is due to be tried.
 
         Raises:
             CapabilityError: Delays are to be left to a broker that can't delay.
             ConfigurationError: A message could come back from where it is moved or copied.
-            JmsError: The one destination there is was refused, or all are, be it that it isn't any one's turn
-                to be tried; or the connection is lost.
+            JmsError: Every destination was refused or waits for its next retry, or the connection is lost.
         """
         if self._settings.delivery.park and not self._settings.has_limbo:
             purpose = "leaving delays to the broker"
@@ -117,7 +116,7 @@ class Consumers:
             _check_stored(self._settings, self._in_doubt.left)
             self._in_doubt.checked = in_progress is None
         if in_progress is not None:
-            # The first, and not to be done without: what is put there must come back.
+            # First, and required: messages put there must come back.
             if not self._in_doubt.checked:
                 _check_in_doubt(in_progress, connection, self._settings.name)
                 self._in_doubt.checked = True
@@ -138,7 +137,7 @@ class Consumers:
         raise kind("; ".join(dict.fromkeys(self._refusals.reasons.values())))
 
     def close(self) -> None:
-        """Close every consumer: what isn't settled goes back.
+        """Close every consumer: unsettled messages go back.
 
         Raises:
             JmsError: As the transport says.
@@ -213,7 +212,7 @@ class Consumers:
 
 
 def consumers_of(settings: ListenerSettings, source: int, connection: Connection) -> tuple[Subscription, int]:
-    """Return what consumers of a destination receive over a connection, and how many there are."""
+    """Return the subscription and the number of a destination's consumers on a connection."""
     subscription, units = settings.subscriptions[source], settings.unit_consumers
     if units is not None and connection.capabilities.cumulative_acknowledgement:
         return replace(subscription, in_order=True, prefetch=units.prefetch), units.count
@@ -249,16 +248,16 @@ def _check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
 
 
 def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) -> None:
-    """Deal, before anything is consumed, with what an earlier run left there.
+    """Deal with messages that an earlier run left there, before anything is consumed.
 
     Args:
-        in_progress: The queue, and what the spec wants done.
+        in_progress: The queue, and the choice of the spec.
         connection: Where.
         name: The activation's, for the log.
 
     Raises:
         LeftInDoubtError: Something is there, and the activation is to fail then.
-        CapabilityError: What was left is to stay there, and the broker can't leave it out.
+        CapabilityError: The messages are to stay there, and the broker has no selectors to skip them.
     """
     match in_progress.events:
         case InDoubtEvents.REPROCESS:
@@ -277,7 +276,7 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
 
 
 def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAttempts]]) -> None:
-    """Deal, before anything is consumed, with what an earlier run was handling when it died.
+    """Deal with messages that an earlier run was handling when it died, before anything is consumed.
 
     Raises:
         LeftInDoubtError: There is something, and the activation is to fail then.
@@ -313,7 +312,7 @@ def _log_each(in_progress: InProgress, connection: Connection, name: str) -> Non
 
 
 class IdleReporter(Protocol):
-    """Who may have nothing to do; asked from any thread."""
+    """Reports idleness; thread-safe."""
 
     def keeps(self) -> bool:
         """Whether messages stay unsettled, with nothing to do."""
@@ -323,7 +322,7 @@ class IdleReporter(Protocol):
 
 
 class LinkListener(IdleReporter, Protocol):
-    """Who wants to know what becomes of a connection."""
+    """Receives the events of a link."""
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
         """Something happened to the link."""
@@ -338,12 +337,12 @@ class LinkListener(IdleReporter, Protocol):
 def watches(
     settings: ListenerSettings, connect: ConnectFunction, who: IdleReporter, connection: Connection
 ) -> list[BacklogWatch]:
-    """Return what notices messages that stay, for each queue; none is started.
+    """Return a watch for each queue that notices messages that stay; none is started.
 
     Args:
         settings: What is consumed.
         connect: Opens a connection to look over.
-        who: Whether it has something to do.
+        who: Reports whether the listener is idle.
         connection: The one over which the listener consumes.
     """
     return [
@@ -363,11 +362,11 @@ def watches(
 
 
 class ConsumingLink(ConsumerConnection):
-    """What a link of threads and one of an event loop have in common: a connection, and the consumers on it.
+    """Base of the links of threads and of event loops: a connection, and the consumers on it.
 
     Args:
         settings: What to receive.
-        user: Who wants to know.
+        user: Receives its events.
         receivers: Opens the consumers.
     """
 
@@ -389,7 +388,7 @@ class ConsumingLink(ConsumerConnection):
         return self._connection
 
     def mark_lost(self) -> None:
-        """Count as gone: what the connection tells from now on is of no interest."""
+        """Count as lost: further reports of the connection are ignored."""
         self.is_lost = True
 
     def _stop_consuming(self) -> None:
@@ -404,7 +403,7 @@ class ConsumingLink(ConsumerConnection):
 
         Args:
             error: Why.
-            logged: Whoever connects has it in the log.
+            logged: The connector has logged it.
         """
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))

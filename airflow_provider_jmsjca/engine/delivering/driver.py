@@ -1,7 +1,7 @@
 """Drives the delivery machine: events in, decisions out, messages settled.
 
-What both shells share is here. A shell says when things are done and by whom: `threaded.dispatcher` by a pool
-of threads, `loop.driver` in an event loop and a serial executor beside it.
+The code that both shells share. A shell decides when and where things are done: `threaded.dispatcher` in a
+pool of threads, `loop.driver` in an event loop and a serial executor beside it.
 """
 
 from __future__ import annotations
@@ -99,17 +99,17 @@ _LOG_LEVELS: Final = {
 
 
 class Flag(Protocol):
-    """What `threading.Event` and `asyncio.Event` have in common."""
+    """The common interface of `threading.Event` and `asyncio.Event`."""
 
     def set(self) -> None:
-        """Let those go on who wait for the flag."""
+        """Wake all waiters."""
 
     def clear(self) -> None:
-        """Let those wait who come from now on."""
+        """Let later waiters block."""
 
 
 class Driver(ABC):
-    """The machine of one run, and what is done with its decisions whichever the shell.
+    """Runs the machine of one run and carries out its decisions, for both shells.
 
     Args:
         settings: How to consume.
@@ -118,20 +118,20 @@ class Driver(ABC):
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
         gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
-        attempt_log: What is stored of it; `None`: nothing is.
+        attempt_log: Its records in the store; `None`: nothing is stored.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
         settings, machine, clock, lock, attempt_log: As the arguments.
-        counters: What has happened.
+        counters: Counters.
         units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
         sending: Those to which a handler has added messages.
-        settler: Carries out what settles messages.
-        receiver: What may be taken in hand; each shell makes its own.
+        settler: Carries out settlements.
+        receiver: Passes messages to the machine; each shell makes its own.
         link: The current connection, or the attempt at one; each shell makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
         stop_reason: Why it has stopped; empty while it hasn't.
-        fault: What it stops for; `None` unless that is a refusal.
+        fault: The refusal that stops it; `None` for any other reason.
         refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
         outage: Why there is no connection, as the last attempt or the loss said; empty while there is one.
         answered: Whether the first attempt to connect and subscribe has come to an end.
@@ -195,7 +195,7 @@ class Driver(ABC):
         self._unit_sizes: dict[int, int] = {}
         self.settler = Settler(self)
 
-    # -- what a shell says --------------------------------------------------------------------------------
+    # -- hooks of the shell ------------------------------------------------------------------------------
 
     @abstractmethod
     def handle(self, events: Iterable[Event]) -> list[Work]:
@@ -215,11 +215,11 @@ class Driver(ABC):
 
     @abstractmethod
     def _link_is_up(self, link: ConsumerConnection) -> None:
-        """Do what is to be done before anything is consumed over a new connection. Under the lock."""
+        """Prepare for consuming over a new connection. Under the lock."""
 
     @abstractmethod
     def _start_over(self, buffer: ReceiveBuffer) -> None:
-        """Take in what comes to other consumers from now on; what was not settled goes back."""
+        """Switch to the receive buffer of new consumers; unsettled messages go back."""
 
     @abstractmethod
     def _close_link(self, *, clean: bool) -> None:
@@ -227,11 +227,11 @@ class Driver(ABC):
 
     @abstractmethod
     def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
-        """Carry out a decision about messages, or add it to what is to be done."""
+        """Carry out a decision about messages, or append it to the work."""
 
     @abstractmethod
     def _settle_again(self) -> None:
-        """Settle once more what came again although it was settled."""
+        """Settle messages once more that were redelivered although they were settled."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -240,7 +240,7 @@ class Driver(ABC):
     # -- events in ----------------------------------------------------------------------------------------
 
     def feed(self, *events: Event) -> None:
-        """Tell the machine; what it decides is done by others."""
+        """Feed the machine; other threads do the work."""
         with self.lock:
             todo = self.handle(events)
         self.post(todo)
@@ -294,11 +294,11 @@ class Driver(ABC):
     # -- decisions out ------------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision, todo: list[Work]) -> None:
-        """Do what a decision says, or have it done.
+        """Carry out a decision, or add it to the work.
 
         Args:
             decision: The machine's.
-            todo: Gets what is left to do.
+            todo: Receives the remaining work.
         """
         match decision:
             case Log():
@@ -330,7 +330,7 @@ class Driver(ABC):
         self._consuming.clear()
 
     def flush_log(self) -> None:
-        """Write the log lines that were decided on, and settle what came again; not under the lock."""
+        """Write pending log lines, and settle repeated messages; not under the lock."""
         while self._lines:
             try:
                 line = self._lines.pop(0)
@@ -363,7 +363,7 @@ class Settler:
     """Settles messages, and tells the machine how that went.
 
     Args:
-        driver: Whose decisions are carried out.
+        driver: The driver it works for.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -382,11 +382,11 @@ class Settler:
         )
 
     def settle(self, buffer: ReceiveBuffer, decision: Settling) -> list[Work]:
-        """Carry out a decision; return what is to be done next."""
+        """Carry out a decision; return the next work."""
         return self.conclude(buffer, decision, self.attempt(buffer, decision))
 
     def attempt(self, buffer: ReceiveBuffer, decision: Settling) -> Exception | None:
-        """Do at the broker what a decision says, and tell nobody; return why it could not be done.
+        """Carry out a decision at the broker without telling the machine; return the error, if any.
 
         Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
         confirms each: a crash brings those back that were under way, and nothing else is done twice.
@@ -395,7 +395,7 @@ class Settler:
             if self._batches:  # an unsettled message may be in front of them
                 self._driver.receiver.settled.settle_again(self._driver.settings.name)
             if isinstance(decision, CommitUnit):
-                # What goes out with a commit would be lost with it, if its message counted as handled before.
+                # If the message counted as handled already, messages sent with a failed commit would be lost.
                 sends = decision.unit in self._driver.sending or self._driver.settings.copies
                 if not sends:
                     self._store_ids(buffer, decision)
@@ -411,13 +411,13 @@ class Settler:
         return None
 
     def conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> list[Work]:
-        """Tell the machine how an attempt came out; return what is to be done next."""
+        """Report the outcome of an attempt to the machine; return the next work."""
         if error is not None:
             return self.failed(buffer, decision, error)
         return self._conclude(buffer, decision, UnitCommitted(unit=decision.unit))
 
     def failed(self, buffer: ReceiveBuffer, decision: Settling, error: Exception) -> list[Work]:
-        """Tell the machine that a decision could not be carried out; return what is to be done next."""
+        """Report a failed decision to the machine; return the next work."""
         unit = decision.unit
         match error:
             case ConnectionLostError():
@@ -560,7 +560,7 @@ class Settler:
             _log.warning("Ids of settled messages are not stored: %s", error)
 
     def _names(self, buffer: ReceiveBuffer, numbers: tuple[int, ...]) -> list[str]:
-        """Return what messages in hand are called in the store; those without an id aren't there."""
+        """Return the names of messages in the store; messages without an id have none."""
         names = []
         for number in numbers:
             message = buffer.held[number][1]

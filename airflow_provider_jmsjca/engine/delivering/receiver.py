@@ -1,4 +1,4 @@
-"""What has come over a connection, what of it has come before, and what of it is taken in hand, and when."""
+"""Received messages: repetitions among them, and when the others are passed to the machine."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DuplicateIds:
         """Say whether another message of this id is in hand; if not, this one is from now on.
 
         Args:
-            buffer: What it came with. With the next one, all that was in hand is not, and comes again.
+            buffer: Its receive buffer. A new intake starts with no message in flight: earlier ones are redelivered.
             message_id: The message's id.
             received: The message.
         """
@@ -97,7 +97,7 @@ class DuplicateIds:
         return True
 
     def completed(self, buffer: object, message_id: str | None, *, handled: bool) -> list[Received]:
-        """Note what became of a message; return those of its receive buffer that waited for it."""
+        """Record the outcome of a message; return the messages of its receive buffer that waited for it."""
         if message_id is None:
             return []
         if handled:
@@ -113,7 +113,7 @@ class DuplicateIds:
 
 
 class Verdict(enum.Enum):
-    """What to do with a message that has come.
+    """How to treat a received message.
 
     Attributes:
         TAKE: The message is to be delivered.
@@ -138,7 +138,7 @@ class DeliveryMemory:
     | was raised | is delivered |
     | stays | stays |
 
-    Only a later connection repeats a message; what has the same id on the same one is another message. It is
+    Only a later connection repeats a message; on the same one, an equal id means another one. A message is
     known by its `identity`. Where the producer makes the ids it also needs the redelivered flag. If it has no
     sending time besides, it repeats only messages whose acknowledgement the broker can't have received, each
     of them once. Messages without an id are not known. One object may serve several streams, one after the
@@ -180,13 +180,13 @@ class DeliveryMemory:
         recheck: Callable[[list[Received]], None],
         unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
-        """Take what comes with another receive buffer.
+        """Begin another receive buffer.
 
         Args:
             buffer: The other receive buffer.
-            unsettled: What came with the one before and was not settled: it is no repetition of anything
+            unsettled: Unsettled messages of the receive buffer before: they are no repetition of anything
                 that was known before that.
-            unacknowledged: What came with the one before and was returned, but not acknowledged.
+            unacknowledged: Messages of the buffer before that were returned, but not acknowledged.
             recheck: Called with waiting messages of this buffer that are to be checked again, in order.
         """
         self._buffer = buffer
@@ -206,12 +206,12 @@ class DeliveryMemory:
     def arrived(
         self, received: Received, message: JmsMessage | None, key: Identity | None, *, stable: bool
     ) -> Verdict:
-        """Say what to do with a message.
+        """Return how to treat a message.
 
         Args:
             received: The delivery.
-            message: What can be read of it.
-            key: What tells it from others.
+            message: Its readable part.
+            key: Its identity.
             stable: The message's id is the broker's, and no other message has the same.
         """
         released = received in self._released
@@ -243,7 +243,7 @@ class DeliveryMemory:
         """Note that the handler has answered for a message.
 
         Args:
-            key: What tells the message from others.
+            key: The identity of the message.
             buffer: The receive buffer that the message came with.
             handled: The message was handled.
         """
@@ -294,9 +294,9 @@ def _group_of(message: JmsMessage | None) -> str | None:
 class SettledMessages:
     """Settled messages by their `identity`, and messages that came again although they were settled.
 
-    Where the broker makes the ids, a message is known by what it is there, also without the redelivered flag:
-    a broker that was killed may call what it repeats new. Where the id is the producer's word, or comes from
-    what was published elsewhere, it counts only with that flag. A producer's id without a sending time proves
+    Where the broker makes the ids, a message is recognised without the redelivered flag too: a broker that
+    was killed may send a message again without it. Ids of producers, and of messages published elsewhere,
+    count only with that flag. A producer's id without a sending time proves
     nothing: equal messages may have been sent on purpose.
 
     Noting, connecting and asking are serialised by the caller; settling is not.
@@ -325,7 +325,7 @@ class SettledMessages:
 
     @property
     def settled_before(self) -> frozenset[Identity | None]:
-        """What was settled over earlier connections."""
+        """Messages settled over earlier connections."""
         return self._settled_before
 
     def note(self, received: Received, message: JmsMessage | None, destination: Destination) -> None:
@@ -333,7 +333,7 @@ class SettledMessages:
 
         Args:
             received: The delivery.
-            message: What it is to the listener, under the id it was published with.
+            message: The message as the handler gets it, with the id it was published with.
             destination: Which of the sources it came from.
         """
         ids = self._ids
@@ -350,15 +350,15 @@ class SettledMessages:
             ids.append(key)
 
     def key(self, destination: Destination, message: JmsMessage | None) -> Identity | None:
-        """Return what tells a published message from others; `None` if nothing does."""
+        """Return the identity of a published message; `None` if it has none."""
         return identity_of(message, None if self._sources == 1 else destination)
 
     def identity(self, received: Received) -> Identity | None:
-        """Return what tells a message at the broker from others; `None` if nothing does."""
+        """Return the identity of a message at the broker; `None` if it has none."""
         return self.key(received.consumer.subscription.destination, received.readable)
 
     def connected(self, *, stable: bool) -> None:
-        """Know from now on what was settled over the connections before.
+        """Begin to recognise messages that were settled over earlier connections.
 
         Args:
             stable: Whether the broker makes the ids.
@@ -368,7 +368,7 @@ class SettledMessages:
         self._settled_before = frozenset(self._ids or ()) - {None}
 
     def forget(self, keys: AbstractSet[Identity | None]) -> None:
-        """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
+        """Forget unsettled messages that have the id of a settled one."""
         if self._ids is not None and not keys.isdisjoint(self._ids):
             self._ids = deque((each for each in self._ids if each not in keys), maxlen=REMEMBERED)
         self._settled_before -= keys
@@ -391,7 +391,7 @@ class SettledMessages:
         self._repeated.append(received)
 
     def settle_again(self, name: str) -> None:
-        """Settle duplicates, and what this listener settled before the way to the broker broke down.
+        """Settle duplicates, and messages that were settled before the connection was lost.
 
         All messages kept so far are settled when this returns, by whichever thread.
         """
@@ -429,7 +429,7 @@ class ConsumerConnection(Protocol):
     is_blocked: bool
 
     def mark_lost(self) -> None:
-        """Count as gone: what the connection tells from now on is of no interest."""
+        """Count as lost: further reports of the connection are ignored."""
 
     @property
     def connection(self) -> Connection:
@@ -442,14 +442,14 @@ class ConsumerConnection(Protocol):
         """Open the consumers, which fill the receive buffer."""
 
     def stop_consuming(self) -> None:
-        """Close the consumers: what isn't settled goes back."""
+        """Close the consumers: unsettled messages go back."""
 
     def close(self) -> None:
         """Close the connection, or give up connecting."""
 
 
 class ReceiveBuffer:
-    """What one opening of the consumers has received; stale as soon as they are closed or lost.
+    """Messages received since the consumers were opened; stale once these are closed or lost.
 
     Attributes:
         link: The connection it came over.
@@ -491,10 +491,10 @@ class ReceiveBuffer:
         self._large: dict[int, int] = {}
 
     def hold(self, number: int, received: Received, message: JmsMessage | None) -> int:
-        """Hold a message that the machine is told of, and count what it takes of memory.
+        """Hold a message that is passed to the machine, and count its memory.
 
         Returns:
-            What a large message takes of memory; 0 for any other.
+            Bytes of memory of a large message; 0 for any other.
         """
         self.held[number] = received, message
         if message is None or (size := size_of(message)) < _LARGE:
@@ -531,13 +531,13 @@ class ReceiveBuffer:
 
 
 Work: TypeAlias = tuple[ReceiveBuffer, Decision]
-"""Something to do, and the receive buffer whose messages it is about."""
+"""A decision to carry out, and the receive buffer of its messages."""
 
 
 class DeliveryReader:
-    """Reads what a listener receives.
+    """Reads the messages of a listener.
 
-    A property in which a copy says what it is counts only where such copies are made: with `park` on, behind
+    The properties that mark a copy count only where such copies are made: with `park` on, behind
     load balancing, in the in-progress queue. Everywhere else anybody could write it, and so name the id of a
     message that is yet to come as one that was handled; there it is a property like any other.
 
@@ -557,7 +557,7 @@ class DeliveryReader:
         self._returns = None if settings.returns is None else settings.returns.destination
         self._parks = settings.delivery.park
         self._missing_id = None if settings.spec is None else settings.spec.missing_message_id
-        # What was received under another name than the activation's is parked with its origin beside it.
+        # A message received under another destination than the activation's is parked with its origin.
         self._balanced = settings.balanced or settings.delivery.park
         self.takes_left = (
             settings.in_progress is not None and settings.in_progress.events is InDoubtEvents.REPROCESS
@@ -566,7 +566,7 @@ class DeliveryReader:
     def read(
         self, received: Received, number: int, *, ask: bool = True, consumer: int | None = None
     ) -> tuple[MessageArrived, JmsMessage | None, Destination | None]:
-        """Return what the machine is told, and the message as the handler gets it.
+        """Return the event for the machine, and the message as the handler gets it.
 
         Args:
             received: From the transport.
@@ -575,7 +575,7 @@ class DeliveryReader:
             consumer: As in `MessageArrived`; never of a message in progress.
 
         Returns:
-            The message is what can be kept of one that can't be decoded, or `None`. The destination is the
+            The message is the salvaged one if it can't be decoded, or `None`. The destination is the
             one it was first received from, if it is in progress or was parked elsewhere.
         """
         if self._in_progress is None:
@@ -618,7 +618,7 @@ class DeliveryReader:
                     return None
             if self._missing_id is not None:
                 message = with_id_of(message, self._missing_id)
-        except Exception:  # noqa: BLE001 - `read` is asked next, and says what is wrong with it
+        except Exception:  # noqa: BLE001 - `read` is called next, and reports the fault
             return None
         return message
 
@@ -689,23 +689,23 @@ def _poison(
 
 
 class ReceiveListener(Protocol):
-    """Who takes in what has come."""
+    """Takes arrived messages from a receive buffer."""
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
         """Have a message of the receive buffer taken in."""
 
 
 class Receiver:
-    """Between what the connection has received and what the machine is told of.
+    """Passes received messages to the machine.
 
     Everything here happens under the dispatcher's lock. In hand are `MOST_BYTES` of large messages and one
-    message, and more only where it is wanted. What comes beyond waits with the transport.
+    message, and more only where it is wanted. Further messages wait in the transport.
 
     Args:
         settings: How to consume.
         machine: Asked how much is in hand.
-        counters: Told of what has come again.
-        workers: Called for what may be taken in now and could not be when it came.
+        counters: Counts repeated messages.
+        workers: Called when messages that had to wait may be taken.
         buffer: The first, closed one.
         takes_all: Tell the machine of messages as they come, for one that has a choice to make or keeps the
             limit itself.
@@ -714,9 +714,9 @@ class Receiver:
         post: Has work done: a message that can't be read is left. `None`: nobody has to be told of that.
 
     Attributes:
-        buffer: What the current consumers have received.
-        numbers: For what is taken in.
-        settled: What was settled lately; it isn't taken in again.
+        buffer: Messages of the current consumers.
+        numbers: For messages passed to the machine.
+        settled: Recently settled messages, which aren't passed on again.
         duplicates: Knows the duplicates, where they are dropped; `None` where they aren't.
     """
 
@@ -755,7 +755,7 @@ class Receiver:
         self.duplicates = DuplicateIds() if settings.drop_duplicates else None
 
     def restart_with(self, buffer: ReceiveBuffer) -> None:
-        """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
+        """Switch to the receive buffer of new consumers; unsettled messages go back to the broker."""
         old, self.buffer = self.buffer, buffer
         settled = self.settled
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
@@ -763,7 +763,7 @@ class Receiver:
         for received in (*waiting, *old.arrivals):
             try:
                 back |= self._returned_to_broker(received)
-            except Exception as error:  # noqa: BLE001 - an edge: what it was is of no use if it can't be read
+            except Exception as error:  # noqa: BLE001 - an edge: a message that can't be read is of no use
                 _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
         old.arrivals.clear()  # a busy thread may still refer to the buffer
         settled.forget(back)
@@ -785,7 +785,7 @@ class Receiver:
         """Tell the machine of a message that the broker had back before it was taken in.
 
         Returns:
-            What it was known by, unless it was settled before.
+            Its identity, unless it was settled before.
         """
         event, message, origin = self._reader.read(received, 0, ask=False)
         key = self.settled.key(origin or self._sources[event.source], message)
@@ -809,13 +809,13 @@ class Receiver:
         return not self._held_up
 
     def go_on(self) -> None:
-        """Have taken in what was held up, if memory has room for one message more."""
+        """Take messages that were held up, if memory has room for one more."""
         if self._held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
             self._held_up = False
             self._workers.arrived(self.buffer)
 
     def take_all(self) -> list[MessageArrived]:
-        """Take in what has come, as far as there is room, so that the machine can choose what is next."""
+        """Take arrived messages as far as memory allows, so that the machine can choose among them."""
         buffer, taken = self.buffer, []
         while self.may_take(buffer):
             if (event := self.take()) is not None:
@@ -826,7 +826,7 @@ class Receiver:
         return taken
 
     def take(self) -> MessageArrived | None:
-        """Take in what came first; `None` if it isn't for the machine.
+        """Take the first message; return `None` if it isn't for the machine.
 
         A message that can't be read now, as for want of memory, stays unsettled. It comes again over the next
         connection, and those behind it go on.

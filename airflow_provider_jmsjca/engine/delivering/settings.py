@@ -1,4 +1,4 @@
-"""What a listener needs to know, and how it is read from an activation spec."""
+"""Settings of a listener, made from an activation spec."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def plain_function(what: str, function: _F) -> _F:
     """Return a function that does its work when it is called.
 
     Args:
-        what: Whose it is, for the error.
-        function: What a user gave.
+        what: Its name, for the error.
+        function: Of the user.
 
     Raises:
         ConfigurationError: A call of it would only make a coroutine or a generator, which nobody runs.
@@ -74,7 +74,7 @@ def plain_function(what: str, function: _F) -> _F:
 
 
 def refuse_unrun(what: str, result: object) -> None:
-    """Refuse what a function returned, if that is its work still to be done.
+    """Refuse a coroutine or generator that a function returned instead of doing its work.
 
     Raises:
         ConfigurationError: The result is a coroutine or a generator.
@@ -90,13 +90,13 @@ def refuse_unrun(what: str, result: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProgress:
-    """Where messages stand while they are handled, and what becomes of those found there at the start.
+    """The queue that holds messages while they are handled, and what happens to those found at the start.
 
     Attributes:
         destination: The queue; no two activations that run at once may share one.
-        events: What happens to messages that another run left there.
+        events: Treatment of messages that another run left there.
         prefetch: As for the other subscriptions.
-        run: Names this run: what it puts there isn't in doubt.
+        run: Names this run: its own messages there aren't in doubt.
 
     Source: I9-I14, I52.
     """
@@ -107,7 +107,7 @@ class InProgress:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def subscription(self, connection: Connection) -> Subscription:
-        """Return what to receive from it: with most settings only what this run puts there."""
+        """Return the subscription: with most settings only to messages of this run."""
         own = self.events is not InDoubtEvents.REPROCESS and connection.capabilities.selector
         return Subscription(
             destination=self.destination,
@@ -142,8 +142,8 @@ class ListenerSettings:
 
     Attributes:
         delivery: The rules for its messages.
-        subscription: What it receives.
-        further: What it receives besides, from the further destinations of `delivery`.
+        subscription: Its first subscription.
+        further: Its subscriptions to the further destinations of `delivery`.
         returns: The queue by which parked messages of a durable subscription come back; `None`: parked
             messages go back to their destination.
         receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
@@ -153,13 +153,13 @@ class ListenerSettings:
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
             acknowledgements travel together; a crash brings back those under way.
-        transacted: What a handler sends is sent when its delivery is committed; otherwise at once.
-        retry_permanent: Also connect again after what usually is for good: wrong credentials, a missing
-            destination.
+        transacted: Messages of a handler are sent when its delivery is committed; otherwise at once.
+        retry_permanent: Also connect again after errors that are usually permanent, such as wrong credentials
+            or a missing destination.
         delete_durable: Delete the durable subscription at a stop in good order (W33).
         name: For logs and threads.
         context_name: Stands in the log context of each delivery; `None`: none (J62).
-        principal: Who consumes.
+        principal: User name of the connection.
         client_id: JMS client id, for dead letters.
         archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
         source_queue: Gets each message that was handled, in the same way: where events go on to (I16).
@@ -171,19 +171,18 @@ class ListenerSettings:
             poison.
         store: Keeps attempts over restarts, and the ids of handled messages where duplicates are dropped;
             `None`: nothing outlives the run.
-        jms_conn_id: The Airflow connection over which what this listener puts in limbo is sent on; empty:
+        jms_conn_id: The Airflow connection over which messages in limbo are sent later; empty:
             nothing is put there.
-        in_doubt: What becomes of messages that another process was handling when it died, as the store says.
+        in_doubt: Treatment of messages that another process was handling when it died, by the store.
         limbo_tries: How often it is tried to send such a message before it stays as failed (P16).
-        balanced: The activation's queue holds copies of what was published elsewhere, which load balancing
-            made: they are seen as they were published. What a copy says of its origin is believed nowhere
-            else.
+        balanced: The activation's queue holds copies that load balancing made. Handlers see them as they
+            were published. The origin in a copy's properties is believed nowhere else.
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
         find: Returns the destination that a text names, where a handler sends by name.
         url: Where the broker is, without secrets; for `management.properties`.
         whole: Name in the store of all that is started and stopped together, such as all members; empty: of
             this listener.
-        spec: What it was made from.
+        spec: The activation spec.
     """
 
     delivery: DeliverySettings
@@ -229,7 +228,7 @@ class ListenerSettings:
 
     def __post_init__(self) -> None:
         delivery = self.delivery
-        # A batch keeps its thread; one more receives, moves and records meanwhile.
+        # A batch keeps its thread; one more receives, moves and records.
         threads = delivery.concurrency + (delivery.batch_size > 1)
         object.__setattr__(self, "threads", threads)
         copies = tuple(each for each in (self.archive, self.source_queue) if each is not None)
@@ -244,7 +243,7 @@ def _warn_without_effect(spec: ActivationSpec) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerContext:
-    """What a listener is given besides its spec: of the connection, and by whoever starts the listener.
+    """Context of a listener besides its spec: values of the connection, and of the code that starts it.
 
     Attributes:
         client_id: JMS client id of the connection.
@@ -270,14 +269,14 @@ class ListenerContext:
     jms_conn_id: str = ""
 
     def over(self, connection: ConnectionSettings) -> ListenerContext:
-        """Return these surroundings with what the settings of a connection say."""
+        """Return a copy with the values of a connection."""
         return replace(
             self, client_id=connection.client_id, principal=connection.username, url=connection.url
         )
 
 
 def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
-    """Return what an activation is called in the store.
+    """Return the name of an activation in the store.
 
     All consumers of it have the same name, and nobody else: two subscriptions to a topic get copies with the
     same ids, and each handles its own.
@@ -301,15 +300,15 @@ BARE: Final = ListenerContext()
 def listener_settings(
     spec: ActivationSpec, context: ListenerContext = BARE, *, says_without_effect: bool = True
 ) -> ListenerSettings:
-    """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
+    """Return the settings of a listener for a spec. Options without effect are logged once.
 
     Args:
         spec: The spec in force.
-        context: What is given besides.
+        context: Its context.
         says_without_effect: Log the options without effect; off for a spec that is derived from the user's.
 
     Raises:
-        ConfigurationError: The spec asks for what a listener doesn't do.
+        ConfigurationError: The spec asks for something that a listener can't do.
 
     Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
@@ -534,14 +533,14 @@ def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
 
 
 def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
-    """Return what becomes of messages that the store knows to be in doubt.
+    """Return the treatment of messages that are in doubt by the store.
 
     Raises:
         ConfigurationError: Messages in doubt are to be set aside, and there is no limbo.
     """
     events = spec.in_doubt_events
     if spec.in_progress_destination is not None or events is InDoubtEvents.REPROCESS:
-        return InDoubtEvents.REPROCESS  # what stands in the in-progress queue is seen to there
+        return InDoubtEvents.REPROCESS  # messages in the in-progress queue are treated there
     if not has_limbo:
         raise ConfigurationError(
             f"in_doubt_events: got {events}, expected nothing but the Airflow connection to say how to "
@@ -551,7 +550,7 @@ def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
 
 
 def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
-    """Return what a spec says about messages in progress; `None` if they stay in their own queue.
+    """Return the in-progress queue of a spec; `None` if messages stay in their own queue.
 
     Raises:
         ConfigurationError: The spec says how to treat messages in doubt, and there can be none.
@@ -572,23 +571,23 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """Where messages go that aren't simply delivered and done with: what WBIA's destinations come to here.
+    """Destinations for messages that aren't simply handled: archive, errors, unsubscribed, replies (WBIA).
 
     Attributes:
-        handling: Redelivery handling. What it would delete goes to the error destination, if there is one.
+        handling: Redelivery handling. Its deletions become moves to the error destination, if there is one.
         non_retryable: Exception classes after which a message has failed for good. With an error destination
             and nothing said about redelivery it is every one: the adapter doesn't try again.
         dead_letter: Where messages go that failed for good; the error destination is one of them.
         archive: Gets a copy of each message that was handled.
         source_queue: Gets each message that was handled, with container-managed events.
-        reply_to: Where answers to what a handler sends go.
+        reply_to: Destination for replies to messages that a handler sends.
         unsubscribed: Gets the messages that nobody subscribes to.
         subscribes: Says whether somebody does.
-        broker_selector: What the broker selects. With `unsubscribed` it is `None`: the selector is evaluated
-            here, so that what it rejects doesn't stay in the queue.
+        broker_selector: Selector of the broker. With `unsubscribed` it is `None`: the selector is evaluated
+            here, so that rejected messages don't stay in the queue.
         shelve_at: After so many sightings a message has failed for good, and nothing says where it goes.
-        discard_poison: What failed for good is deleted, in so many words.
-        discard_unsubscribed: What nobody subscribes to is deleted, in so many words.
+        discard_poison: Messages that failed for good are deleted, as the spec says explicitly.
+        discard_unsubscribed: Messages without a subscriber are deleted, as the spec says explicitly.
 
     Source: I15, I16, I26-I30, I39; J133-J142, P15, W36.
     """
@@ -610,12 +609,12 @@ class Routing:
     def of(
         cls, spec: ActivationSpec, subscribes: Subscribes | None = None, *, has_limbo: bool = False
     ) -> Self:
-        """Return what a spec says.
+        """Return the destinations of a spec.
 
         Args:
             spec: The activation's.
-            subscribes: The listener's own word on who wants a message.
-            has_limbo: What nothing says where to put is kept in limbo.
+            subscribes: The listener's own test of whether a message is wanted.
+            has_limbo: Messages without another destination are kept in limbo.
 
         Raises:
             ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse; or
@@ -669,7 +668,7 @@ class Routing:
             ),
             reply_to=_destination(spec.reply_to_destination),
             unsubscribed=unsubscribed,
-            # With limbo alone the broker selects: what it rejects stays in the queue.
+            # With limbo alone the broker selects: rejected messages stay in the queue.
             subscribes=_wanted(selector, subscribes) if rejects else subscribes,
             broker_selector=None if rejects else selector,
             shelve_at=None if settled else spec.max_attempts,
@@ -679,7 +678,7 @@ class Routing:
 
 
 def _wants_end_of_batch(spec: ActivationSpec) -> bool:
-    """Say whether a spec says what becomes of a message that has failed for good."""
+    """Return whether a spec has a destination for messages that failed for good."""
     actions = spec.redelivery.actions
     acts = bool(actions) and isinstance(actions[-1], Move)
     return acts or bool(spec.dead_letter_destination) or spec.error_destination is not None

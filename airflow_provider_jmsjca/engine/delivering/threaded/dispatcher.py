@@ -1,4 +1,4 @@
-"""The shell with threads: any of them feeds events, and a pool does what the machine decides."""
+"""The shell with threads: any thread feeds events, and a pool carries out decisions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _FAR = float("inf")
 class ThreadLink(ConsumingLink):
     """One attempt to connect, and the connection that comes of it.
 
-    Whatever may block runs in a thread of the link's own, in order. A link that is closed while it still
+    Blocking calls run in order in a thread of the link. A link that is closed while it still
     connects is left alone; its connection is closed when it comes.
     """
 
@@ -107,7 +107,7 @@ class ThreadLink(ConsumingLink):
         self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
-        """Close the consumers: what isn't settled goes back."""
+        """Close the consumers: unsettled messages go back."""
         self._work.put(self._stop_consuming)
 
     def close(self, *, delete_durable: bool = False) -> None:
@@ -151,7 +151,7 @@ class ThreadLink(ConsumingLink):
         self._connection = connection
         if not self._unwanted:
             self._user.report(self, ConnectionOpened())
-            connection.on_lost(self._lost)  # after that: what isn't up can't be lost
+            connection.on_lost(self._lost)  # after that: a connection is lost only once it is up
 
     def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
@@ -228,7 +228,7 @@ class ThreadLink(ConsumingLink):
 
 
 class Rollbacks:
-    """Rolled back one after the other, by whoever is about to go on with the same messages.
+    """Units to roll back, one after the other, before any thread goes on with the same messages.
 
     Args:
         name: The listener's, for the log.
@@ -243,7 +243,7 @@ class Rollbacks:
         self.waiting: deque[UnitOfWork] = deque()
 
     def finish(self) -> None:
-        """Roll all of them back; return when none is left, whoever has done it."""
+        """Roll all of them back; return when none is left, also if another thread did it."""
         with self._lock:
             while self.waiting:
                 try:
@@ -267,7 +267,7 @@ class Dispatcher(Driver):
         settings: How to consume.
         connect: Opens one connection, or raises `JmsError`.
         handler: Called with each message.
-        tracker: What is known of messages from earlier runs.
+        tracker: Delivery counts and notes, also of earlier runs.
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
@@ -282,7 +282,7 @@ class Dispatcher(Driver):
         workers: The threads.
         rollbacks: Finished before anything else is done with the same messages.
         stopped: Set when the activation has stopped.
-        alarm: When the machine is asked for what is due.
+        alarm: Time of the next tick of the machine.
     """
 
     link: ThreadLink
@@ -359,7 +359,7 @@ class Dispatcher(Driver):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why nothing is consumed, or not everything: what broker, store or network say."""
+        """Reasons of the broker, the store or the network for consuming nothing, or not everything."""
         if self.refusal is not None or self.outage:
             return (str(self.refusal or self.outage),)
         if self.attempt_log is not None and self.attempt_log.trouble:
@@ -428,7 +428,7 @@ class Dispatcher(Driver):
         self.workers.arrived(buffer)
 
     def wake(self) -> None:
-        """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
+        """Permits may be free for waiting messages; thread-safe, even under another dispatcher's lock."""
         self._woken = True
         self._alarm_set.set()
 
@@ -455,7 +455,7 @@ class Dispatcher(Driver):
         return todo
 
     def take_one(self) -> list[Work]:
-        """Take in what came first, or all if the machine chooses. Under the lock; `flush_log` afterwards."""
+        """Take the first message, or all if the machine chooses. Under the lock; `flush_log` afterwards."""
         if self.receiver.takes_all:
             return self.handle(())
         event = self.receiver.take()
@@ -475,7 +475,7 @@ class Dispatcher(Driver):
         self.feed(event)
 
     def abandon_received(self) -> None:
-        """Count nothing of what has come and was not taken in hand: another run gets it."""
+        """Undo the delivery count of messages that have arrived and not been taken: another run gets them."""
         with self.lock:
             self._start_over(ReceiveBuffer.shut(self.link))
 
@@ -509,8 +509,8 @@ class Dispatcher(Driver):
     def _leave(self, buffer: ReceiveBuffer, number: int) -> list[Work]:
         """Go on without a message that stays, over another connection if this one can't go on without it.
 
-        Its consumers may have promised the broker what a message that stays would break: order, or a prefetch
-        of one.
+        Its consumers may have promised the broker order, or have a prefetch of one. A message that stays
+        would break that.
         """
         todo: list[Work] = []
         link = buffer.link
@@ -541,7 +541,7 @@ class Dispatcher(Driver):
         """Begin another connection, if this is the one in use; under the lock."""
         if link is not self.link or link.is_lost:
             return []
-        link.mark_lost()  # what it has to tell yet is of no interest
+        link.mark_lost()  # its further reports are ignored
         return self.handle((ReconnectAsked(reason=reason),))
 
     def _link_is_up(self, link: ConsumerConnection) -> None:
@@ -571,7 +571,7 @@ class Dispatcher(Driver):
             super().flush_log()
         if self._ended:
             if self.attempt_log is not None:
-                # Once more for what a store has answered that was not waited for.
+                # Once more for late answers of the store.
                 (self.attempt_log.flush if self.stopped.is_set() else self.attempt_log.end)()
             self.stopped.set()
 
@@ -596,7 +596,7 @@ class Dispatcher(Driver):
                     return
                 self._alarm_set.clear()
                 due = False
-                # Not before: what it was set for is mostly done with, and need not be set anew each time.
+                # Not before: most deadlines are obsolete by then, and setting it each time costs more.
                 if self.alarm <= (now := self.clock()):
                     deadline = self.machine.deadline
                     self.alarm = _FAR if deadline is None else deadline
@@ -619,14 +619,13 @@ def can_use_fast_path(settings: ListenerSettings) -> bool:
 
 
 class FastPath:
-    """From the connection to the handler and to the settlement, while nothing is out of the ordinary.
+    """The fast path: from the connection to the handler and to the settlement, without decisions.
 
-    This is what a listener does nearly all the time whose messages are units of work by themselves: what the
-    dispatcher, the caller and the settler do in turn, without a decision to pass on for each step. As many
-    threads are on it as messages may be in hand.
+    It does the work of the dispatcher, the caller and the settler for a message that is a unit of work by
+    itself, until anything is out of the ordinary. It has as many threads as messages may be in flight.
 
     Args:
-        dispatcher: Whose arrivals are taken, and whose machine is told.
+        dispatcher: Source of the messages, and of the machine.
         caller: Calls the handler.
     """
 
@@ -647,10 +646,10 @@ class FastPath:
         self._timeout = math.inf if timeout is None else timeout.total_seconds()
 
     def take(self, buffer: ReceiveBuffer) -> list[Work] | None:
-        """Handle what arrives, message after message.
+        """Handle arriving messages one after the other.
 
         Returns:
-            What is to be done before this is asked again; `None`: there is nothing to take.
+            Work to do before the next call; `None`: there is nothing to take.
         """
         dispatcher, arrivals, lock = self._dispatcher, buffer.arrivals, self._dispatcher.lock
         workers, several = dispatcher.workers, self._several

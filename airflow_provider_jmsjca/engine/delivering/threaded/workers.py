@@ -72,13 +72,13 @@ class Workers:
 
     Any thread does any work, except that all handler calls of a batch happen in one (J190, J203): it waits
     for them at a mailbox of its own. Threads are added while all are busy, up to the limit, and end when they
-    were idle for long, down to the initial number. They run in the context (`contextvars`) of whoever made
-    them, and with the context name: what they write is about deliveries.
+    were idle for long, down to the initial number. They run in the context (`contextvars`) of their creator,
+    and with the context name: their log lines are about deliveries.
 
     Args:
         settings: Sizes and names.
         admit: Takes one message from a receive buffer; returns the next work, `None` if it took none.
-        perform: Does a piece of work; returns what is to be done next.
+        perform: Does a piece of work; returns the next work.
         reconnect_after_fault: Called after a fault of ours: goes on over another connection.
 
     Attributes:
@@ -119,12 +119,12 @@ class Workers:
             self._add()
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Have what has come with the receive buffer taken in.
+        """Have the messages of the receive buffer taken.
 
         One thread is told at a time. It takes a message, tells the next one if more is there, and goes on by
         itself: where handlers are quick, nearly every message is taken by a thread that is awake.
         """
-        if buffer.noticed:  # whoever was told will look after this
+        if buffer.noticed:  # a thread has been woken for it
             return
         buffer.noticed = True
         self._tell(buffer)
@@ -147,7 +147,7 @@ class Workers:
             self._grow()
 
     def close(self) -> None:
-        """End the threads after what they are doing."""
+        """End the threads after their current work."""
         with self._lock:
             self._closed = True
         self._queue.put(None)
@@ -195,10 +195,10 @@ class Workers:
                 self._uncount(own)
 
     def _serves(self) -> bool:
-        """Do what is next; say whether the thread goes on."""
+        """Do the next work; return whether the thread goes on."""
         try:
             return self._serve_next()
-        except Exception:  # noqa: BLE001 - a thread that ended would leave what is in hand to nobody
+        except Exception:  # noqa: BLE001 - a thread that ended would abandon messages in flight
             _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
             self._reconnect_after_fault()
             return True
@@ -214,7 +214,7 @@ class Workers:
             if self.size <= self._initial:
                 return False
             self._uncount(threading.get_ident())
-        # Whoever has put something there meanwhile may have seen this thread still counted.
+        # A thread that queued work just now may have seen this thread still counted.
         self._grow()
         return True
 
@@ -231,7 +231,7 @@ class Workers:
             return True
         with self._lock:
             self._busy += 1
-        # What came since this was taken may have found this thread neither busy nor the queue long enough.
+        # Work queued since this was taken may have found this thread not busy and the queue too short.
         if self.size < self._maximum:
             self._grow()
         try:
@@ -246,7 +246,7 @@ class Workers:
         if buffer is None:
             self._do_posted()
             return
-        buffer.noticed = False  # before it looks: what comes after that is noticed anew
+        buffer.noticed = False  # before it looks: later messages are noticed again
         while (todo := self._admit(buffer)) is not None:
             if buffer.arrivals:
                 self.notify_next(buffer)
@@ -254,7 +254,7 @@ class Workers:
             self._do_posted()
 
     def _do_posted(self) -> None:
-        """Do what was posted; a thread that is told of it afterwards finds it done."""
+        """Do posted work; a thread that is woken for it afterwards finds it done."""
         while self.posted:
             try:
                 work = self.posted.popleft()
@@ -285,14 +285,14 @@ class Workers:
         return True
 
     def _serve_batch(self, first: Work, unit: int) -> list[Work]:
-        """Do all handler calls of a batch; return what is to be done when they are."""
+        """Do all handler calls of a batch; return the work that follows."""
         mailbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._mailboxes[unit] = mailbox
         work: Work | None = first
         try:
             while work is not None:
                 if isinstance(work[1], DeliverEndOfBatch):
-                    # What comes after it may be decided before it has returned here, and is anybody's.
+                    # The next work may be decided before this returns, and any thread may do it.
                     del self._mailboxes[unit]
                     return self._perform(work)
                 for each in self._perform(work):
@@ -309,8 +309,8 @@ class HandlerCaller:
     """Does the work of a listener: handler calls, and through the settler the rest.
 
     Args:
-        driver: Whose decisions are carried out; its settler does those that settle.
-        handler: The user's; whatever it raises rolls its delivery back.
+        driver: The driver it works for; its settler carries out settlements.
+        handler: The user's; any exception rolls its delivery back.
         on_stop: Called when the handler asks for a stop.
         stop_within: How long running handlers may take then.
 
@@ -354,7 +354,7 @@ class HandlerCaller:
         )
 
     def perform(self, work: Work) -> list[Work]:
-        """Do a piece of work; return what is to be done next."""
+        """Do a piece of work; return the next work."""
         buffer, decision = work
         kind = decision.__class__
         if kind is Deliver:
@@ -363,7 +363,7 @@ class HandlerCaller:
             return self._deliver_end_of_batch(buffer, decision)  # type: ignore[arg-type]
         if kind is RecordAttempt:
             return self._record_attempt(buffer, decision)  # type: ignore[arg-type]
-        settling: Settling = decision  # type: ignore[assignment]  # whatever else there is settles
+        settling: Settling = decision  # type: ignore[assignment]  # all other decisions settle
         return self._settler.settle(buffer, settling)
 
     def _deliver(self, buffer: ReceiveBuffer, decision: Deliver) -> list[Work]:
@@ -410,7 +410,7 @@ class HandlerCaller:
         return todo
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Call the handler; return what the machine is to be told of it."""
+        """Call the handler; return the events for the machine."""
         raised = self.call_directly(delivery)
         if raised is None:
             return (HandlerReturned(call=delivery.call),)
@@ -433,7 +433,7 @@ class HandlerCaller:
                 type(error).__name__,
                 delivery.redelivery_count + 1,
                 delivery.message.message_id,
-                # At its first failure here, whoever had it before. A message that fails again and again would
+                # At its first failure in this process. A message that fails again and again would
                 # fill the log with the same traceback.
                 exc_info=loggable(error) if delivery.exception_class is None else None,
             )
@@ -449,7 +449,7 @@ class HandlerCaller:
         try:
             if not delivery.is_untouched:
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
-        except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
+        except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds values of a user
             _log.error(
                 "%s: what the handler wrote on its delivery can't be read",
                 self._name,
@@ -459,7 +459,7 @@ class HandlerCaller:
         return None if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Return what a handler wrote on its delivery. Source: J169-J172, J176."""
+        """Return the events that a handler asked for on its delivery. Source: J169-J172, J176."""
         events: list[Event] = []
         if delivery.rollback_only:
             events.append(RollbackAsked(call=delivery.call))
@@ -487,7 +487,7 @@ class HandlerCaller:
         """Take an acknowledgement, from whichever thread. Source: J195, J196."""
         if isinstance(delivered, Delivery):
             wishes, said = self._wishes(delivered), Acknowledged(call=delivered.call)
-            # A stop rolls back what isn't acknowledged, so it comes last.
+            # A stop rolls back unacknowledged messages, so it comes last.
             if wishes and wishes[-1].__class__ is StopAsked:
                 self._driver.feed(*wishes[:-1], said, wishes[-1])
             else:
@@ -524,7 +524,7 @@ class HandlerCaller:
             event = self.answer(number, found)
         except TransientStoreError as error:  # the attempt log has said it
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error, with_trace=False))
-        except Exception as error:  # noqa: BLE001 - a worker's edge: the message waits whatever it was
+        except Exception as error:  # noqa: BLE001 - a worker's edge: the message waits after any error
             _log.warning("%s: an attempt could not be recorded", self._name, exc_info=True)
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error))
         driver = self._driver
@@ -534,7 +534,7 @@ class HandlerCaller:
         return todo
 
     def answer(self, number: int, found: AttemptLookup) -> Event:
-        """Return what the machine is told of a message whose attempt is stored."""
+        """Return the event for the machine after a message's attempt was stored."""
         if found.handled:
             return FoundHandled(delivery=number)
         return recorded(self._driver.settings, number, found)
