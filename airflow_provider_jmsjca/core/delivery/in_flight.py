@@ -85,7 +85,7 @@ class InFlightMessage:
 
     @property
     def name(self) -> str:
-        """Its name in the log."""
+        """The message's name in the log."""
         return "without id" if self.message_id is None else repr(self.message_id)
 
     @property

@@ -1,4 +1,4 @@
-"""What of an activation is in the store: the attempts at its messages, and the ids it is done with."""
+"""Records of an activation in the store: attempts at its messages, and ids of handled messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Stor
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 AHEAD: Final = 63
-"""Most messages whose first attempt is stored together with that of the message whose turn it is."""
+"""Most messages whose first attempt is stored together with that of the current message."""
 
 _TRY_AGAIN_SECONDS = 1.0
 _T = TypeVar("_T")
@@ -54,13 +54,13 @@ class AttemptLookup:
 class AttemptLog:
     """Keeps the books of one run of an activation.
 
-    Each attempt is stored before the message is handed over. One write counts the message whose turn it is,
+    Each attempt is stored before the message is handed over. One write counts the current message,
     and the first attempt at those that wait behind it; a message that was delivered before is counted by
     itself, when its turn comes. So a crash counts for the message that was being handled, and at most once
     for those that waited, as the broker's redelivered flag does.
 
-    What can wait is written with the next attempt, or when nothing is to do: that a message is settled, that
-    an attempt led to nothing, the exception it ended with. A crash before that leaves a count too many or a
+    Other records are written with the next attempt, or when there is nothing to do: that a message is
+    settled, that an attempt is taken back, the exception it ended with. A crash before that leaves a count too many or a
     line too few in the history, and loses no message. An id is written before its message is acknowledged.
 
     Safe to use from several threads at once.
@@ -104,7 +104,7 @@ class AttemptLog:
         self.keeps_ids = keeps_ids
         self._by_id = by_id
         self.trouble = ""
-        # One transaction at a time: whoever waits finds what the one before has done for it.
+        # One transaction at a time: the next thread finds the records of the one before.
         self._writing = threading.Lock()
         self._lock = threading.Lock()
         self._ahead: dict[str, AttemptLookup] = {}
@@ -120,7 +120,7 @@ class AttemptLog:
         self._next_beat = clock()
 
     def name(self, message_id: str, destination: Destination) -> str:
-        """Return what a message is called in the store, by its id and where it came from."""
+        """Return the name of a message in the store, by its id and origin."""
         return f"{message_id} from {destination}" if self._several else message_id
 
     # -- whether messages may be delivered at all -----------------------------------------------------------
@@ -163,10 +163,10 @@ class AttemptLog:
     # -- before the hand-over -----------------------------------------------------------------------------
 
     def handled_name(self, message: JmsMessage, destination: Destination) -> str:
-        """Return what a handled message is called in the store; it has an id.
+        """Return the name of a handled message in the store; the message has an id.
 
         Where duplicates are to be dropped, a message is its id. Otherwise it is known by all that it says, as
-        by `identity`: a producer may repeat ids, and on a broker that was set up anew they begin again.
+        by `identity`: a producer may repeat ids, and a broker that was set up again may too.
 
         Args:
             message: As the handler gets it.
@@ -187,7 +187,7 @@ class AttemptLog:
         Args:
             messages: Names of these messages; each is counted once.
             ahead: Returns the names of messages that come next, and were not delivered before.
-            handled_names: What they are called once they are handled, by name, where that is another.
+            handled_names: The names of handled messages, by name, where they differ.
 
         Raises:
             TransientStoreError: The store can't be used; none of these attempts is stored.
@@ -208,7 +208,7 @@ class AttemptLog:
             with self._lock:
                 if generation == self._generation:
                     self._ahead |= {each: answers[each] for each in more if each not in wanted}
-                else:  # they have gone back to the broker meanwhile
+                else:  # they have gone back to the broker
                     self._unused += [each for each in more if each not in wanted]
                 self._begun.update(wanted)
             return found | {each: answers[each] for each in wanted}
@@ -288,7 +288,7 @@ class AttemptLog:
             self.insist(lambda: self._store.handled.add(self._activation, messages, self._clock()), wanted)
 
     def insist(self, write: Callable[[], _T], wanted: Callable[[], bool]) -> _T:
-        """Write into the store, and return what that returns; while the store can't be used, try each second.
+        """Call a function that writes to the store; while the store can't be used, try each second.
 
         Args:
             write: Does it.
@@ -308,7 +308,7 @@ class AttemptLog:
                 pause.wait(_TRY_AGAIN_SECONDS)
 
     def flush(self, *, least: int = 1) -> None:
-        """Write what waits to be written; what can't be written now is kept.
+        """Write pending records; those that can't be written now are kept.
 
         Args:
             least: How many entries have to wait, for any to be written.
@@ -322,11 +322,11 @@ class AttemptLog:
             _log.debug("%s: not written yet: %s", self._title, error)
 
     def flush_much(self) -> None:
-        """Do what `flush` does, if a good deal waits."""
+        """Flush if many records are pending."""
         self.flush(least=_FLUSH_AT)
 
     def give_back(self) -> None:
-        """What was counted ahead has gone back to the broker."""
+        """Messages counted ahead have gone back to the broker."""
         with self._lock:
             self._generation += 1
             self._unused += self._ahead
@@ -335,9 +335,9 @@ class AttemptLog:
             self._again.clear()
 
     def end(self) -> None:
-        """Write all that waits; what is unsettled goes back to the broker, and isn't in doubt.
+        """Write pending records; unsettled messages go back to the broker and aren't in doubt.
 
-        An attempt that was asked for and is stored after this is taken back by whoever gets the answer.
+        The receiver of the answer takes back an attempt that is stored after this.
         """
         self._ended = True
         self.give_back()
@@ -408,7 +408,7 @@ class AttemptLog:
         elif self.trouble and not trouble:
             _log.info("%s: the store can be used again", self._title)
         self.trouble = trouble
-        if trouble:  # what was counted ahead waits too, and is counted anew
+        if trouble:  # messages counted ahead wait too, and are counted again
             with self._lock:
                 self._unused += self._ahead
                 self._ahead.clear()
@@ -474,7 +474,7 @@ def _name(settings: ListenerSettings) -> str:
 def recorded(
     settings: ListenerSettings, delivery: int, found: AttemptLookup
 ) -> AttemptRecorded | FoundInDoubt:
-    """Return what a machine is told of a message whose attempt is stored, and that no handler is done with.
+    """Return the event for a message whose attempt is stored, and that no handler has finished.
 
     Source: I10-I14.
     """
@@ -486,7 +486,7 @@ def recorded(
 def undo_attempts_in(
     attempt_log: AttemptLog | None, sources: Sequence[Destination]
 ) -> Callable[[str, int], object]:
-    """Return what a machine calls with the id and the source of a message whose attempt led to nothing."""
+    """Return the function by which a machine removes a stored attempt, by the message's id and source."""
     if attempt_log is None:
         return lambda *_: None
     return lambda message_id, source: attempt_log.take_back(attempt_log.name(message_id, sources[source]))

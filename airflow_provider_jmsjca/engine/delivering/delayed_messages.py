@@ -43,7 +43,7 @@ def parked(message: JmsMessage, origin: Destination, home: Destination, seen: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedMessages:
-    """What one activation has in limbo.
+    """Messages of one activation in limbo.
 
     Guarantee: a message is put here before it is acknowledged. A crash in between brings it again: then it
     takes its own place here, and none is there twice.
@@ -105,7 +105,7 @@ class DelayedMessages:
         Args:
             message: As of `park`.
             origin: As of `park`.
-            copies: What is sent, and where to.
+            copies: Messages to send, and their destinations.
             again: As of `park`.
 
         Raises:
@@ -124,7 +124,7 @@ class DelayedMessages:
     ) -> list[int]:
         """Keep a message here that has failed, and that nothing says where to put; return its number.
 
-        Who revives it sends it back to its destination.
+        Reviving it sends it back to its destination.
 
         Args:
             message: As of `park`.
@@ -186,12 +186,12 @@ class DelayedMessages:
         *,
         again: bool = False,
     ) -> LimboEntry:
-        """Return what to put here for a message that a handler sends with a delay, from now on.
+        """Return the entry for a message that a handler sends with a delay, counted from now.
 
         Args:
-            outgoing: What, and how long it waits.
-            cause: The message whose handler sends it, and where that was received. `None`: it is put here at
-                once, whatever becomes of that one.
+            outgoing: The message and its delay.
+            cause: The message whose handler sends it, and the origin of that. `None`: it is put here at once,
+                whether that one is committed or not.
             place: How many such messages the handler has sent before.
             again: As of `park`.
         """
@@ -219,7 +219,7 @@ class DelayedMessages:
         return self.limbo.put([replace(each, due_at=each.due_at + (now - here)) for each in entries], now)
 
     def settled(self, entries: Sequence[LimboEntry]) -> None:
-        """Forget what tells these messages from others: the one whose handler sent them is acknowledged."""
+        """Forget the identities of these messages: the message whose handler sent them is acknowledged."""
         try:
             self.limbo.settled(self.activation, [each.key for each in entries if each.once])
         except TransientStoreError as error:  # they are forgotten when they are old

@@ -1,4 +1,4 @@
-"""What a handler gets: the message, and the extra properties through which it steers its delivery.
+"""The argument of a handler: the message, and extra properties through which it steers its delivery.
 
 Source: J169-J177, J185, J186, J191.
 """
@@ -69,12 +69,12 @@ class Response:
 
     @property
     def fatal(self) -> bool:
-        """Whether whoever answers can't be reached: the adapter ends itself then."""
+        """Whether the answering side can't be reached: the adapter ends itself then."""
         return self.result is Result.APPRESPONSETIMEOUT
 
 
 def read_response(message: JmsMessage, result_property: str) -> Response:
-    """Return what an answer says.
+    """Return the content of an answer.
 
     Args:
         message: The answer.
@@ -165,7 +165,7 @@ class DeliveredMessage(PropertyReader):
     written though the message was received, and they aren't in `properties`. They aren't converted either:
     `get_string` reads those that are strings, and every other getter refuses them.
 
-    What the handler wrote is the engine's to read; nothing happens here but in the `acknowledge` hook. Not
+    The engine reads the handler's changes later; only the `acknowledge` hook acts at once. Not
     for use by several threads at once.
 
     Attributes:
@@ -178,7 +178,7 @@ class DeliveredMessage(PropertyReader):
         exception_message: Text of the exception that ended the last delivery, if any.
         rollback_only: Whether the handler wants the delivery rolled back.
         stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
-        user_rollback_data: What it wants to find again on the next delivery, by key.
+        user_rollback_data: Values that the next delivery finds again, by key.
 
     Source: J169-J173, J175-J177, J185, J186, J191.
     """
@@ -210,7 +210,7 @@ class DeliveredMessage(PropertyReader):
         """Wrap a message that is delivered for the first time, by itself.
 
         Args:
-            message: What was received.
+            message: The received message.
             redelivery_handling: The redelivery handling now in force for this message.
             check_redelivery_handling: Raises `ConfigurationError` for a string that is none.
             acknowledge: Called by `acknowledge()` where the activation holds messages until then.
@@ -378,7 +378,7 @@ context_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("jms_c
 
 @contextlib.contextmanager
 def in_context(name: str | None) -> Iterator[None]:
-    """Write log lines with this context name meanwhile, or with none."""
+    """Write log lines with this context name, or with none, inside the block."""
     token = context_name.set(name)
     try:
         yield
@@ -426,7 +426,7 @@ class DeliveryContext:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier attempt may have been committed, so that what it sent may be there."""
+        """Whether an earlier attempt may have been committed, and its messages sent."""
         return self._delivery.in_doubt
 
     @property
@@ -459,9 +459,9 @@ class HandlerEngine:
     """The part of the engine a delivery may use; one for each listener.
 
     Attributes:
-        destination: What is consumed, the first of several.
-        transacted: Whether what is sent waits for the commit.
-        principal: Who consumes.
+        destination: The consumed destination, the first of several.
+        transacted: Whether sent messages wait for the commit.
+        principal: User name of the connection.
         result_property: Message property that holds the result of a request; `None`: messages are no answers.
         find: Returns the destination that a text names.
     """
@@ -534,7 +534,7 @@ class Delivery(DeliveredMessage):
         self._given_handling = handling
 
     def tell(self, decision: Deliver, received_from: Destination, batch_size: int | None) -> None:
-        """Say where the message came from, which attempt this is, and what earlier ones have left."""
+        """Set the origin of the message, the number of this attempt, and the notes of earlier ones."""
         self.received_from = received_from
         self.redelivery_count = decision.seen
         self.in_doubt = decision.in_doubt
@@ -583,7 +583,7 @@ class Delivery(DeliveredMessage):
 
     @property
     def response(self) -> Response:
-        """What this message, the answer to a request, says of the request.
+        """The request data in this message, which answers a request.
 
         Raises:
             ConfigurationError: The spec doesn't say which property holds the result.
@@ -613,7 +613,7 @@ class Delivery(DeliveredMessage):
 
         Args:
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
-            message: What; a delivery, such as this one, is sent on as it was received.
+            message: The message; a delivery, such as this one, is sent on as it was received.
             delay: Seconds from now before it can be received. Where the broker can't delay (RabbitMQ) and
                 the spec has `use_store`, it waits in limbo. It is there before this message is acknowledged,
                 and isn't sent twice because of a crash in between, if this message has an id.
@@ -621,8 +621,8 @@ class Delivery(DeliveredMessage):
                 time zone, or ISO 8601 text. Without either, its property `DELIVERY_DATE` counts where the
                 spec has `allow_message_delays`.
             deduplication_id: A second message with this id is dropped by the broker. Deliveries by
-                themselves need none. Those in batches do on Artemis, or what they sent is there twice after
-                a crash. Make it of the message's own id, if what is sent depends on nothing else.
+                themselves need none. Those in batches do on Artemis, or their messages are there twice after
+                a crash. Make it of the message's own id, if the sent message depends on nothing else.
 
         Raises:
             ConfigurationError: `delay` or `deliver_at` can't be used, or both are given.

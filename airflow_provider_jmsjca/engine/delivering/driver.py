@@ -118,7 +118,7 @@ class Driver(ABC):
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
         gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
-        attempt_log: Its records in the store; `None`: nothing is stored.
+        attempt_log: The records in the store; `None`: nothing is stored.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:

@@ -74,7 +74,7 @@ class DuplicateIds:
         """Say whether another message of this id is in hand; if not, this one is from now on.
 
         Args:
-            buffer: Its receive buffer. A new intake starts with no message in flight: earlier ones are redelivered.
+            buffer: The receive buffer of the message. A new one starts with no message in flight: all are redelivered.
             message_id: The message's id.
             received: The message.
         """
@@ -210,8 +210,8 @@ class DeliveryMemory:
 
         Args:
             received: The delivery.
-            message: Its readable part.
-            key: Its identity.
+            message: The readable part of the message.
+            key: The identity of the message.
             stable: The message's id is the broker's, and no other message has the same.
         """
         released = received in self._released
@@ -785,7 +785,7 @@ class Receiver:
         """Tell the machine of a message that the broker had back before it was taken in.
 
         Returns:
-            Its identity, unless it was settled before.
+            The message's identity, unless it was settled before.
         """
         event, message, origin = self._reader.read(received, 0, ask=False)
         key = self.settled.key(origin or self._sources[event.source], message)

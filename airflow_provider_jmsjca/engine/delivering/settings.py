@@ -58,7 +58,7 @@ def plain_function(what: str, function: _F) -> _F:
     """Return a function that does its work when it is called.
 
     Args:
-        what: Its name, for the error.
+        what: The name of the function's owner, for the error.
         function: Of the user.
 
     Raises:
@@ -142,8 +142,8 @@ class ListenerSettings:
 
     Attributes:
         delivery: The rules for its messages.
-        subscription: Its first subscription.
-        further: Its subscriptions to the further destinations of `delivery`.
+        subscription: The first subscription.
+        further: Subscriptions to the further destinations of `delivery`.
         returns: The queue by which parked messages of a durable subscription come back; `None`: parked
             messages go back to their destination.
         receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
@@ -304,7 +304,7 @@ def listener_settings(
 
     Args:
         spec: The spec in force.
-        context: Its context.
+        context: The listener's context.
         says_without_effect: Log the options without effect; off for a spec that is derived from the user's.
 
     Raises:

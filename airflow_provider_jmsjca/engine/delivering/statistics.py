@@ -1,4 +1,4 @@
-"""What a listener has done so far."""
+"""Counters and statistics of a listener."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of messages.
+    """Counts of messages by outcome.
 
     Attributes:
         delivered: Calls of the handler with a message; each attempt counts.
@@ -62,7 +62,7 @@ class Statistics:
     """A snapshot of an activation.
 
     Attributes:
-        counts: What became of messages.
+        counts: Counts of messages by outcome.
         active: Handlers running now (`A-EP`).
         highest_active: The most that ever ran at once (`H-EP`).
         threads: Threads in the pool now (`EP`).
@@ -73,7 +73,7 @@ class Statistics:
         redelivered_messages: Messages delivered more than once (`RM`).
         refused: Why nothing is consumed, or not everything. A reason is the word of the broker on a
             destination or on itself. Or it says why there is no connection, or why the store can't be used.
-            Empty while all is well. What an activation has stopped for stays.
+            Empty while all is well. The reason of a stop stays.
         samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery. As
             many as there were so far (`t(s0)` to `t(s4)`).
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
@@ -141,7 +141,7 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
     are no samples: the moments of one member's deliveries say nothing of all.
 
     Args:
-        statistics: Of each, by its name, which what is refused is marked with.
+        statistics: Of each by its name, which also marks its refusals.
         most: Handlers that may run at once, all together.
     """
     found = statistics.values()
@@ -236,7 +236,7 @@ class Counters:
             self.redelivered_messages -= seen == 1
 
     def reset(self, now: float) -> None:
-        """Begin the statistics anew; the counts themselves go on. Source: J120."""
+        """Reset the statistics; the counts themselves go on. Source: J120."""
         self._before = self.counts()
         self.began = now
         self.highest_active = self.active
@@ -276,7 +276,7 @@ class Counters:
         self.parked += 1
 
     def fail(self) -> None:
-        """The broker refused what was to settle messages."""
+        """The broker refused a settlement."""
         self.failed += 1
 
     def doubt(self, messages: int) -> None:
@@ -284,7 +284,7 @@ class Counters:
         self.in_doubt += messages
 
     def counts(self) -> Counts:
-        """Return what became of messages so far."""
+        """Return the counts so far."""
         return Counts(
             delivered=self.delivered,
             redelivered=self.redelivered,

@@ -1,4 +1,4 @@
-"""JMS connections over any transport: what `JmsHook.get_conn()` gives to the user."""
+"""JMS connections over any transport, as `JmsHook.get_conn()` returns them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SessionLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """What holds for every session of a connection, whatever its user asks for.
+    """Rules for every session of a connection, which its user can't override.
 
     Attributes:
         always_transacted: A session that isn't asked to be transacted is so all the same. Source: J98, J126.
@@ -84,7 +84,7 @@ class JmsConnection:
     Args:
         connection: The transport's connection.
         on_close: Called once instead of closing `connection`, if it belongs to a pool.
-        rules: What holds for every session of it.
+        rules: Rules for every session of it.
         on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
             would keep it for life.
         usage: Where successful and failed uses are noted.
@@ -116,12 +116,12 @@ class JmsConnection:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do."""
+        """Capabilities of the broker."""
         return self._connection.capabilities
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What the connection logged in with, to be shown and sent nowhere."""
+        """Credentials of the connection, to be shown and sent nowhere."""
         return self._connection.secrets
 
     def session(
@@ -135,10 +135,10 @@ class JmsConnection:
 
         Args:
             transacted: Whether sends and receipts take effect together, at `commit`. With the option
-                `ignore_tx` every session is transacted, whatever is said here.
+                `ignore_tx` every session is transacted, also with `False` here.
             acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
             prefetch: How many messages the broker may set aside for this session and destination. That bounds
-                what the session can hold unsettled: a transaction of 500 needs 500. `None` means 1 for a
+                the number of unsettled messages: a transaction of 500 needs 500. `None` means 1 for a
                 queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as
                 a message: give more for larger ones.
 

@@ -1,4 +1,4 @@
-"""What a session receives from one destination, before the caller asks for it."""
+"""Buffer of messages that a session has received from one destination."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.prefetch import for_session_that_keeps
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
-# How long "no wait" waits for what the broker had already put on the way.
+# How long "no wait" waits for messages that the broker has already sent.
 _ROUND_TRIP = 0.1
 
 
@@ -20,12 +20,12 @@ class Inbox:
     """A subscription with a buffer no larger than its prefetch.
 
     It is one consumer, always: with several the broker would deal the messages out among them, and their
-    order would be lost. So the prefetch is a bound on what the caller can hold unsettled at a time.
+    order would be lost. So the prefetch bounds the messages that the caller can hold unsettled.
 
     Args:
         connection: Where to subscribe.
         subscription: What to receive, with its prefetch.
-        lock: Guards everything here, and wakes whoever waits.
+        lock: Guards everything here, and wakes waiting callers.
     """
 
     def __init__(self, connection: Connection, subscription: Subscription, lock: threading.Condition) -> None:
@@ -39,7 +39,7 @@ class Inbox:
         self._loss: JmsError | None = None
 
     def connection_lost(self, reason: JmsError) -> None:
-        """The connection is gone: what is buffered is the broker's again."""
+        """The connection is lost: buffered messages are the broker's again."""
         with self._lock:
             self._loss = reason
             self._buffer = deque()
@@ -49,7 +49,7 @@ class Inbox:
         """Return the next message; `None` when the time is up.
 
         Args:
-            timeout: Seconds; 0 waits only for what the broker has put on the way already.
+            timeout: Seconds; 0 waits only for messages that the broker has already sent.
 
         Raises:
             ConnectionLostError: The connection is gone.
@@ -82,7 +82,7 @@ class Inbox:
 
     def _wait(self, deadline: float) -> bool:
         """Wait for a message or a loss; say whether there is a message."""
-        self._hungry = True  # before the buffer is looked at once more: what comes later says so
+        self._hungry = True  # before the buffer is checked once more: later messages notify
         try:
             self._lock.wait_for(
                 lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
@@ -92,9 +92,9 @@ class Inbox:
         return self._has_current()
 
     def decode_ahead(self) -> None:
-        """Decode what has come, while there is nothing better to do."""
+        """Decode buffered messages ahead of their use."""
         with self._lock:
-            # More arrives meanwhile, without the lock.
+            # More messages arrive during this, without the lock.
             waiting = [received for received in tuple(self._buffer) if not received.is_on_disk]
         for received in waiting:
             try:
@@ -106,7 +106,7 @@ class Inbox:
         """Go on behind a message that was taken and that nobody will settle.
 
         Where the messages behind it couldn't be settled, or would never come because the prefetch is used
-        up, the inbox consumes anew, with room for more; what is unsettled comes again, that message too. A
+        up, the inbox subscribes again, with room for more; unsettled messages come again, that one too. A
         plain subscription to a topic is left as it is: it would lose messages.
 
         Raises:
@@ -148,7 +148,7 @@ class Inbox:
             self._has_current()
 
     def close(self) -> None:
-        """End the subscription; what is unsettled or unread goes back."""
+        """End the subscription; unsettled and unread messages go back."""
         with self._lock:
             consumer, self._consumer = self._consumer, None
             self._buffer.clear()
@@ -156,7 +156,7 @@ class Inbox:
             consumer.close()
 
     def _has_current(self) -> bool:
-        """Drop what is stale, and say whether there is anything else; stale ones are always in front."""
+        """Drop stale messages, which are always in front, and return whether any are left."""
         while self._buffer and self._buffer[0].is_stale:
             self._buffer.popleft()
         return bool(self._buffer)

@@ -42,14 +42,14 @@ from airflow_provider_jmsjca.transports.base import (
 
 
 class AcknowledgeMode(enum.StrEnum):
-    """When what a session received is settled. Source: JMS 2.0 section 6.2.10.
+    """When a session settles received messages. Source: JMS 2.0 section 6.2.10.
 
     Attributes:
         AUTO: When `receive` returns; the broker has confirmed it by then.
         CLIENT: When `acknowledge` is called: all that the session received so far.
         DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
             may come again after a crash.
-        SESSION_TRANSACTED: When `commit` is called, together with what the session sent.
+        SESSION_TRANSACTED: When `commit` is called, together with the messages that the session sent.
     """
 
     AUTO = "auto"
@@ -76,7 +76,7 @@ def session_subscription(
     Args:
         mode: When the session settles.
         destination: Where from; a prefetch among its options beats the session's.
-        selector: What to select; `None` or empty: everything.
+        selector: JMS selector; `None` or empty: everything.
         durable_name: Name of a durable subscription.
         prefetch: The session's; `None` leaves it to the mode.
     """
@@ -86,7 +86,7 @@ def session_subscription(
         one_by_one=mode is AcknowledgeMode.AUTO,
     )
     if mode in AT_ONCE:
-        # What can't be decoded stays, and it consumes anew then: a plain subscription would lose messages.
+        # A message that can't be decoded stays, and the session subscribes again: topics would lose some.
         in_order = destination.kind is DestinationKind.QUEUE or durable_name is not None
     else:
         in_order = found <= MOST_IN_ORDER
@@ -107,7 +107,7 @@ _log = safe_logger(__name__)
 class JmsSession:
     """Sends and receives, in transactions or not, on one thread at a time.
 
-    Guarantee: what was received and not settled comes again after a crash, a lost connection, `recover` or
+    Guarantee: unsettled messages come again after a crash, a lost connection, `recover` or
     `rollback`, and after closing the session. The original order is kept as far as the broker keeps it. With
     `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all. Without
     it sends come first, and a crash in between repeats messages but loses none.
@@ -169,7 +169,7 @@ class JmsSession:
 
         Args:
             destination: Where to, for example `queue://orders`.
-            message: What to send; it isn't changed.
+            message: The message; it isn't changed.
             delay: Seconds before it can be received.
             time_to_live: Seconds until it expires, counted from now.
             priority: 0 to 9; `None` leaves the message's own.
@@ -177,8 +177,8 @@ class JmsSession:
             deduplication_id: A second message with this id is dropped by the broker.
 
         Raises:
-            ConfigurationError: What is given is no message, or `delay` can't be used.
-            CapabilityError: The broker can't do what is asked.
+            ConfigurationError: `message` is no message, or `delay` can't be used.
+            CapabilityError: The broker lacks a capability for it.
             PermanentBrokerError: The broker refused it.
             InDoubtError: The connection was lost; it may be there.
         """
@@ -205,10 +205,10 @@ class JmsSession:
         In a transacted session they are there after `commit`, else when this returns.
 
         Args:
-            messages: What to send where.
+            messages: Messages and their destinations.
 
         Raises:
-            CapabilityError: The broker can't do what one of them asks; those before it may be there.
+            CapabilityError: The broker lacks a capability for one of them; those before it may be there.
             PermanentBrokerError: The broker refused one; others may be there.
             InDoubtError: The connection was lost; some may be there.
         """
@@ -237,7 +237,7 @@ class JmsSession:
     ) -> JmsMessage | None:
         """Return the next message, or `None` when the time is up.
 
-        The first call subscribes; the subscription stays until the session is closed. Meanwhile the broker
+        The first call subscribes; the subscription stays until the session is closed. Until then the broker
         may set aside as many messages for this session as the prefetch says.
 
         Args:
@@ -309,7 +309,7 @@ class JmsSession:
         self._connection.synchronize()
 
     def recover(self) -> None:
-        """Hand back what the session received and did not settle; it comes again.
+        """Hand back unsettled messages; they come again.
 
         Raises:
             ConfigurationError: The session is transacted: use `rollback`.
@@ -349,7 +349,7 @@ class JmsSession:
             inbox.decode_ahead()
 
     def rollback(self) -> None:
-        """Forget what was sent and hand back what was received since the last commit: it comes again.
+        """Drop the messages sent since the last commit, and hand back the received ones: they come again.
 
         Raises:
             ConnectionLostError: The connection is gone, which rolls back too.
@@ -364,7 +364,7 @@ class JmsSession:
     def browse(self, destination: Destination | str, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.
 
-        One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+        One that can't be decoded is logged and yielded as a bytes message of its raw body.
 
         Raises:
             CapabilityError: The broker can't be browsed, or ignores selectors.
@@ -396,7 +396,7 @@ class JmsSession:
             self._on_close(self)
 
     def connection_lost(self, reason: JmsError) -> None:
-        """The connection is gone: wake whoever waits. Called by the connection."""
+        """The connection is lost: wake waiting callers. Called by the connection."""
         self._loss = reason
         for inbox in list(self._inboxes.values()):
             inbox.connection_lost(reason)
@@ -459,7 +459,7 @@ class JmsSession:
         for inbox, received in self._unsettled:
             if (known := identity_of(received.readable, None)) is not None:
                 self._handed_back[inbox, known] = None
-        while len(self._handed_back) > _REMEMBERED:  # another consumer may have got what doesn't come back
+        while len(self._handed_back) > _REMEMBERED:  # another consumer may have got the oldest
             del self._handed_back[next(iter(self._handed_back))]
         self._unsettled.clear()
         for inbox in self._inboxes.values():

@@ -83,12 +83,12 @@ class LoopDriver(Driver):
         consuming: Set while the broker has confirmed the subscriptions.
 
     Attributes:
-        handed_out: What the user has, or may have next.
+        handed_out: Deliveries that the user has, or may have next.
         stopped: Whether nothing more comes.
         changed: Set when there is something to look at.
     """
 
-    # Of a thousand most do nothing: what is empty is small.
+    # Of a thousand streams most are idle: empty ones must be small.
     __slots__ = (
         "_alarm",
         "_asked",
@@ -178,7 +178,7 @@ class LoopDriver(Driver):
     # -- events in ----------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Tell the machine, and carry out what it decides: there is nothing left to do for whoever asks."""
+        """Feed the machine and carry out its decisions; no work is left for the caller."""
         self.last_activity = self.clock()
         self._events.extend(events)
         if self._feeding:
@@ -197,7 +197,7 @@ class LoopDriver(Driver):
         """Do nothing: all is done when `handle` returns."""
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
-        """Something happened to a link; what can't be settled any more is taken back before it is seen."""
+        """A link reported an event; deliveries that can't be settled any more are withdrawn first."""
         super().report(link, event)
         if not isinstance(event, ConnectionOpened):
             self.handed_out.withdraw()
@@ -211,7 +211,7 @@ class LoopDriver(Driver):
             ]
 
     def opening(self, buffer: ReceiveBuffer) -> None:
-        """The outcomes of whatever was settled over earlier connections are known: this is what they were."""
+        """All outcomes of settlements over earlier connections are known."""
         if buffer is self.receiver.buffer:
             stable = buffer.link.connection.capabilities.stable_message_id
             self.receiver.settled.connected(stable=stable)
@@ -301,7 +301,7 @@ class LoopDriver(Driver):
             fault: Exception | None = None
             try:
                 found = attempt_log.begin(frozenset(names.values()), handled_names=handled_names)
-            except Exception as error:  # noqa: BLE001 - a serial executor's edge: the messages wait whatever it was
+            except Exception as error:  # noqa: BLE001 - a serial executor's edge: the messages wait after any error
                 fault = error
             link.post(self._answered, asked, names, found, fault)
 
@@ -415,7 +415,7 @@ class LoopDriver(Driver):
         """Finish settlements, return other messages, release the connection, end the attempt log.
 
         Args:
-            commit_within: Seconds for what is being settled.
+            commit_within: Seconds for settlements under way.
             within: Seconds for all of it; after them a thread goes on alone.
         """
         end = self.clock() + within
@@ -427,7 +427,7 @@ class LoopDriver(Driver):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), left)
         finally:
-            # Whoever shares what is known must not take what goes back for what was returned before.
+            # Another user of the memory must not take messages that go back for returned ones.
             self.receiver.restart_with(ReceiveBuffer.shut(self.link), self.handed_out.returned)
             self._write_what_waits()
             self.link.close()
@@ -439,13 +439,13 @@ class LoopDriver(Driver):
 
 
 def shared(settings: ListenerSettings) -> ListenerSettings:
-    """Return the settings of who ends deliveries in any order, over a connection that others use too."""
+    """Return the settings for a stream that settles in any order, over a shared connection."""
     first, *further = (replace(each, in_order=False, alone=False) for each in settings.subscriptions)
     return replace(settings, subscription=first, further=tuple(further))
 
 
 def refuse_unsupported(settings: ListenerSettings) -> None:
-    """Refuse what a stream of deliveries doesn't do.
+    """Refuse settings that a stream of deliveries can't follow.
 
     Raises:
         ConfigurationError: Each such setting.

@@ -21,14 +21,14 @@ _log = safe_logger(__name__)
 
 
 class LoopLinkListener(LinkListener, Protocol):
-    """Who wants to know; everything is told in the event loop."""
+    """Receives the events of a link, in the event loop."""
 
     def opening(self, buffer: ReceiveBuffer) -> None:
         """Work for the previous receive buffer is done and reported; this one starts to fill."""
 
 
 class LoopLink(ConsumingLink):
-    """One attempt to borrow a connection, and what is consumed over it.
+    """One attempt to borrow a connection, and the consumers on it.
 
     Blocking calls run in the serial executor, after commits and moves submitted before. So consumers are
     closed after these, and no message is settled twice. Call every method in the event loop.
@@ -36,9 +36,9 @@ class LoopLink(ConsumingLink):
     Args:
         settings: What to receive.
         source: Lends the connection.
-        user: Who wants to know.
+        user: Receives its events.
         receivers: Opens the consumers.
-        executor: For what may block.
+        executor: Runs blocking calls.
 
     Attributes:
         closed: Done when its consumers are closed and the connection is given back.
@@ -70,11 +70,11 @@ class LoopLink(ConsumingLink):
         self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
-        """Close the consumers: what isn't settled goes back."""
+        """Close the consumers: unsettled messages go back."""
         self._executor.submit(self._stop_consuming)
 
     def close(self) -> None:
-        """Close the consumers, so that what isn't settled goes back, and give back the connection.
+        """Close the consumers, so that unsettled messages go back, and give back the connection.
 
         Or give up connecting. Returns at once; closing twice is harmless.
         """
@@ -122,7 +122,7 @@ class LoopLink(ConsumingLink):
             return
         self._connection = connection
         self._user.report(self, ConnectionOpened())
-        # Logged once, for all who share the connection.
+        # Logged once for all users of the connection.
         self._source.on_lost(lambda error: self.post(partial(self._lost, error, logged=True)))
         self._source.on_stale(self._stale)
 

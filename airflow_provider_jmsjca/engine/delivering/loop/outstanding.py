@@ -76,7 +76,7 @@ class StreamDelivery:
         self._end(HandlerReturned(call=self._ticket.decision.call))
 
     def raised(self, error: BaseException) -> None:
-        """The attempt failed; the redelivery handling says what is next. A second end is ignored.
+        """The attempt failed; redelivery handling decides the next step. A second end is ignored.
 
         Args:
             error: Why. With a `PoisonMessageError`, or one that is listed as not retryable, the message goes
@@ -95,7 +95,7 @@ class OutstandingDeliveries:
 
     Args:
         counters: Told of each.
-        once: Told who has which message.
+        once: Remembers outstanding messages.
         clock: Seconds, that of the machine.
         feed: Tells the machine.
         wake: Called when there is something to hand out.
@@ -178,7 +178,7 @@ class OutstandingDeliveries:
         self._returned.difference_update(deliveries)
 
     def withdraw(self) -> None:
-        """Take back what nobody has seen yet and can't be settled any more: it comes again."""
+        """Withdraw deliveries that the user hasn't seen and that can't be settled: they come again."""
         gone = [ticket.decision for ticket, _ in self._ready if not ticket.buffer.open]
         self._ready = [each for each in self._ready if each[0].buffer.open]
         for decision in gone:
@@ -188,14 +188,14 @@ class OutstandingDeliveries:
         self._feed(*(HandlerNotCalled(call=decision.call) for decision in gone))
 
     def rolled_back(self, unit: int) -> bool:
-        """Note that a unit is rolled back; say whether somebody has seen what it had."""
+        """Roll a unit back; return whether the user has seen its message."""
         self._rolled_back = unit
         seen = unit not in self._withdrawn
         self._withdrawn.discard(unit)
         return seen
 
     def end_all(self) -> None:
-        """Roll back whatever is under way; ends that come later are only noted."""
+        """Roll back all deliveries under way; later ends are only noted."""
         unseen = {ticket.decision.call for ticket, _ in self._ready}
         self._ready.clear()
         events: list[Event] = []

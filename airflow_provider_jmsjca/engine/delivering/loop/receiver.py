@@ -1,4 +1,4 @@
-"""What of the messages that have come is taken in hand, in an event loop."""
+"""Passes received messages to the machine, in an event loop."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _MESSAGES_PER_TURN = 64
 class LoopReceiver(Receiver):
     """Admission for an event loop, which takes nothing in that has its outcome already (`DeliveryMemory`).
 
-    Whoever ends deliveries may be given many at once, and be slow. So nothing is wanted beyond `MOST_BYTES`
+    The user may get many deliveries at once, and be slow. So no message is taken beyond `MOST_BYTES`
     before it is settled.
 
     Args:
         settings: How to consume.
         machine: Asked how much is in hand.
-        counters: Told of what has come again.
+        counters: Counts repeated messages.
         buffer: The first, closed one.
         once: Which messages have an outcome.
         feed: Tells the machine.
-        speak: Called after each look, for what is to be settled once more.
+        speak: Called after each look, to settle repeated messages.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class LoopReceiver(Receiver):
         self._looking = False
 
     def restart_with(self, buffer: ReceiveBuffer, returned: frozenset[int] = frozenset()) -> None:
-        """Take in what comes to other consumers from now on; what was not settled goes back to the broker.
+        """Switch to the receive buffer of new consumers; unsettled messages go back to the broker.
 
         Args:
-            buffer: What they fill.
-            returned: Of what goes back, what has its outcome.
+            buffer: The one that they fill.
+            returned: Those of them that have an outcome.
         """
         old = self.buffer
         held = old.held.items()
@@ -79,7 +79,7 @@ class LoopReceiver(Receiver):
         self._once.begin(buffer, unsettled, self._recheck, unacknowledged)
 
     def key(self, received: Received) -> Identity | None:
-        """Return what tells a message from others."""
+        """Return the identity of a message."""
         return self.settled.identity(received)
 
     def leave(self, number: int) -> tuple[str | None, Destination]:

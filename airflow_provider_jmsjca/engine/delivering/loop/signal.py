@@ -19,14 +19,14 @@ class Signal:
         return self._is_set
 
     def set(self) -> None:
-        """Let those go on who wait, and those who come until the signal is cleared."""
+        """Wake all waiters; later ones don't block until the signal is cleared."""
         self._is_set = True
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Let those wait who come from now on."""
+        """Let later waiters block."""
         self._is_set = False
 
     async def wait(self) -> None:

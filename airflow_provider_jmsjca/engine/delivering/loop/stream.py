@@ -1,6 +1,6 @@
 """Deliveries for an event loop: the delivery machine, driven without a thread or a connection of its own.
 
-| what happens | what becomes of the message |
+| event | outcome for the message |
 |---|---|
 | `returned()` | settled |
 | `raised(error)` | kept in hand; the redelivery handling delays, moves or deletes it |
@@ -37,7 +37,7 @@ __all__ = ["DeliveryStream", "StreamDelivery"]
 # After so many deliveries in a row without waiting, other tasks of the loop get a turn.
 _DELIVERIES_PER_TURN = 64
 
-# How long closing is waited for, and what is being settled then. A cancelled trigger has to be gone soon.
+# How long closing and the settlements under way are waited for. A cancelled trigger has to be gone soon.
 _CLOSE_SECONDS = 0.4
 _COMMIT_SECONDS = 0.25
 
@@ -65,12 +65,12 @@ class DeliveryStream:
         chance: A random number, 0 up to but not including 1.
 
     Attributes:
-        consuming: To wait for, beside whoever asks for deliveries: set while the broker has confirmed the
-            subscriptions, so that what is published from then on comes; cleared when the connection is lost
-            and by `aclose`. For reading only.
+        consuming: An event to wait for. It is set while the broker has confirmed the subscriptions, so that
+            messages published from then on come. It is cleared when the connection is lost and by `aclose`.
+            For reading only.
 
     Raises:
-        ConfigurationError: The settings ask for what only a listener does: stored attempts, batches,
+        ConfigurationError: The settings need a listener: stored attempts, batches,
             hold-until-ack, an in-progress queue, deletion of the durable subscription.
 
     Source: J81-J84, J128-J148, J167.
@@ -115,7 +115,7 @@ class DeliveryStream:
 
     @property
     def counts(self) -> Counts:
-        """What became of messages so far."""
+        """Counts of messages so far."""
         return Counts() if self._driver is None else self._driver.counters.counts()
 
     @property
@@ -126,7 +126,7 @@ class DeliveryStream:
     def finish(self) -> None:
         """Deliver nothing more: the iteration ends. Deliveries under way can still be ended and are settled.
 
-        `aclose` hands back what was not delivered.
+        `aclose` hands back undelivered messages.
         """
         self._finished = True
         if self._driver is not None:
@@ -166,13 +166,13 @@ class DeliveryStream:
         raise StopAsyncIteration
 
     async def aclose(self, *, within: float = _CLOSE_SECONDS) -> None:
-        """End the stream: what was returned is settled, the rest goes back.
+        """End the stream: returned messages are settled, the rest goes back.
 
         Guarantee: returns within half a second, or the time given; a broker that doesn't answer is left to a
         thread.
 
         Args:
-            within: Seconds, mostly for what is being settled.
+            within: Seconds, mostly for settlements under way.
         """
         if self._closed:
             return
