@@ -60,8 +60,9 @@ class AttemptLog:
     for those that waited, as the broker's redelivered flag does.
 
     Other records are written with the next attempt, or when there is nothing to do: that a message is
-    settled, that an attempt is taken back, the exception it ended with. A crash before that leaves a count too many or a
-    line too few in the history, and loses no message. An id is written before its message is acknowledged.
+    settled, that an attempt is taken back, the exception that ended it. A crash before that leaves a count
+    too many or a line too few in the history, and loses no message. An id is written before its message is
+    acknowledged.
 
     Safe to use from several threads at once.
 

@@ -74,7 +74,7 @@ class DuplicateIds:
         """Say whether another message of this id is in hand; if not, this one is from now on.
 
         Args:
-            buffer: The receive buffer of the message. A new one starts with no message in flight: all are redelivered.
+            buffer: The receive buffer of the message. A new one starts with no message in flight.
             message_id: The message's id.
             received: The message.
         """
