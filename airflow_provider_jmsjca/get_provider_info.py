@@ -192,8 +192,6 @@ def _field(option: Option) -> dict[str, object]:
         schema["format"] = "multiline"
     if option.minimum is not None:
         schema["minimum"] = option.minimum
-    if option.maximum is not None:
-        schema["maximum"] = option.maximum
     if option.choices is not None:
         schema["enum"] = [None, *map(str, option.choices)]
     if option.value_type is OptionType.BOOLEAN and option.default is not None:

@@ -148,7 +148,7 @@ def _refuse_differing(layer: ReadLayer, faults: list[str]) -> None:
     """Refuse one option under two spellings with two values: neither is plainly meant."""
     first: dict[str, tuple[str, OptionValue]] = {}
     for value in layer.values:
-        if value.origin.place is not SourceKind.FIELD:
+        if value.origin.place is not SourceKind.FIELD or not value.option.acts:
             continue
         spelling, standing = first.setdefault(value.option.name, (value.origin.spelling, value.value))
         if standing != value.value:

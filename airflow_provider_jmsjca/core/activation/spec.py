@@ -152,14 +152,14 @@ class ActivationSpec(ActivationFields):
             ConfigurationError: The levels contradict each other, for example batches in serial mode.
         """
         left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
-        names = [name for name in cls.model_fields if name not in left_out]
-        values = {name: resolved.values[name].value for name in names if name in resolved.values}
-        spec = cls(**values, **resolved.parameter_fields)
-        # What has no effect is reported where it is given. So it isn't the spec's if the connection sets it.
-        for name, found in resolved.values.items():
-            if not found.option.acts and found.origin.level is not Level.ACTIVATION:
-                spec._given.pop(name, None)
-        return spec
+        values = {
+            name: found.value
+            for name, found in resolved.values.items()
+            if name not in left_out
+            # An option without effect is reported by the level that sets it.
+            and (name in cls.model_fields if found.option.acts else found.origin.level is Level.ACTIVATION)
+        }
+        return cls(**values, **resolved.parameter_fields)
 
     def replace(self, **changes: object) -> Self:
         """Return a spec with some fields changed, checked like a new one. `None` unsets a field."""
@@ -202,7 +202,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """A sentence for each option given that changes nothing here."""
+        """A sentence for each given option that has no effect."""
         given = {option.name: option for name in self._given if (option := option_of(name))}
         said = [f"{name}: {option.status}" for name, option in given.items() if not option.acts]
         if self.subscription_name and not self.durable:

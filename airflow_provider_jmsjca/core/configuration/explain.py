@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.options import (
     masked_options,
 )
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
+from airflow_provider_jmsjca.core.options.inert_rows import INERT
 from airflow_provider_jmsjca.core.options.table import GROUPS
 
 _POOL = ("endpoint_pool_max_size", "endpoint_pool_steady_size")
@@ -41,8 +42,8 @@ class Explained:
     """One row: an option, what is in force (secrets masked), where it came from, what it would be otherwise.
 
     Attributes:
-        status: `acts`; or why it has no effect beside the others, or no meaning here; `for the broker` for
-            options that aren't ours, `for selectors` for their parameters.
+        status: `acts`; or why it has no effect here or beside the others; `for the broker` for options that
+            aren't ours, `for selectors` for their parameters.
     """
 
     option: str
@@ -53,11 +54,13 @@ class Explained:
 
 
 def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, ...]:
-    """Return a row for each option in force, each selector parameter, each option that goes to the broker.
+    """Return a row for each option, each selector parameter, and each option passed to the broker.
+
+    Options without effect have a row only if they are set.
 
     Args:
         resolved: What `resolve` returned.
-        only_set: Leave out what nobody set.
+        only_set: Leave out options that have their default.
 
     Source: J31, J113.
     """
@@ -70,7 +73,7 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
             status=_status(option, resolved),
         )
         for option in _shown(OPTIONS)
-        if (found := resolved.value(option.name)).origin.level is not None or not only_set
+        if (found := resolved.value(option.name)).origin.level is not None or (option.acts and not only_set)
     ]
     rows += [
         Explained(
@@ -169,7 +172,8 @@ overrides a field. Where an option is marked `!`, its `JMSJCA.*` key replaces th
 Options text goes to the broker untouched. Only `username`, `password` and the names under Transport are read
 there without `JMSJCA.`.
 
-Some options are accepted and have no meaning here: their row says why.
+[Options without effect](#without-effect) are accepted wherever they are given, with any value. A warning
+and `airflow jms explain` then give the reason.
 """
 
 
@@ -207,7 +211,12 @@ def render_options_page() -> str:
     parts += [f"| {task} | {', '.join(f'`{name}`' for name in names)} |\n" for task, names in TASKS.items()]
     for title, options in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append("| Option | Meaning | Form; default | Levels | Also spelled |\n")
+        if options is INERT:
+            parts.append(
+                "| Option | Meaning where it comes from | Why it has no effect | Levels | Also spelled |\n"
+            )
+        else:
+            parts.append("| Option | Meaning | Form; default | Levels | Also spelled |\n")
         parts.append("|---|---|---|---|---|\n")
         parts.extend(_row(option) for option in options)
     return "".join(parts)
@@ -218,8 +227,8 @@ def _row(option: Option) -> str:
     levels = option.levels + ("!" if option.key_replaces_field else "")
     cells = (
         f"`{option.name}`" + (" (secret)" if option.secret else ""),
-        option.meaning if not option.why else f"{option.meaning} ({option.status})",
-        "; ".join(filter(None, (_form(option), default_text(option)))),
+        option.meaning,
+        option.why or "; ".join(filter(None, (_form(option), default_text(option)))),
         levels,
         spellings,
     )
@@ -234,11 +243,5 @@ def _spelling(option: Option, family: Family, name: str) -> str:
 def _form(option: Option) -> str:
     if option.choices is not None:
         return ", ".join(f"`{member.value}`" for member in option.choices)
-    bounds = ""
-    if option.minimum is not None:
-        bounds = (
-            f", {option.minimum} or more"
-            if option.maximum is None
-            else f", {option.minimum} to {option.maximum}"
-        )
+    bounds = "" if option.minimum is None else f", {option.minimum} or more"
     return f"{option.value_type}{bounds}"

@@ -85,8 +85,6 @@ class Resolved:
         default = option.default
         if name == "ignore_tx":
             default = not self["acc"]
-        elif name == "no_xa":
-            default = self["acc"]
         return ResolvedValue(option=option, value=default, origin=_DEFAULT_ORIGIN)
 
 

@@ -12,8 +12,7 @@ from airflow_provider_jmsjca.core.options.choices import (
     TransactionAttribute,
     TransactionType,
 )
-from airflow_provider_jmsjca.core.options.endpoint_rows import ENDPOINT
-from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
+from airflow_provider_jmsjca.core.options.option import Option, OptionType
 
 _ENGINE = "engine"
 
@@ -102,7 +101,32 @@ ACTIVATION = (
         source="J16, J54, J81-J84, J96",
         acts=_ENGINE,
     ),
-    *ENDPOINT,
+    Option(
+        name="endpoint_pool_max_size",
+        value_type=OptionType.INTEGER,
+        levels="A",
+        default=15,
+        minimum=1,
+        jmsjca=("endpointPoolMaxSize",),
+        weblogic=("max-beans-in-free-pool",),
+        glassfish=("max-pool-size",),
+        meaning="Handlers that may run at once in cc and sync.",
+        source="J55, W2",
+        acts=_ENGINE,
+    ),
+    Option(
+        name="endpoint_pool_steady_size",
+        value_type=OptionType.INTEGER,
+        levels="A",
+        default=10,
+        minimum=0,
+        jmsjca=("endpointPoolSteadySize",),
+        weblogic=("initial-beans-in-free-pool",),
+        glassfish=("steady-pool-size",),
+        meaning="Threads kept ready, at most endpoint_pool_max_size.",
+        source="J63, W1, W17",
+        acts=_ENGINE,
+    ),
     Option(
         name="acknowledge_mode",
         value_type=OptionType.CHOICE,
@@ -220,30 +244,6 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
-        name="receive_timeout",
-        value_type=OptionType.DURATION,
-        levels="CFA",
-        default=timedelta(seconds=10),
-        minimum=0,
-        alias_unit=Measure.MILLISECONDS,
-        key=("JMSJCA.receivetimeout",),
-        meaning="How long a receiver waits for a message before it looks whether it must stop.",
-        source="J84, J112",
-        why="receivers don't poll: a message or a stop request wakes them",
-    ),
-    Option(
-        name="message_wrapping",
-        value_type=OptionType.INTEGER,
-        levels="CFA",
-        default=1,
-        minimum=0,
-        maximum=1,
-        key=("JMSJCA.messagewrapping",),
-        meaning="0: wrap messages when needed; 1: always.",
-        source="J8, J103, J174",
-        why="every delivery carries the extra properties",
-    ),
-    Option(
         name="force_bmt",
         value_type=OptionType.BOOLEAN,
         levels="CFA",
@@ -262,16 +262,6 @@ ACTIVATION = (
         meaning="Log the first failed connect as an error, the following ones at debug level.",
         source="J108",
         acts="engine.connecting.connector",
-    ),
-    Option(
-        name="minimal_reconnect_logging_ds",
-        value_type=OptionType.BOOLEAN,
-        levels="CFA",
-        default=False,
-        key=("JMSJCA.minimalreconnectloggingds",),
-        meaning="Log a consumer that could not be created once, as information.",
-        source="J109",
-        why="a consumer that can't be created is logged as a failed connect: minimal_reconnect_logging",
     ),
     Option(
         name="transaction_type",

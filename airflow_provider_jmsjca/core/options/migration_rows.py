@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow_provider_jmsjca.core.options.choices import (
     ContainerManagedEvents,
     InDoubtEvents,
     RedeliveryAction,
 )
-from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType, accepted
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
 _ENGINE = "engine.delivering"
@@ -72,34 +70,6 @@ PATCH_BAY = (
         "message is delivered no sooner.",
         source="P18, P21",
         acts="operators, engine.delivering.threaded.workers",
-    ),
-    accepted(
-        "limbo_poll_interval",
-        "How often to look for what is due in limbo.",
-        "P21",
-        "it is looked each second",
-        patch_bay=("limboPollInterval",),
-    ),
-    accepted(
-        "data_source",
-        "Database of what is in limbo.",
-        "P21",
-        "store_url of [jmsjca] names it",
-        patch_bay=("dataSource",),
-    ),
-    accepted(
-        "failure_output_port",
-        "Name of the redelivery port.",
-        "P6, P9",
-        "dead_letter_destination holds the destinations of that port",
-        patch_bay=("failure-output-port",),
-    ),
-    accepted(
-        "input_port",
-        "Port of the message sink.",
-        "P10",
-        "the handler is a Python function",
-        patch_bay=("input-port",),
     ),
 )
 
@@ -247,70 +217,11 @@ WBIA = (
         source="I45, I46, I49",
         acts="engine.delivering.delivery",
     ),
-    accepted(
-        "configuration_meta_object",
-        "Business object with conversion rules.",
-        "I19, I49",
-        "mapping is Python code",
-        wbia=("ConfigurationMetaObject",),
-    ),
-    accepted(
-        "data_handler_config_mo",
-        "Meta-object that configures data handlers.",
-        "I25, I49",
-        "mapping is Python code",
-        wbia=("DataHandlerConfigMO",),
-    ),
-    accepted(
-        "data_handler_mime_type",
-        "MIME type that chooses the data handler.",
-        "I25, I49",
-        "mapping is Python code",
-        wbia=("DataHandlerMimeType",),
-    ),
-    Option(
-        name="restart_retry_count",
-        value_type=OptionType.INTEGER,
-        levels="A",
-        default=3,
-        minimum=0,
-        wbia=("RestartRetryCount",),
-        meaning="Restarts of the adapter.",
-        source="I48",
-        why="reconnecting goes on until the activation is stopped",
-    ),
-    Option(
-        name="restart_retry_interval",
-        value_type=OptionType.DURATION,
-        levels="A",
-        default=timedelta(minutes=1),
-        minimum=0,
-        alias_unit=Measure.MINUTES,
-        wbia=("RestartRetryInterval",),
-        meaning="Time between restarts.",
-        source="I48",
-        why="polling_interval bounds the time between attempts to connect",
-    ),
-    accepted(
-        "request_destination",
-        "Where the connector sends the broker's requests.",
-        "I25, I35",
-        "a handler, and JmsPublishOperator, name where they send",
-        wbia=("OutputDestination",),
-    ),
-    accepted("request_queue", "Queue of the broker's requests.", "I48", _BROKER, wbia=("RequestQueue",)),
     _destination(
         "source_queue",
         "SourceQueue",
         "Where events go on to, with container_managed_events.",
         "I16, I48",
         acts=_ENGINE,
-    ),
-    accepted(
-        "controller_store_and_forward_mode",
-        "Whether requests wait for the broker.",
-        "I48",
-        _BROKER,
-        wbia=("ControllerStoreAndForwardMode",),
     ),
 )

@@ -36,6 +36,7 @@ class OptionType(enum.StrEnum):
     DURATION = "duration"
     LIST = "list"
     PROPERTIES = "properties"
+    ANY = "any"
 
 
 class Measure(enum.StrEnum):
@@ -43,7 +44,6 @@ class Measure(enum.StrEnum):
 
     SECONDS = "seconds"
     MILLISECONDS = "milliseconds"
-    MINUTES = "minutes"
 
 
 class Family(enum.StrEnum):
@@ -81,12 +81,11 @@ class Option:
             count seconds.
         choices: The values allowed, for a choice.
         minimum: Lowest number allowed (seconds for a duration).
-        maximum: Highest number allowed.
         unlimited: Whether -1 stands for "no limit" (the value is then `None`).
         meaning: One line for the reference page and the connection form.
         source: Catalogue numbers.
-        acts: Where it takes effect; empty when it is accepted without a meaning here.
-        why: Why it has no meaning here.
+        acts: Where it takes effect; empty if it is accepted without effect.
+        why: Why it has no effect.
         bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
         blank_counts: Whether an empty text is a value of its own.
@@ -113,7 +112,6 @@ class Option:
     alias_unit: Measure = Measure.SECONDS
     choices: type[enum.StrEnum] | None = None
     minimum: int | None = None
-    maximum: int | None = None
     unlimited: bool = False
     acts: str = ""
     why: str = ""
@@ -131,10 +129,10 @@ class Option:
 
     @property
     def status(self) -> str:
-        """`acts`, or `accepted, no meaning here: why`."""
+        """`acts`, or `accepted, no effect: ` and the reason."""
         if self.acts:
             return "acts"
-        return f"accepted, no meaning here: {self.why}"
+        return f"accepted, no effect: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
         """Tell whether the option may be set at this level; a call may say what a connection factory may."""
@@ -162,20 +160,3 @@ class Option:
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
             return Measure.SECONDS
         return self.alias_unit
-
-
-def accepted(name: str, meaning: str, source: str, why: str, **families: tuple[str, ...]) -> Option:
-    """Return an activation's option that is read but has no meaning here."""
-    return Option(
-        name=name,
-        value_type=OptionType.TEXT,
-        levels="A",
-        meaning=meaning,
-        source=source,
-        why=why,
-        ejb=families.get("ejb", ()),
-        weblogic=families.get("weblogic", ()),
-        glassfish=families.get("glassfish", ()),
-        patch_bay=families.get("patch_bay", ()),
-        wbia=families.get("wbia", ()),
-    )

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.options.activation_rows import ACTIVATION
 from airflow_provider_jmsjca.core.options.connection_rows import CONNECTION
+from airflow_provider_jmsjca.core.options.inert_rows import INERT
 from airflow_provider_jmsjca.core.options.migration_rows import JAVA_CAPS, PATCH_BAY, WBIA
 from airflow_provider_jmsjca.core.options.option import Option
 from airflow_provider_jmsjca.core.options.transport_rows import TRANSPORT
@@ -21,6 +22,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = MappingProxyType(
         "From ATG Patch Bay": PATCH_BAY,
         "From Java CAPS": JAVA_CAPS,
         "From the WBIA adapter for JMS": WBIA,
+        "Without effect": INERT,
     }
 )
 OPTIONS: tuple[Option, ...] = tuple(option for group in GROUPS.values() for option in group)

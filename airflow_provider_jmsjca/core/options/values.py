@@ -36,7 +36,7 @@ _SUFFIXES = {
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-_UNITS = {Measure.SECONDS: Decimal(1), Measure.MILLISECONDS: Decimal("0.001"), Measure.MINUTES: Decimal(60)}
+_UNITS = {Measure.SECONDS: Decimal(1), Measure.MILLISECONDS: Decimal("0.001")}
 _LONGEST_DURATION = 10**9
 _HIGHEST_INTEGER = 2**31 - 1
 _LONGEST_SHOWN = 80
@@ -94,6 +94,8 @@ def expected_form(option: Option, spelling: str | None = None) -> str:
             form = "Java properties text (key=value, one a line) or a mapping of texts"
         case OptionType.TEXT:
             form = "text"
+        case OptionType.ANY:
+            form = "text, a number, or true or false"
     return f"{form} (-1: no limit)" if option.unlimited else form
 
 
@@ -122,8 +124,6 @@ def duration_text(value: timedelta) -> str:
 
 
 def _bounds(option: Option) -> str:
-    if option.minimum is not None and option.maximum is not None:
-        return f" from {option.minimum} to {option.maximum}"
     return "" if option.minimum is None else f", {option.minimum} or more"
 
 
@@ -131,6 +131,16 @@ def _text(_option: Option, given: object, _spelling: str) -> str:
     if isinstance(given, str | Destination):
         return str(given)
     if isinstance(given, int | float) and not isinstance(given, bool):
+        return str(given)
+    raise _UnfitError
+
+
+def _any(_option: Option, given: object, _spelling: str) -> str:
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(given, timedelta):
+        return duration_text(given)
+    if isinstance(given, str | int | float):
         return str(given)
     raise _UnfitError
 
@@ -145,8 +155,7 @@ def _integer(option: Option, given: object, _spelling: str) -> int | None:
     if option.unlimited and given == -1:
         return None
     low = -_HIGHEST_INTEGER if option.minimum is None else option.minimum
-    high = _HIGHEST_INTEGER if option.maximum is None else option.maximum
-    if not low <= given <= high:
+    if not low <= given <= _HIGHEST_INTEGER:
         raise _UnfitError
     return given
 
@@ -189,8 +198,6 @@ def _duration(option: Option, given: object, spelling: str) -> timedelta | None:
         return None
     low = option.minimum or 0
     if not low <= seconds <= _LONGEST_DURATION:
-        raise _UnfitError
-    if option.maximum is not None and seconds > option.maximum:
         raise _UnfitError
     return timedelta(microseconds=int(seconds * 1_000_000))
 
@@ -256,4 +263,5 @@ _READERS = {
     OptionType.DURATION: _duration,
     OptionType.LIST: _list,
     OptionType.PROPERTIES: _properties,
+    OptionType.ANY: _any,
 }

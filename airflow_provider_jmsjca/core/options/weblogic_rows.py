@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.options.choices import (
     DistributedDestinationConnection,
 )
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, accepted
+from airflow_provider_jmsjca.core.options.option import Option, OptionType
 
 _ENGINE = "engine"
 
@@ -122,95 +122,5 @@ WEBLOGIC = (
         meaning="local_only: one host of the list; every_member: one on each, within the limits of one.",
         source="W12, W17",
         acts=_ENGINE,
-    ),
-    Option(
-        name="max_messages_in_transaction",
-        value_type=OptionType.INTEGER,
-        levels="A",
-        minimum=0,
-        weblogic=("max-messages-in-transaction",),
-        meaning="Messages in one transaction.",
-        source="W14, W20",
-        why="WebLogic's documents don't say what it does; for batches say batch_size and concurrency_mode",
-    ),
-    accepted(
-        "topic_messages_distribution_mode",
-        "Which servers get a copy of a topic's message.",
-        "W31, W46",
-        "each task with a subscription of its own gets a copy; see generate_unique_client_id",
-        weblogic=("topic-messages-distribution-mode",),
-    ),
-    accepted(
-        "initial_context_factory",
-        "JNDI context factory class.",
-        "W14, W18",
-        "names are looked up among Airflow's connections and variables",
-        weblogic=("initial-context-factory",),
-    ),
-    accepted(
-        "dispatch_policy",
-        "Execute queue or work manager.",
-        "W6, W17",
-        "there are no execute queues; endpoint_pool_max_size bounds the threads",
-        weblogic=("dispatch-policy",),
-        glassfish=("use-thread-pool-id",),
-    ),
-    accepted(
-        "start_with_application",
-        "Start listening while the server boots.",
-        "W39",
-        "an activation starts with its task or trigger",
-        weblogic=("start-mdbs-with-application",),
-    ),
-    accepted(
-        "resource_adapter",
-        "Resource adapter to use.",
-        "W10",
-        "the scheme of connection_url chooses the transport",
-        weblogic=("resource-adapter-jndi-name",),
-        glassfish=("resource-adapter-mid",),
-    ),
-    accepted(
-        "timer_descriptor",
-        "Timer settings of the bean.",
-        "W14",
-        "the schedule is Airflow's",
-        weblogic=("timer-descriptor",),
-    ),
-    accepted(
-        "run_as_principal",
-        "Principal the bean runs as.",
-        "W40, W42",
-        "the handler runs as Airflow's worker; username and password log in to the broker",
-        weblogic=("run-as-principal-name", "security-role-assignment"),
-        glassfish=("security-role-mapping",),
-    ),
-    accepted(
-        "ejb_class",
-        "Class of the bean.",
-        "W13",
-        "the handler is a Python function",
-        ejb=("ejb-class",),
-    ),
-    accepted(
-        "messaging_type",
-        "Listener interface of the bean.",
-        "W13",
-        "the handler is a Python function",
-        ejb=("messaging-type",),
-    ),
-    accepted(
-        "message_destination_ref_name",
-        "Local name of a logical destination.",
-        "W19",
-        "message-destination-link says which destination it is",
-        ejb=("message-destination-ref-name",),
-    ),
-    accepted(
-        "message_destination_usage",
-        "Consumes, Produces or both.",
-        "W19",
-        "an activation consumes",
-        ejb=("message-destination-usage",),
     ),
 )

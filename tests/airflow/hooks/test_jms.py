@@ -233,6 +233,4 @@ def test_what_has_no_effect_is_said_once(
         spec, _settings = JmsHook(name).activation(ActivationSpec(destination="queue://orders"))
         listener_settings(spec)
     (said,) = [text for text in caplog.messages if "producer_pooling" in text]
-    assert said.startswith(
-        f"connection '{name}': producer_pooling: accepted, no meaning here: a session sends"
-    )
+    assert said.startswith(f"connection '{name}': producer_pooling: accepted, no effect: a session sends")

@@ -233,7 +233,7 @@ def test_logical_destinations_w19() -> None:
         "<message-destination-usage>Consumes</message-destination-usage></message-destination-ref></message-driven>"
     )
     assert spec.destination == ("lookup://Orders",)
-    assert spec.message_destination_ref_name == "jms/o"
+    assert "message_destination_ref_name" in str(spec.without_effect)
 
 
 def test_several_beans_need_a_name() -> None:

@@ -71,7 +71,6 @@ def test_defaults_j52_j54_j55_j63_j64() -> None:
     assert spec.redelivery == RedeliveryHandling.DEFAULT
     assert (spec.durable, spec.batch_size, spec.hold_until_ack, spec.transacted) == (False, 1, False, True)
     assert (spec.endpoint_pool_max_size, spec.pool_initial_size) == (15, 10)
-    assert spec.receive_timeout == timedelta(seconds=10)
     assert spec.batch_idle_timeout == timedelta(milliseconds=100)
     assert spec.title == QUEUE
     assert spec.selector_for() is None
@@ -83,14 +82,9 @@ def test_endpoint_fields_j63() -> None:
         destination=QUEUE,
         acknowledgeMode="Dups-ok-acknowledge",
         endpointPoolSteadySize=3,
-        endpointPoolResizeCount=2,
-        endpointPoolResizeTimeout=7,
-        endpointExceptionRedeliveryAttempts=4,
-        endpointExceptionRedeliveryInterval=250,
     )
     assert spec.acknowledge_mode.value == "dups_ok_acknowledge"
-    assert spec.endpoint_pool_resize_timeout == timedelta(seconds=7)
-    assert spec.endpoint_exception_redelivery_interval == timedelta(milliseconds=250)
+    assert spec.endpoint_pool_steady_size == 3
 
 
 @pytest.mark.parametrize(
@@ -326,13 +320,17 @@ def test_the_spec_in_force_j31() -> None:
     spec = ActivationSpec(
         destination=QUEUE, batch_size=5, concurrency_mode="sync", connection_url="lookup://prod"
     )
-    connector = Layer(level=Level.CONNECTOR, fields={"redelivery_redirect": "true", "receive_timeout": 3})
+    connector = Layer(level=Level.CONNECTOR, fields={"redelivery_redirect": "true", "no_xa": 1})
     factory = Layer(
         level=Level.CONNECTION_FACTORY, fields={"connection_url": "stomp://h?JMSJCA.redeliveryhandling=2:2"}
     )
     in_force = ActivationSpec.from_resolved(resolve([connector, spec.layer()], {"prod": factory}))
     assert (in_force.batch_size, in_force.redelivery_redirect, str(in_force.redelivery)) == (5, True, "2:2")
-    assert in_force.receive_timeout == timedelta(seconds=3)
+    assert in_force.without_effect == ()  # the connector reports its own
+    spec = spec.replace(ejb_class="a.B")
+    assert "ejb_class" in str(
+        ActivationSpec.from_resolved(resolve([spec.layer()], {"prod": factory})).without_effect
+    )
     assert in_force.connection_url is None
 
 

@@ -39,7 +39,8 @@ def test_tells_value_origin_and_default_with_secrets_masked() -> None:
     assert rows["pool_timeout"].value == "no limit"
     assert rows["jms.password"].value == "***"
     assert (rows["a"].value, rows["a"].status) == ("b", "for the broker")
-    assert rows["mbean_server_domain"].status == "accepted, no meaning here: there is no MBean server"
+    assert rows["mbean_server_domain"].status == "accepted, no effect: there is no MBean server"
+    assert "no_xa" not in rows  # without effect, and not set
     assert not any("hunter2" in row.value for row in rows.values())
 
 

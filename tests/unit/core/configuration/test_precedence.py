@@ -107,7 +107,7 @@ def test_options_merge_by_level_j72_and_others_go_to_the_broker() -> None:
     """J37, J44, J58."""
     resolved = resolve(
         [
-            connector(Options="a=ra\nb=ra\nJMSJCA.NoXA=true"),
+            connector(Options="a=ra\nb=ra\nJMSJCA.ForceBMT=true"),
             factory(Options="b=mcf\nc=mcf"),
             activation(Options="c=spec", ConnectionURL="stomp://h?d=url&c=url"),
         ]
@@ -118,7 +118,7 @@ def test_options_merge_by_level_j72_and_others_go_to_the_broker() -> None:
         "c": "url",
         "d": "url",
     }
-    assert resolved["no_xa"] is True
+    assert resolved["force_bmt"] is True
 
 
 def test_lookup_takes_the_pools_url_j69() -> None:
@@ -162,14 +162,14 @@ def test_lookup_credentials_j70_j71(
 def test_lookup_options_j72() -> None:
     resolved = resolve(
         [
-            connector(Options="JMSJCA.receivetimeout=1\na=ra"),
-            activation(ConnectionURL="lookup://prod?JMSJCA.NoXA=true", Options="a=spec"),
+            connector(Options="JMSJCA.idletimeout=1\na=ra"),
+            activation(ConnectionURL="lookup://prod?JMSJCA.ForceBMT=true", Options="a=spec"),
         ],
-        {"prod": factory(Options="JMSJCA.receivetimeout=2000\na=mcf", ConnectionURL="stomp://h")},
+        {"prod": factory(Options="JMSJCA.idletimeout=2000\na=mcf", ConnectionURL="stomp://h")},
     )
-    assert resolved["receive_timeout"] == timedelta(seconds=2)
+    assert resolved["idle_timeout"] == timedelta(seconds=2)
     assert resolved.broker_options["a"][0] == "spec"
-    assert resolved["no_xa"] is True
+    assert resolved["force_bmt"] is True
 
 
 def test_lookup_takes_the_place_of_the_factory_given_j68() -> None:
@@ -207,13 +207,13 @@ def test_lookup_that_leads_nowhere(connections: dict[str, Layer], fault: str) ->
 def test_an_overridden_url_takes_its_secrets_with_it() -> None:
     resolved = resolve(
         [
-            connector(ConnectionURL="stomp://u:p@ra?verify=false&a=b&JMSJCA.NoXA=true", Options="c=d"),
+            connector(ConnectionURL="stomp://u:p@ra?verify=false&a=b&JMSJCA.ACC=false", Options="c=d"),
             factory(ConnectionURL="stomp://mcf"),
         ]
     )
     assert (resolved["username"], resolved["password"], resolved["verify"]) == (None, None, True)
     assert list(resolved.broker_options) == ["c"]
-    assert resolved["no_xa"] is True
+    assert resolved["acc"] is False
 
 
 @pytest.mark.parametrize(
@@ -474,17 +474,16 @@ def test_selector_option_j178_j104() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "ignore_tx", "no_xa"),
+    ("fields", "ignore_tx"),
     [
-        ({}, False, True),
-        ({"acc": True}, False, True),
-        ({"acc": False}, True, False),
-        ({"Options": "JMSJCA.ACC=true\nJMSJCA.IgnoreTx=true"}, True, True),
+        ({}, False),
+        ({"acc": True}, False),
+        ({"acc": False}, True),
+        ({"Options": "JMSJCA.ACC=true\nJMSJCA.IgnoreTx=true"}, True),
     ],
 )
-def test_computed_defaults_j92_j97_j98(fields: dict[str, object], ignore_tx: bool, no_xa: bool) -> None:
-    resolved = resolve([factory(**fields)])
-    assert (resolved["ignore_tx"], resolved["no_xa"]) == (ignore_tx, no_xa)
+def test_the_default_of_ignore_tx_depends_on_acc_j97_j98(fields: dict[str, object], ignore_tx: bool) -> None:
+    assert resolve([factory(**fields)])["ignore_tx"] is ignore_tx
 
 
 def test_environment_stands_for_system_properties_j97_j100() -> None:

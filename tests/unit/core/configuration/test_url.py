@@ -104,10 +104,10 @@ def test_refuses(text: str, fault: str) -> None:
 
 def test_an_unknown_key_hides_no_unfit_value() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        ConnectionUrl.parse("stomp://h:1?JMSJCA.nope=1&JMSJCA.NoXA=maybe&jms.prefetch=5")
+        ConnectionUrl.parse("stomp://h:1?JMSJCA.nope=1&JMSJCA.ACC=maybe&jms.prefetch=5")
     assert [fault.partition(" (")[0] for fault in caught.value.faults] == [
         "connection URL: unknown option JMSJCA.nope",
-        "connection URL: JMSJCA.NoXA: got 'maybe', expected true or false",
+        "connection URL: JMSJCA.ACC: got 'maybe', expected true or false",
     ]
 
 

@@ -75,7 +75,7 @@ def test_reads(name: str, given_value: object, expected: object) -> None:
         ("batch_size", -1, "batch_size: got -1"),
         ("batch_size", 1.5, "batch_size: got 1.5"),
         ("endpoint_pool_max_size", 0, "expected a whole number, 1 or more"),
-        ("message_wrapping", 2, "from 0 to 1"),
+        ("ejb_class", ["a"], "expected text, a number, or true or false"),
         ("hold_until_ack", "maybe", "expected true or false"),
         ("hold_until_ack", 2, "expected true or false"),
         ("concurrency_mode", "parallel", "expected one of serial, cc, sync"),

@@ -166,7 +166,7 @@ def test_an_option_of_the_address_without_effect_is_said_once(caplog: pytest.Log
             {"destination": "queue://orders"}, print, connection="vm://said?JMSJCA.producerpooling=true"
         )
     (said,) = [text for text in caplog.messages if "producerpooling" in text]
-    assert "accepted, no meaning here: a session sends" in said
+    assert "accepted, no effect: a session sends" in said
 
 
 @pytest.mark.parametrize(

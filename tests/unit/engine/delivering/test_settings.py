@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import cycle
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.configuration.precedence import Layer, resolve
-from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
+from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
     ListenerContext,
@@ -89,16 +90,12 @@ def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option
     P10; I19, I25, I48, I49.
     """
     without = listener_settings(ActivationSpec(destination="queue://q"))
-    value: object = {
-        OptionType.INTEGER: 1,
-        OptionType.DURATION: 1,
-        OptionType.BOOLEAN: True,
-    }.get(option.value_type, "anything")
-    for _, spelling in option.spellings():
+    for value, (_, spelling) in zip(cycle(("anything", 1, True)), option.spellings(), strict=False):
         spec = ActivationSpec(destination="queue://q", **{spelling: value})
+        assert ActivationSpec.from_yaml(spec.to_yaml()).without_effect == spec.without_effect
         assert replace(listener_settings(spec), spec=without.spec) == without
         (said,) = spec.without_effect
-        assert said == f"{option.name}: accepted, no meaning here: {option.why}"
+        assert said == f"{option.name}: accepted, no effect: {option.why}"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +160,7 @@ def test_what_a_spec_sets_without_effect_is_said_once(caplog: pytest.LogCaptureF
     for _ in range(2):
         listener_settings(spec)
     (said,) = [text for text in caplog.messages if "said once" in text]
-    assert "ejb_class: accepted, no meaning here: the handler is a Python function" in said
+    assert "ejb_class: accepted, no effect: the handler is a Python function" in said
     assert "dispatch_policy: accepted" in said
 
 
