@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import (
@@ -21,19 +21,10 @@ from airflow.sdk.execution_time.timeout import timeout as execution_timer
 from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
-from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import Move
-from airflow_provider_jmsjca.engine.activations.activation import activation_of
-from airflow_provider_jmsjca.engine.activations.base import (
-    FAILING_FOR,
-    ActivationBase,
-    duration,
-    failures_of_each,
-    run_report,
-)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerContext,
@@ -41,8 +32,6 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
     Subscribes,
     plain_function,
 )
-from airflow_provider_jmsjca.engine.delivering.statistics import Counts
-from airflow_provider_jmsjca.engine.limbo import kept_up
 from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import finder
@@ -55,7 +44,12 @@ from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.store.base import ActivationOrder, WantedState
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+
+# The processor of DAG files imports this module for every DAG with a listener, and runs no task. Modules that
+# only a running task needs are imported in its methods.
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.engine.activations.base import ActivationBase
+    from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
 _PROGRESS = timedelta(seconds=5)
 # Airflow ends the process 5 seconds after it told it to stop; the connection is to be closed by then.
@@ -213,6 +207,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         else:
             self.log.info("Nothing came while the task was deferred, and its time is up")
         if event["event"] == "deadline" and run_state.ends_by_time:
+            from airflow_provider_jmsjca.engine.activations.base import run_report  # noqa: PLC0415 - not at parse time
+
             down = run_state.members_down
             report = run_report(run_state.so_far, EndReason.TIME)
             return report if down is None else report | {"members_down": list(down)}
@@ -249,6 +245,10 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             raise ConfigurationError(faults)
 
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
+        from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, duration  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
+
         with task_failures(), contextlib.ExitStack() as resources:
             plain_function("on_message", self.on_message)
             spec, settings = self._resolved(_instance(of_context(context, "ti")))
@@ -370,6 +370,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     @staticmethod
     def _end_if_failing(activation: ActivationBase, state: RunState, now: float, failing_for: float) -> None:
         """Fail where what was parked came back and only failed, over all deferrals: no run sees all of it."""
+        from airflow_provider_jmsjca.engine.activations.base import failures_of_each  # noqa: PLC0415 - not at parse time
+
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
         if state.only_fails(now, failing_for=failing_for, failures=failures):
             raise _only_fails(state.so_far)
@@ -410,6 +412,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return replace(known, client_id=None) == replace(settings, client_id=None)
 
     def _defer(self, listener: ListenerSettings, run_state: RunState, members: Sequence[str]) -> None:
+        from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger  # noqa: PLC0415 - not at parse time
+
         selector = listener.subscription.selector
         self.log.info(
             "Deferred until messages are on %s%s, over connection %r%s%s",
@@ -459,6 +463,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
 def _not_up(activation: ActivationBase) -> Sequence[str]:
     """Return which members aren't up, or where there are none, the state that isn't."""
+    from airflow_provider_jmsjca.core.delivery.outage import ActivationState  # noqa: PLC0415 - not at parse time
+
     if activation.down or activation.state is ActivationState.UP:
         return activation.down
     return (str(activation.state),)

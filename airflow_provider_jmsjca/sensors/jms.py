@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import (
@@ -22,13 +22,10 @@ from airflow.sdk.execution_time.timeout import timeout as execution_timer
 from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
-from airflow_provider_jmsjca.core.delivery.steps import dead_letter_targets
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
-from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice, ClaimSpec, claim, finish
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerContext,
     ListenerSettings,
@@ -60,12 +57,15 @@ from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import SpoolPath, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
-from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.payload import Fit, Payload, batch_event, fit, message_content
+
+# The processor of DAG files imports this module for every DAG with a sensor, and runs no task. Modules that
+# only a running task needs are imported in its methods.
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimSpec
+    from airflow_provider_jmsjca.spool.spool import SpoolBatch
 
 Predicate: TypeAlias = Callable[[JmsMessage], object]
 
@@ -251,6 +251,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return found.value
 
     def _defer(self, source: _Source, until: float, timeout_at: float | None, not_before: float) -> None:
+        from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger  # noqa: PLC0415 - not at parse time
+
         self.log.info(
             "Deferred until a message is on %s, over connection %r%s, for %s at most",
             source.queue,
@@ -362,6 +364,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def _peek(self, source: _Source) -> _Found:
+        from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice  # noqa: PLC0415 - not at parse time
+
         with _connected(source) as connection:
             if self.predicate is None and self.fail_on is None:
                 there = peek(connection, source.queue, source.selector)
@@ -377,6 +381,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             return _Found(left=left)
 
     def _claim(self, source: _Source, context: Context) -> _Found:
+        from airflow_provider_jmsjca.engine.collecting.claim import claim  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.spool.rows import manifest_messages  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.spool.spool import SpoolBatch  # noqa: PLC0415 - not at parse time
+
         spool, batch_id = spool_path(self.spool_path), self._key(context).batch_id()
         activation = known_with(self.jms_conn_id, source.queue)
         self._warn_of_left(spool, batch_id, activation)
@@ -419,6 +427,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
     def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
         """Name what earlier runs took from the queue and nobody finished, at the first look of a run."""
+        from airflow_provider_jmsjca.spool.spool import unfinished_batches  # noqa: PLC0415 - not at parse time
+
         if self._names_left:
             for each in unfinished_batches(spool, batch_id, activation):
                 self.log.warning("%s", escaped(each.warning()))
@@ -450,6 +460,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self, source: _Source, folder: SpoolPath, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
         """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
+        from airflow_provider_jmsjca.engine.collecting.claim import finish  # noqa: PLC0415 - not at parse time
+
         if not is_folder(folder):
             return None
         with open_batch() as batch:
@@ -473,6 +485,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return batch.manifest
 
     def _claim_spec(self, source: _Source) -> ClaimSpec:
+        from airflow_provider_jmsjca.core.delivery.steps import dead_letter_targets  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec  # noqa: PLC0415 - not at parse time
+
         listener = source.listener
         assert listener is not None, "only who consumes claims"  # noqa: S101
         delivery = listener.delivery
@@ -488,6 +504,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def _choose(self, message: JmsMessage) -> Choice:
+        from airflow_provider_jmsjca.engine.collecting.claim import Choice  # noqa: PLC0415 - not at parse time
+
         if self._fails(message):
             return Choice.CLAIM_ALONE
         wanted = self._wants(message)

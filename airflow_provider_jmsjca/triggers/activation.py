@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -21,7 +21,6 @@ from airflow.triggers.shared_stream import SharedStreamProducer, reject_shared_s
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.activation_options import (
@@ -46,14 +45,12 @@ from airflow_provider_jmsjca.triggers.payload import (
     ready_event,
     with_receipt,
 )
-from airflow_provider_jmsjca.triggers.producers import (
-    MessageProducer,
-    OutstandingEvent,
-    ReadyProducer,
-    closing,
-)
-from airflow_provider_jmsjca.triggers.receipts import Receipt
-from airflow_provider_jmsjca.triggers.references import sealed
+
+# The processor of DAG files imports this module for every DAG with an asset watcher, and runs no trigger.
+# Modules that only a running trigger needs are imported in its methods.
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
+    from airflow_provider_jmsjca.triggers.producers import OutstandingEvent
 
 log = safe_logger(__name__)
 
@@ -273,6 +270,8 @@ class JmsActivationTrigger(BaseEventTrigger):
             ConfigurationError: The arguments or the connection can't be used.
             PermanentBrokerError: The broker refuses.
         """
+        from airflow_provider_jmsjca.triggers.producers import closing  # noqa: PLC0415 - not at parse time
+
         async with closing(_producer(self._arguments, retry=False, who=lambda: self._who)) as producer:
             async for raw, _ in producer.open_stream():
                 if isinstance(raw, Destination):
@@ -376,6 +375,8 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     def _receipted(self, event: dict[str, Any], handed: OutstandingEvent) -> dict[str, Any]:
         """Return the event, and what it is known by once it is stored; unchanged where no asset watches."""
+        from airflow_provider_jmsjca.triggers.receipts import Receipt  # noqa: PLC0415 - not at parse time
+
         stores = self._stores()
         if not stores:
             return event
@@ -402,6 +403,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         Raises:
             JmsError: The message can't be put into the spool.
         """
+        from airflow_provider_jmsjca.triggers.references import sealed  # noqa: PLC0415 - not at parse time
+
         form = Payload(self._arguments["payload"])
         limit = int(self._arguments["max_body_bytes"])
         match fit(message, limit, form):
@@ -455,6 +458,11 @@ def _producer(
     who: Callable[[], str],
     stores: Callable[[], Mapping[str, AssetStore]] = dict,
 ) -> SharedStreamProducer:
+    from airflow_provider_jmsjca.triggers.producers import (  # noqa: PLC0415 - not at parse time
+        MessageProducer,
+        ReadyProducer,
+    )
+
     def parse() -> ActivationOptions:
         return ActivationOptions.parse(arguments)
 

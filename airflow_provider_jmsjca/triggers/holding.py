@@ -26,14 +26,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
-from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.payload import (
@@ -44,6 +43,9 @@ from airflow_provider_jmsjca.triggers.payload import (
     outcome_key,
     word_on,
 )
+
+if TYPE_CHECKING:  # `triggers.activation` imports this module at parse time
+    from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 
 # Between looks at the list of words.
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)

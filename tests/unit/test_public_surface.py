@@ -165,6 +165,24 @@ def test_naming_what_a_dag_names_loads_neither_arrow_nor_the_store() -> None:
     assert {each for each in loaded if each.startswith("airflow_provider_jmsjca.store.sql.")} == set()
 
 
+def test_naming_a_trigger_a_sensor_or_a_listener_loads_no_module_that_only_runs() -> None:
+    """Parsing a DAG costs as little as it can."""
+    loaded = _modules_after(
+        "import sys; from airflow_provider_jmsjca import JmsActivationTrigger, JmsListenOperator, "
+        "JmsPublishOperator, JmsSensor; print(*sys.modules)"
+    )
+    running = (
+        "core.delivery.machine",
+        "engine.activations",
+        "engine.collecting.claim",
+        "engine.delivering.driver",
+        "spool.spool",
+        "triggers.producers",
+    )
+    unwanted = tuple(f"{package.__name__}.{module}" for module in running)
+    assert {each for each in loaded if each.startswith(unwanted)} == set()
+
+
 def test_the_queue_provider_loads_nothing_of_ours_until_its_scheme_matches() -> None:
     """`MessageQueueTrigger` asks each provider, whichever the scheme is."""
     pytest.importorskip("airflow.providers.common.messaging")

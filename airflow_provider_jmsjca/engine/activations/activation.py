@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.precedence import resolve
-from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.engine.activations.base import (

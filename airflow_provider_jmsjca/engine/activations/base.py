@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
-from airflow_provider_jmsjca.core.delivery import ActivationState, DeliverySettings
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.engine.activations import management
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation

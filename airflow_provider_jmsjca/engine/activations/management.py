@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.options import format_options
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Statistics

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, StopAsked, SuspendAsked
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.base import (
     STOP_WITHIN,

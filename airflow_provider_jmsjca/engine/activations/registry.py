@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.engine.activations.base import ActivationBase
 from airflow_provider_jmsjca.engine.collecting.batcher import Steering
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError

@@ -26,8 +26,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.copies.load_balancing import balanced_copy
-from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling

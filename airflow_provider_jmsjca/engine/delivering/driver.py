@@ -21,7 +21,6 @@ from airflow_provider_jmsjca.core.copies.dead_letter import (
     send_first,
     without_secrets,
 )
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CloseConnection,
     CloseConsumer,
@@ -55,6 +54,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.steps import TakeOut
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure

@@ -14,9 +14,9 @@ from typing import Protocol, Self, TypeAlias
 from airflow_provider_jmsjca.core.copies.in_progress import unstaged
 from airflow_provider_jmsjca.core.copies.load_balancing import published
 from airflow_provider_jmsjca.core.copies.parking import unparked
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import Decision, Leave
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure, loggable

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.configuration.administered import DISCARD, destination_named, is_discard
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.copies.in_progress import StagedFrom, run_selector, staged_copy
-from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME

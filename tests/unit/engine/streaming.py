@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling, RedeliveryTracker

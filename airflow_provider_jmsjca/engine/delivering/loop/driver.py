@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
     DeleteMessage,
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     StopAsked,
     Tick,
 )
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import Event, MessageArrived
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.engine.delivering.receiver import (

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
@@ -29,8 +28,8 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
     UnitCommitted,
 )
-from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit, allows_fast_path
-from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine, FastPathUnit, allows_fast_path
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState, RefusedDestinations
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.connector import delete_durable

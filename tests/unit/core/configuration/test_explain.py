@@ -13,7 +13,11 @@ from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, 
 def test_tells_value_origin_and_default_with_secrets_masked() -> None:
     resolved = resolve(
         [
-            Layer(level=Level.CONNECTOR, source="[jmsjca]", fields={"password": "hunter2", "acc": False}),
+            Layer(
+                level=Level.CONNECTOR,
+                source="[jmsjca]",
+                fields={"password": "hunter2", "acc": False, "MBeanServerDomain": "d"},
+            ),
             Layer(
                 level=Level.CONNECTION_FACTORY,
                 source="connection 'prod'",

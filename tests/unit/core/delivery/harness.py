@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.concurrency import Permits
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker

@@ -18,10 +18,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine, FastPathUnit
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import (

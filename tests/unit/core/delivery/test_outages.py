@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.outage import Outage
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, copy_of
-from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage

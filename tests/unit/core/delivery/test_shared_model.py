@@ -12,10 +12,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
 from tests.unit.core.delivery.test_machine_model import CHANCE, EXAMPLES, HANDLINGS, Model, Stored

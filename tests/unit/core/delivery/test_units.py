@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 

@@ -19,7 +19,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.every_member import (

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivery import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.engine.activations.base import ActivationBase, RunLimits, RunMonitor

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivery import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection

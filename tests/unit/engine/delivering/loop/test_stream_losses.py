@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ConnectionLost, Event, ReconnectAsked
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting import async_connection
