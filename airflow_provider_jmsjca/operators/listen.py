@@ -36,7 +36,6 @@ from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedEr
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.registry import task_supervision
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import installed_store, store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, of_context, task_failures, timed_out
@@ -248,6 +247,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, duration  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.hooks.registry import task_supervision  # noqa: PLC0415 - not at parse time
 
         with task_failures(), contextlib.ExitStack() as resources:
             plain_function("on_message", self.on_message)

@@ -379,9 +379,9 @@ def plain(name: str, value: Any) -> Any:
             value = value.layer().fields
         if isinstance(value, Mapping) and name == "spec":
             return {str(each): plain(str(each), inside) for each, inside in value.items()}
-        if secret_fields({name: value}):
-            return {_UNUSABLE: _NO_SECRETS}
-        return _plain(value, 0)
+        stored = _plain(value, 0)
+        # Also where an empty value becomes a note: reading it again must give the same.
+        return {_UNUSABLE: _NO_SECRETS} if secret_fields({name: value or stored}) else stored
     except Exception:  # noqa: BLE001  # an argument of any type: to raise would stop the triggerer
         return {_UNUSABLE: f"is of type {type(value).__name__}, which can't be stored"}
 
