@@ -23,6 +23,7 @@ _ACTIVATIONS = "airflow_provider_jmsjca.cli.activations"
 _SPOOL = "airflow_provider_jmsjca.cli.spool"
 _QUEUES = "airflow_provider_jmsjca.cli.queues"
 _MESSAGES = "airflow_provider_jmsjca.cli.messages"
+_DOCTOR = "airflow_provider_jmsjca.cli.doctor"
 _DEAD_LETTERS = "airflow_provider_jmsjca.cli.dead_letters"
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
@@ -578,6 +579,42 @@ def _send_command() -> ActionCommand:
     )
 
 
+def _doctor_command() -> ActionCommand:
+    return ActionCommand(
+        name="doctor",
+        help="Find out why messages are not processed: symptom, cause and fix of each problem",
+        description=(
+            "Examines triggerer, DAGs, watchers, brokers, store, spool and disks, and changes nothing. Exit "
+            "code 0: no problems. 1: problems. 2: no problems, but a part could not be examined."
+        ),
+        func=lazy_load_command(f"{_DOCTOR}.doctor_command"),
+        args=(
+            Arg(
+                ("--conn-id",),
+                action="append",
+                help="examine the broker of this connection only; may be repeated. Without, all JMS "
+                "connections",
+            ),
+            Arg(
+                ("--dead-letter-queue",),
+                action="append",
+                metavar="QUEUE",
+                help="a dead-letter queue whose name does not tell; may be repeated",
+            ),
+            Arg(
+                ("--min-free",),
+                type=_positive,
+                default=1.0,
+                metavar="GIB",
+                help="minimum free disk space of spool and store (default 1)",
+            ),
+            Arg(("--notes",), action="store_true", help="print findings that are no problems, too"),
+            ARG_OUTPUT,
+            ARG_VERBOSE,
+        ),
+    )
+
+
 def _check_command() -> ActionCommand:
     return ActionCommand(
         name="check",
@@ -663,6 +700,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                 ),
                 _send_command(),
                 _check_command(),
+                _doctor_command(),
                 _queues_commands(),
                 _dead_letter_commands(),
                 _limbo_commands(),

@@ -16,7 +16,14 @@ from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo
 
-__all__ = ["MessageSelection", "QueueAdministration", "QueueOperation", "QueueStatistics", "oldest_time"]
+__all__ = [
+    "BrokerResource",
+    "MessageSelection",
+    "QueueAdministration",
+    "QueueOperation",
+    "QueueStatistics",
+    "oldest_time",
+]
 
 
 class QueueOperation(enum.StrEnum):
@@ -51,6 +58,21 @@ class QueueStatistics:
     enqueued: int | None = None
     dequeued: int | None = None
     oldest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerResource:
+    """Memory or disk of a broker.
+
+    Attributes:
+        name: Name of the resource, for example `memory`.
+        used_percent: Part in use; `None`: the broker does not report it.
+        blocking: Whether the broker blocks producers because the resource is used up.
+    """
+
+    name: str
+    used_percent: float | None = None
+    blocking: bool = False
 
 
 def oldest_time(milliseconds: int) -> datetime | None:
@@ -159,6 +181,16 @@ class QueueAdministration:
         """Delete messages for good; return their number; errors as for `browse`."""
         del selection
         raise self._lacks(f"deleting messages of {queue!r}")
+
+    def resources(self) -> list[BrokerResource]:
+        """Return the memory and disk of the broker, and which of them block producers.
+
+        Raises:
+            CapabilityError: The broker does not offer it.
+            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            ConnectionLostError: The connection was lost, or the broker did not answer in time.
+        """
+        raise self._lacks("reporting memory and disk use")
 
     def close(self) -> None:
         """Release the resources of this object. The connection stays open."""

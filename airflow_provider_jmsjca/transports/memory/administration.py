@@ -9,6 +9,7 @@ from itertools import islice
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.administration import (
+    BrokerResource,
     MessageSelection,
     QueueAdministration,
     QueueOperation,
@@ -65,6 +66,10 @@ class MemoryAdministration(QueueAdministration):
     def delete(self, queue: str, selection: MessageSelection) -> int:
         """Delete messages for good; return their number."""
         return delete_selected(self._connection, queue, selection)
+
+    def resources(self) -> list[BrokerResource]:
+        """Return none: the broker has no limit."""
+        return []
 
     def _statistics(self, name: str) -> QueueStatistics:
         messages = self._server.queue(name)

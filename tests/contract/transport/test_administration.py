@@ -124,6 +124,13 @@ def test_source_and_target_must_differ(administration: QueueAdministration, fill
             change(filled, filled, MessageSelection())
 
 
+def test_an_idle_broker_blocks_nobody(administration: QueueAdministration, lab: Lab) -> None:
+    found = administration.resources()
+    assert bool(found) == (lab.name in {"activemq", "artemis"})  # RabbitMQ reports alarms only
+    assert not any(each.blocking for each in found)
+    assert all(each.used_percent is None or 0 <= each.used_percent < 100 for each in found)
+
+
 @pytest.mark.parametrize("lab", ["activemq"], indirect=True)
 @pytest.mark.parametrize("pattern", ["{},other", "{}.>", "*.{}", "{}?consumer.exclusive=true"])
 def test_one_name_never_changes_several_queues(

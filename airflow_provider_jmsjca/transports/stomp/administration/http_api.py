@@ -32,6 +32,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.administration import (
+    BrokerResource,
     MessageSelection,
     QueueAdministration,
     QueueOperation,
@@ -47,6 +48,7 @@ _LONGEST_ANSWER: Final = 256 * 1024 * 1024
 _LONGEST_BODY: Final = 64 * 1024 * 1024
 _UNAUTHORIZED: Final = (401, 403)
 _NOT_FOUND: Final = 404
+_FAILED: Final = 503
 _PERSISTENT: Final = 2
 _HEADER_OF: Final = {
     "content_type": "content-type",
@@ -149,6 +151,16 @@ class HttpApiAdministration(QueueAdministration):
         self._call("DELETE", path, purpose=f"emptying {queue!r}")
         return 0 if before is None else before.messages - (before.in_flight or 0)
 
+    def resources(self) -> list[BrokerResource]:
+        """Return the resources with an alarm; while one node has an alarm, all nodes block producers."""
+        answer = self._call("GET", "health/checks/alarms", purpose="asking for alarms", or_status=_FAILED)
+        try:
+            alarms = answer.get("alarms", [])
+            names = [f"{each['resource']} of {each['node']}" for each in alarms]
+        except (TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(error) from error
+        return [BrokerResource(name=name, blocking=True) for name in names]
+
     def close(self) -> None:
         """Close the HTTP connection."""
         if self._client is not None:
@@ -156,7 +168,14 @@ class HttpApiAdministration(QueueAdministration):
             self._client = None
 
     def _call(
-        self, method: str, path: str, *, purpose: str, missing: bool = False, body: object = None
+        self,
+        method: str,
+        path: str,
+        *,
+        purpose: str,
+        missing: bool = False,
+        body: object = None,
+        or_status: int | None = None,
     ) -> Any:
         """Return the answer; `None` for a queue that does not exist, where `missing` allows it."""
         client = self._connected(purpose)
@@ -174,7 +193,7 @@ class HttpApiAdministration(QueueAdministration):
                 f"{purpose}: RabbitMQ's management API refuses user {self._settings.username!r} "
                 f"({response.status_code}); give the user the tag 'monitoring' or 'management'"
             )
-        if not response.is_success:
+        if not response.is_success and response.status_code != or_status:
             raise PermanentBrokerError(
                 f"{purpose}: RabbitMQ's management API answered {response.status_code}"
             )

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.administration import (
+    BrokerResource,
     MessageSelection,
     QueueAdministration,
     QueueOperation,
@@ -136,6 +137,23 @@ class ManagementAddressAdministration(QueueAdministration):
                 return int(control.call("removeMessages", _FLUSH, self._filter(selection.selector)))
             ids = self._numbers(control, selection)
             return sum(bool(control.call("removeMessage", each)) for each in ids)
+
+    def resources(self) -> list[BrokerResource]:
+        """Return memory and disk; Artemis blocks producers above `max-disk-usage`."""
+        with self._control(BROKER) as broker:
+            memory = broker.attribute("AddressMemoryUsagePercentage")
+            used = broker.call("getDiskStoreUsage")
+            most = broker.attribute("MaxDiskUsage")
+        try:
+            percent = float(used) * 100
+        except (TypeError, ValueError) as error:
+            raise PermanentBrokerError(
+                f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        return [
+            BrokerResource(name="memory", used_percent=memory),
+            BrokerResource(name="disk", used_percent=percent, blocking=0 <= most <= percent),
+        ]
 
     def _control(self, resource: str) -> ManagementControl:
         return ManagementControl(self._link, resource, self._timeout)

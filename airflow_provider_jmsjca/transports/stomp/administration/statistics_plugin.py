@@ -8,10 +8,11 @@ Source: ActiveMQ Classic documentation, "StatisticsPlugin".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.administration import (
+    BrokerResource,
     MessageSelection,
     QueueAdministration,
     QueueOperation,
@@ -36,6 +38,9 @@ from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _PREFIX: Final = "ActiveMQ.Statistics.Destination."
+_OF_BROKER: Final = "ActiveMQ.Statistics.Broker"
+_RESOURCES: Final = ("memory", "store", "temp")
+_FULL_PERCENT: Final = 100
 _INTERNAL: Final = ("ActiveMQ.Statistics.", "ActiveMQ.Advisory.")
 _ANSWER_SECONDS: Final = 5.0
 _REQUEST_LIVES_MS: Final = 10_000
@@ -92,7 +97,31 @@ class StatisticsPluginAdministration(QueueAdministration):
         """Delete messages for good; return their number."""
         return delete_selected(self._connection, queue, selection)
 
+    def resources(self) -> list[BrokerResource]:
+        """Return memory, store and temporary store; a full one blocks producers of persistent messages."""
+        with contextlib.closing(self._request(_OF_BROKER, {})) as answers:
+            entries = next(answers)
+        try:
+            used = {name: int(entries[f"{name}PercentUsage"]) for name in _RESOURCES}
+        except (ValueError, TypeError, KeyError) as error:
+            raise PermanentBrokerError(
+                f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        return [
+            BrokerResource(name=name, used_percent=percent, blocking=percent >= _FULL_PERCENT)
+            for name, percent in used.items()
+        ]
+
     def _ask(self, pattern: str) -> list[QueueStatistics]:
+        options = {
+            f"{_PREFIX}List.End.With.Null": "true",
+            f"{_PREFIX}Include.First.Message.Timestamp": "true",
+        }
+        with contextlib.closing(self._request(f"{_PREFIX}{pattern}", options)) as answers:
+            return [_statistics(each) for each in takewhile(bool, answers)]
+
+    def _request(self, name: str, options: Mapping[str, str]) -> Generator[dict[str, Any]]:
+        """Yield the maps of the answers, without end; close it after the last one."""
         link, identifier = self._link, self._link.new_subscription_id()
         answers: SimpleQueue[Frame | None] = SimpleQueue()
         key = link.routes.add(identifier, lambda frame, _: answers.put(frame))
@@ -100,18 +129,17 @@ class StatisticsPluginAdministration(QueueAdministration):
         reply_to = f"/temp-queue/{identifier}"
         headers = {"id": identifier, "destination": reply_to, "ack": "auto", "transformation": "jms-map-json"}
         request = {
-            "destination": f"/queue/{_PREFIX}{pattern}",
+            "destination": f"/queue/{name}",
             "reply-to": reply_to,
             "persistent": "false",
             "expires": str(int(time.time() * 1000) + _REQUEST_LIVES_MS),
-            f"{_PREFIX}List.End.With.Null": "true",
-            f"{_PREFIX}Include.First.Message.Timestamp": "true",
+            **options,
         }
         try:
             link.wire.append(encode("SUBSCRIBE", headers.items()))
             link.wire.append(encode("SEND", request.items()))
             link.wire.flush()
-            return list(self._answers(answers))
+            yield from self._answers(answers)
         finally:
             take_back()
             link.routes.remove(key)
@@ -119,8 +147,7 @@ class StatisticsPluginAdministration(QueueAdministration):
                 link.wire.append(encode("UNSUBSCRIBE", [("id", identifier)]))
                 link.wire.nudge()
 
-    def _answers(self, answers: SimpleQueue[Frame | None]) -> list[QueueStatistics]:
-        found: list[QueueStatistics] = []
+    def _answers(self, answers: SimpleQueue[Frame | None]) -> Iterator[dict[str, Any]]:
         while True:
             try:
                 frame = answers.get(timeout=_ANSWER_SECONDS)
@@ -134,10 +161,7 @@ class StatisticsPluginAdministration(QueueAdministration):
                     "the connection was lost while waiting for statistics; a broker without XStream and "
                     "Jettison on its class path closes it"
                 )
-            entries = _entries(frame.body)
-            if not entries:
-                return found
-            found.append(_statistics(entries))
+            yield _entries(frame.body)
 
 
 def _entries(body: bytes) -> dict[str, Any]:

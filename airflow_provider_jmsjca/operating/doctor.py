@@ -1,0 +1,440 @@
+"""Examines an installation: what keeps messages from being processed, why, and which command fixes it.
+
+Each function examines one part and returns findings. An examination changes nothing: it logs in, reads
+statistics, and browses where the broker has no side effect of browsing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    SpoolError,
+)
+from airflow_provider_jmsjca.operating.activations import list_activations
+from airflow_provider_jmsjca.operating.dead_letters import grouped
+from airflow_provider_jmsjca.spool.files import SpoolPath
+from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
+from airflow_provider_jmsjca.store.base import ActivationKind, LimboSelection, LimboState, RunStatus, Store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.administration import QueueAdministration, QueueOperation
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+
+_MOST_SHOWN: Final = 100
+_MOST_LETTERS: Final = 200
+_MANY_ATTEMPTS: Final = 5
+_CLOCK_SECONDS: Final = 5.0
+_FILLING_PERCENT: Final = 80.0
+_GIB: Final = 1 << 30
+_DEAD_LETTERS: Final = re.compile(r"(^|[._/-])(dlq|dead|dead[._-]?letters?)([._/-]|$)", re.IGNORECASE)
+
+
+class FindingKind(enum.StrEnum):
+    """Whether a finding needs an operator."""
+
+    PROBLEM = "problem"
+    """Messages are not processed, or soon will not be."""
+    UNKNOWN = "unknown"
+    """A part could not be examined."""
+    NOTE = "note"
+    """Nothing is wrong, or the part cannot be examined on this broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        kind: Whether it needs an operator.
+        symptom: The effect, with the name of the queue, asset, batch or connection.
+        cause: The cause, often the text of an error.
+        fix: One command or action that fixes it, or shows more.
+    """
+
+    kind: FindingKind = FindingKind.PROBLEM
+    symptom: str
+    cause: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggerer:
+    """The most recent triggerer process.
+
+    Attributes:
+        host: Host name.
+        alive: Whether it runs and its heartbeat is recent enough for Airflow.
+        heartbeat: Time of the last heartbeat.
+    """
+
+    host: str
+    alive: bool
+    heartbeat: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedDestination:
+    """An asset that is updated by messages of a destination, and the DAGs that it starts.
+
+    Attributes:
+        asset: Name of the asset.
+        jms_conn_id: The Airflow connection.
+        destination: The destination; `None` if it is known only when the trigger runs.
+        dags: The DAGs scheduled by the asset; true for each paused one.
+        fault: The error with which the watcher fails; empty if it works.
+        failing_since: When it began to fail.
+    """
+
+    asset: str
+    jms_conn_id: str
+    destination: Destination | None
+    dags: tuple[tuple[str, bool], ...]
+    fault: str = ""
+    failing_since: str = ""
+
+
+def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterator[Finding]:
+    """Find out whether a triggerer is alive.
+
+    Args:
+        triggerer: The most recent one; `None`: none ever ran.
+        is_needed: Whether assets are watched or tasks are deferred.
+    """
+    if triggerer is not None and triggerer.alive:
+        return
+    if triggerer is None or triggerer.heartbeat is None:
+        cause = "no triggerer has ever run"
+    else:
+        beat = triggerer.heartbeat.isoformat(timespec="seconds")
+        cause = f"the triggerer on {triggerer.host} sent its last heartbeat at {beat}"
+    yield Finding(
+        kind=FindingKind.PROBLEM if is_needed else FindingKind.NOTE,
+        symptom="no triggerer is alive: messages start no runs, deferred tasks do not continue",
+        cause=cause,
+        fix="airflow triggerer",
+    )
+
+
+def examine_watchers(watched: Sequence[WatchedDestination]) -> Iterator[Finding]:
+    """Find watchers that fail."""
+    for each in watched:
+        if each.fault and not _all_paused(each):
+            since = f" since {each.failing_since}" if each.failing_since else ""
+            yield Finding(
+                symptom=f"asset {each.asset!r} gets no events{since}",
+                cause=each.fault,
+                fix=f"airflow jms check {shlex.quote(each.jms_conn_id)}",
+            )
+
+
+def examine_broker(
+    conn_id: str,
+    settings: Callable[[], ConnectionSettings],
+    watched: Sequence[WatchedDestination] = (),
+    dead_letter_queues: Collection[str] = (),
+) -> Iterator[Finding]:
+    """Log in to one broker; find alarms, dead letters, and messages that wait for paused DAGs.
+
+    Args:
+        conn_id: The Airflow connection.
+        settings: Returns how to connect. The client id is left out: a running consumer may use it.
+        watched: Watched destinations of this connection.
+        dead_letter_queues: Dead-letter queues besides those recognised by their names (`orders.dlq`, `DLQ`).
+    """
+    try:
+        connection = connect(replace(settings(), client_id=None))
+    except JmsError as error:
+        yield Finding(
+            symptom=f"connection {conn_id!r} cannot log in",
+            cause=str(error),
+            fix=_login_fix(conn_id, error),
+        )
+        yield from _paused(watched, lambda _: None)
+        return
+    with contextlib.closing(connection), contextlib.closing(connection.administration()) as administration:
+        yield from _guarded(conn_id, "memory and disk of the broker", _alarms(conn_id, administration))
+        yield from _guarded(conn_id, "dead letters", _letters(conn_id, administration, dead_letter_queues))
+        yield from _guarded(conn_id, "waiting messages", _paused(watched, _counting(administration)))
+
+
+def examine_store(store: Store) -> Iterator[Finding]:
+    """Find failed messages in limbo, messages in doubt or failing again and again, and lost activations."""
+    here, there = datetime.now(UTC), store.limbo.now()
+    apart = (there - here).total_seconds()
+    if abs(apart) > _CLOCK_SECONDS:
+        yield Finding(
+            symptom=f"the clock of the store's database differs by {apart:+.0f} s",
+            cause="the clock of the database server or of this host is wrong",
+            fix="timedatectl status",
+        )
+    failed = store.limbo.page(LimboSelection(state=LimboState.FAILED), limit=_MOST_SHOWN)
+    if failed:
+        first = failed[0]
+        error = ": ".join(filter(None, (first.exception_class, first.exception_message)))
+        yield Finding(
+            symptom=f"{_counted(len(failed), 'message')} in limbo could not be sent, one for "
+            f"{first.destination}",
+            cause=error or "no reason is known",
+            fix="airflow jms limbo revive --state failed",
+        )
+    overdue = store.limbo.page(LimboSelection(state=LimboState.WAITING), limit=_MOST_SHOWN)
+    late = [each for each in overdue if there - each.due_at > timedelta(minutes=1)]
+    if late:
+        yield Finding(
+            symptom=f"{_counted(len(late), 'message')} in limbo should have been sent, the first at "
+            f"{min(each.due_at for each in late).isoformat(timespec='seconds')}",
+            cause="no process sends them: a triggerer with a JMS trigger, a listener, or store run",
+            fix="airflow jms store run --once",
+        )
+    yield from _doubtful(store, there)
+    yield from _activations(store)
+
+
+def examine_spool(spool: SpoolPath) -> Iterator[Finding]:
+    """Find batches whose messages are in the spool only, without a job that reads them."""
+    try:
+        found = [each for each in batches(spool) if each.state in NEEDS_CARE]
+    except SpoolError as error:
+        if "no such spool" not in str(error):
+            yield Finding(
+                kind=FindingKind.UNKNOWN,
+                symptom=f"the spool {spool} cannot be read",
+                cause=str(error),
+                fix="airflow jms spool list",
+            )
+        return
+    late = [each for each in found if time.time() - each.changed > CARE_AFTER.total_seconds()]
+    for state, (cause, fix) in _CARE.items():
+        some = [each for each in late if each.state is state]
+        if some:
+            yield Finding(
+                symptom=f"{_counted(len(some), 'batch', 'batches')} {state} in the spool, for example "
+                f"{some[0].batch_id}",
+                cause=some[0].fault or cause,
+                fix=fix.format(shlex.quote(some[0].batch_id)),
+            )
+
+
+_CARE: Final = {
+    State.UNFINISHED: ("the run that collected them died and was not retried", "airflow jms spool adopt {}"),
+    State.UNDONE: ("the Spark job failed or was not retried", "airflow jms spool show {}"),
+    State.REJECTS: (
+        "rejected rows were not sent to the dead-letter destination",
+        "airflow jms spool show {}",
+    ),
+    State.DAMAGED: ("a file cannot be read", "airflow jms spool verify {}"),
+}
+
+
+def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[Finding]:
+    """Compare the free disk space of a folder with a minimum.
+
+    Args:
+        name: The use of the folder, for example `spool`.
+        folder: The folder; it need not exist yet.
+        least_free: Minimum free space, bytes.
+    """
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        yield Finding(
+            kind=FindingKind.UNKNOWN,
+            symptom=f"the disk of the {name} {folder} cannot be examined",
+            cause=str(error),
+            fix=f"df -h {shlex.quote(str(there))}",
+        )
+        return
+    if free < least_free:
+        yield Finding(
+            symptom=f"the disk of the {name} {folder} is nearly full",
+            cause=f"{free / _GIB:.1f} GiB are free, expected at least {least_free / _GIB:.1f} GiB",
+            fix="airflow jms spool prune --dry-run"
+            if name == "spool"
+            else f"df -h {shlex.quote(str(there))}",
+        )
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    shown = f"{_MOST_SHOWN} or more" if number >= _MOST_SHOWN else str(number)
+    return f"{shown} {one if number == 1 else many or one + 's'}"
+
+
+def _login_fix(conn_id: str, error: JmsError) -> str:
+    if isinstance(error, AuthenticationError):
+        return (
+            f"set its login and password in Airflow (Admin > Connections > {conn_id}), then: "
+            f"airflow jms check {shlex.quote(conn_id)}"
+        )
+    if isinstance(error, ConfigurationError):
+        return f"airflow jms explain --conn-id {shlex.quote(conn_id)}"
+    return f"start the broker, then: airflow jms check {shlex.quote(conn_id)}"
+
+
+def _guarded(conn_id: str, subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Turn an error of one part into a finding, so that other parts are still examined."""
+    try:
+        yield from findings
+    except JmsError as error:
+        kind = FindingKind.NOTE if isinstance(error, CapabilityError) else FindingKind.UNKNOWN
+        yield Finding(
+            kind=kind,
+            symptom=f"connection {conn_id!r}: {subject} not examined",
+            cause=str(error),
+            fix=f"airflow jms check {shlex.quote(conn_id)}",
+        )
+
+
+def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Finding]:
+    for each in administration.resources():
+        used = "" if each.used_percent is None else f", {each.used_percent:.0f} % used"
+        if each.blocking:
+            yield Finding(
+                symptom=f"connection {conn_id!r}: the broker blocks producers; sends and dead-letter moves "
+                "hang",
+                cause=f"the broker has run out of a resource: {each.name}{used}",
+                fix="on the broker: free the resource or raise its limit; rabbitmqctl status, activemq-admin "
+                "query or artemis check node shows it",
+            )
+        elif each.used_percent is not None and each.used_percent >= _FILLING_PERCENT:
+            yield Finding(
+                symptom=f"connection {conn_id!r}: the broker will soon block producers",
+                cause=f"{each.name}{used}",
+                fix=f"airflow jms queues list --filled --conn-id {shlex.quote(conn_id)}",
+            )
+
+
+def _letters(conn_id: str, administration: QueueAdministration, known: Collection[str]) -> Iterator[Finding]:
+    for queue in administration.queues():
+        if not queue.messages or not (queue.name in known or _DEAD_LETTERS.search(queue.name)):
+            continue
+        cause = "messages failed and were moved there"
+        if not administration.browse_note and QueueOperation.BROWSE in administration.operations:
+            groups = grouped(administration.browse(queue.name, limit=_MOST_LETTERS))
+            if groups:
+                largest = groups[0]
+                origin = "" if largest.destination is None else f", from {largest.destination}"
+                cause = f"{largest.count} with: {largest.reason}{origin}"
+        yield Finding(
+            symptom=f"connection {conn_id!r}: {_number(queue.messages)} on the dead-letter queue "
+            f"{queue.name}",
+            cause=cause,
+            fix=f"airflow jms dlq list {shlex.quote(queue.name)} --conn-id {shlex.quote(conn_id)}",
+        )
+
+
+def _number(messages: int) -> str:
+    return f"{messages} message{'' if messages == 1 else 's'}"
+
+
+def _counting(administration: QueueAdministration) -> Callable[[Destination], int | None]:
+    def count(destination: Destination) -> int | None:
+        if destination.kind is not DestinationKind.QUEUE:
+            return None
+        try:
+            found = administration.statistics(destination.name)
+        except (CapabilityError, ConfigurationError):
+            return None
+        return 0 if found is None else found.messages
+
+    return count
+
+
+def _all_paused(each: WatchedDestination) -> bool:
+    return bool(each.dags) and all(paused for _, paused in each.dags)
+
+
+def _paused(
+    watched: Sequence[WatchedDestination], count: Callable[[Destination], int | None]
+) -> Iterator[Finding]:
+    """Find paused DAGs: Airflow removes their watchers, so nobody consumes."""
+    for each in watched:
+        paused = [dag for dag, is_paused in each.dags if is_paused]
+        if not paused:
+            continue
+        waiting = None if each.destination is None else count(each.destination)
+        some = "" if waiting is None else f"; {_number(waiting)} waiting on {each.destination}"
+        kind = FindingKind.NOTE if waiting == 0 else FindingKind.PROBLEM
+        for dag in paused:
+            yield Finding(
+                kind=kind,
+                symptom=f"asset {each.asset!r} starts no runs of DAG {dag!r}{some}",
+                cause="the DAG is paused",
+                fix=f"airflow dags unpause {shlex.quote(dag)}",
+            )
+
+
+def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
+    open_at = store.attempts.open_at()
+    dead = open_at - store.owners.living(open_at, now)
+    in_doubt = store.attempts.page(limit=_MOST_SHOWN, open_only=True) if dead else []
+    in_doubt = [each for each in in_doubt if each.where in dead]
+    if in_doubt:
+        yield Finding(
+            symptom=f"{_counted(len(in_doubt), 'message')} in doubt, one of activation "
+            f"{in_doubt[0].activation}",
+            cause=f"the process {in_doubt[0].where} died while it handled them",
+            fix="airflow jms indoubt list",
+        )
+    failing = store.attempts.page(at_least=_MANY_ATTEMPTS, limit=_MOST_SHOWN)
+    if failing:
+        worst = failing[0]
+        history = store.attempts.history(worst.activation, worst.message)
+        last = history[-1] if history else None
+        error = (
+            "" if last is None else ": ".join(filter(None, (last.exception_class, last.exception_message)))
+        )
+        yield Finding(
+            symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, "
+            f"{worst.message} {worst.attempts} times",
+            cause=error or "no exception is known: its process died each time",
+            fix=f"airflow jms attempts show {shlex.quote(worst.activation)} {shlex.quote(worst.message)}",
+        )
+
+
+def _activations(store: Store) -> Iterator[Finding]:
+    for order in store.activations.page(limit=_MOST_SHOWN):
+        yield Finding(
+            symptom=f"activation {order.activation} is {order.wanted} since "
+            f"{order.since.isoformat(timespec='seconds')}",
+            cause=f"{order.asked_by}: {order.reason}",
+            fix=f"airflow jms activations resume {shlex.quote(order.activation)}",
+        )
+    for run in (run for each in list_activations(store) for run in each.runs):
+        report = run.report
+        if report.status is RunStatus.LOST:
+            yield Finding(
+                symptom=f"activation {report.title or report.activation} is lost",
+                cause=f"process {run.pid} on {run.host} sent its last heartbeat at "
+                f"{run.seen_at.isoformat(timespec='seconds')}",
+                fix=f"clear or start again: {report.owner}",
+            )
+        elif (
+            report.last_error
+            and report.status is RunStatus.CONNECTING
+            and report.kind is not ActivationKind.TRIGGER
+        ):
+            since = report.last_error_at or report.since
+            yield Finding(
+                symptom=f"activation {report.title or report.activation} is not connected since "
+                f"{since.isoformat(timespec='seconds')}",
+                cause=report.last_error,
+                fix=f"airflow jms activations show {shlex.quote(report.activation)}",
+            )

@@ -1,0 +1,176 @@
+"""The watchers, DAGs and triggerers of this installation, read from Airflow's metadata database.
+
+For commands on a host that reaches the database, not for tasks and triggers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.operating.doctor import Triggerer, WatchedDestination
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca.triggers.producers import FAULT_KEY
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_TRIGGER: Final = "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowState:
+    """The part of Airflow's metadata that decides whether messages are processed.
+
+    Attributes:
+        triggerer: The most recent triggerer; `None`: none ever ran.
+        watched: Watched destinations, those of paused DAGs included.
+        deferred: Number of deferred tasks.
+        connections: Ids of the connections of type `jms` in the database.
+        dead_letter_queues: Names of the queues to which watchers move dead letters.
+    """
+
+    triggerer: Triggerer | None
+    watched: tuple[WatchedDestination, ...]
+    deferred: int
+    connections: tuple[str, ...]
+    dead_letter_queues: frozenset[str]
+
+
+def airflow_state() -> AirflowState:
+    """Read the state of Airflow from its database.
+
+    Raises:
+        TransientStoreError: The database cannot be read.
+    """
+    from airflow.jobs.job import Job, most_recent_job  # noqa: PLC0415 - only the command loads Airflow's tables
+    from airflow.models.connection import Connection  # noqa: PLC0415 - as above
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+    from sqlalchemy import func, select  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    try:
+        with create_session() as session:
+            job: Job | None = most_recent_job("TriggererJob", session=session)
+            triggerer = (
+                None
+                if job is None
+                else Triggerer(
+                    host=job.hostname or "an unknown host",
+                    alive=job.is_alive(),
+                    heartbeat=job.latest_heartbeat,
+                )
+            )
+            deferred = session.scalar(
+                select(func.count()).select_from(TaskInstance).where(TaskInstance.state == "deferred")
+            )
+            connections = session.scalars(
+                select(Connection.conn_id).where(Connection.conn_type == "jms").order_by(Connection.conn_id)
+            ).all()
+            watched, queues = _watched(session)
+            return AirflowState(
+                triggerer=triggerer,
+                watched=tuple(watched),
+                deferred=deferred or 0,
+                connections=tuple(connections),
+                dead_letter_queues=frozenset(queues),
+            )
+    except SQLAlchemyError as error:
+        raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+
+
+def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
+    """Return the watched destinations and the dead-letter queues of their watchers.
+
+    They come from the serialized DAGs: Airflow deletes the trigger of a watcher once all its DAGs are paused.
+    """
+    from airflow.models.asset import AssetModel  # noqa: PLC0415 - as above
+    from airflow.models.asset_state_store import AssetStateStoreModel  # noqa: PLC0415 - as above
+    from airflow.models.dag import DagModel  # noqa: PLC0415 - as above
+    from airflow.models.serialized_dag import SerializedDagModel  # noqa: PLC0415 - as above
+    from sqlalchemy import select  # noqa: PLC0415 - as above
+
+    faults: dict[str, Mapping[str, Any]] = {
+        name: _object(value)
+        for name, value in session.execute(
+            select(AssetModel.name, AssetStateStoreModel.value)
+            .join(AssetModel, AssetModel.id == AssetStateStoreModel.asset_id)
+            .where(AssetStateStoreModel.key == FAULT_KEY)
+        )
+    }
+    rows = session.execute(
+        select(DagModel.dag_id, DagModel.is_paused).where(
+            DagModel.is_stale.is_(False), DagModel.asset_expression.is_not(None)
+        )
+    )
+    paused = {row.dag_id: row.is_paused for row in rows}
+    dags: dict[tuple[str, str, Destination | None], set[tuple[str, bool]]] = {}
+    queues: set[str] = set()
+    for dag in SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(paused), session=session):
+        for asset, arguments in _watchers(dag.data):
+            try:
+                options = ActivationOptions.parse(arguments)
+            except (ConfigurationError, KeyError):  # reported as the watcher's fault
+                continue
+            fields = options.activation.fields
+            queues |= {each.name for each in _destinations(fields.get("dead_letter_destination"))}
+            destinations: list[Destination | None] = [*_destinations(fields.get("destination"))]
+            for destination in destinations or [None]:
+                key = (asset, options.jms_conn_id, destination)
+                dags.setdefault(key, set()).add((dag.dag_id, paused[dag.dag_id]))
+    watched = [
+        WatchedDestination(
+            asset=asset,
+            jms_conn_id=conn_id,
+            destination=destination,
+            dags=tuple(sorted(found)),
+            fault=str(faults.get(asset, {}).get("error", "")),
+            failing_since=str(faults.get(asset, {}).get("since", "")),
+        )
+        for (asset, conn_id, destination), found in dags.items()
+    ]
+    return watched, queues
+
+
+def _watchers(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield asset and arguments of each JMS watcher in a serialized DAG."""
+    from airflow.serialization.serialized_objects import BaseSerialization  # noqa: PLC0415 - as above
+
+    if isinstance(value, list):
+        for each in value:
+            yield from _watchers(each)
+    elif isinstance(value, dict):
+        for watcher in value.get("watchers") or ():
+            if isinstance(watcher, dict) and watcher.get("trigger", {}).get("classpath") == _TRIGGER:
+                arguments = watcher["trigger"]["kwargs"]
+                yield (
+                    str(value.get("name")),
+                    {name: BaseSerialization.deserialize(each) for name, each in arguments.items()},
+                )
+        for each in value.values():
+            yield from _watchers(each)
+
+
+def _destinations(value: object) -> list[Destination]:
+    """Return the destinations of an argument; none for those that only the trigger can resolve."""
+    texts = value if isinstance(value, list | tuple) else str(value or "").split(";")
+    found = []
+    for text in texts:
+        try:
+            found.append(Destination.parse(str(text).strip()))
+        except ConfigurationError:
+            continue
+    return found
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,185 @@
+"""`airflow jms doctor` finds prepared failures: each with its cause and the command that fixes it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli import cli_parser
+from airflow.sdk import DAG, Asset, AssetWatcher
+
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsHook, JmsMessage, WantedState, open_store
+from tests.airflow.task_runs import serialized
+from tests.servers.broker import Broker
+from tests.servers.fixtures import PrivateBroker
+from tests.servers.rabbitmq import RabbitMQ
+
+pytestmark = [
+    pytest.mark.usefixtures("metadata"),
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+CONN_ID = "jms_doctor"
+HOSTILE = "\x1b[31mred\x9b [bold]"
+
+Diagnose = Callable[..., tuple[int, list[dict[str, str]]]]
+
+
+@pytest.fixture(autouse=True)
+def _installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", str(tmp_path / "spool"))
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    open_store(f"sqlite:///{tmp_path / 'store.db'}").close()
+
+
+@pytest.fixture
+def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
+    """A function that runs the command and returns its exit code and findings."""
+
+    def run(*arguments: str) -> tuple[int, list[dict[str, str]]]:
+        parsed = cli_parser.get_parser().parse_args(["jms", "doctor", *arguments, "--output", "json"])
+        capsys.readouterr()
+        code = 0
+        try:
+            parsed.func(parsed)
+        except SystemExit as error:
+            code = int(str(error.code))
+        found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+        return code, found
+
+    return run
+
+
+@pytest.fixture
+def connection(activemq: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    define(activemq, monkeypatch)
+
+
+def define(broker: Broker, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    host, port = broker.address()
+    given = {"conn_type": "jms", "host": host, "port": port, "login": broker.username}
+    monkeypatch.setenv(
+        f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(given | {"password": broker.password} | changes)
+    )
+
+
+def send(queue: str, *messages: JmsMessage) -> None:
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        for message in messages:
+            session.send(f"queue://{queue}", message)
+
+
+def triggerer(heartbeat: datetime) -> None:
+    from airflow.jobs.job import Job  # noqa: PLC0415 - after the home is set
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+
+    with create_session() as session:
+        session.add(
+            Job(job_type="TriggererJob", state="running", latest_heartbeat=heartbeat, hostname="host-1")
+        )
+
+
+def watched(queue: str) -> str:
+    """Return a DAG, paused as every new one is, that messages of a queue start."""
+    dag_id = f"dag_{uuid.uuid4().hex[:8]}"
+    trigger = JmsActivationTrigger(jms_conn_id=CONN_ID, destination=f"queue://{queue}")
+    asset = Asset(f"orders_{dag_id}", watchers=[AssetWatcher(name="orders", trigger=trigger)])
+    serialized(DAG(dag_id, schedule=asset))
+    return dag_id
+
+
+def finding(found: list[dict[str, str]], text: str) -> dict[str, str]:
+    [one] = [each for each in found if text in each["symptom"]]
+    return one
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_healthy_installation_has_no_findings(diagnose: Diagnose) -> None:
+    triggerer(datetime.now(UTC))
+    code, found = diagnose("--conn-id", CONN_ID)
+    found = [each for each in found if "dead-letter queue" not in each["symptom"]]  # of other tests
+    assert found == []
+    assert code in {0, 1}
+
+
+def test_a_rotated_password(activemq: Broker, monkeypatch: pytest.MonkeyPatch, diagnose: Diagnose) -> None:
+    define(activemq, monkeypatch, password="of-yesterday")
+    code, found = diagnose()
+    one = finding(found, "cannot log in")
+    assert code == 1
+    assert "refuse" in one["cause"]
+    assert f"airflow jms check {CONN_ID}" in one["fix"]
+    assert "of-yesterday" not in json.dumps(found)
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_paused_dag_and_a_dead_triggerer(diagnose: Diagnose) -> None:
+    queue = f"doctor.{uuid.uuid4().hex[:8]}"
+    send(queue, JmsMessage.text("a"), JmsMessage.text("b"))
+    triggerer(datetime.now(UTC) - timedelta(hours=1))
+    dag_id = watched(queue)
+    code, found = diagnose("--conn-id", CONN_ID)
+    assert code == 1
+    paused = finding(found, dag_id)
+    assert f"2 messages waiting on queue://{queue}" in paused["symptom"]
+    assert (paused["cause"], paused["fix"]) == ("the DAG is paused", f"airflow dags unpause {dag_id}")
+    dead = finding(found, "no triggerer is alive")
+    assert "host-1 sent its last heartbeat" in dead["cause"]
+    assert (dead["finding"], dead["fix"]) == ("problem", "airflow triggerer")
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_poison_message(diagnose: Diagnose) -> None:
+    queue = f"doctor.{uuid.uuid4().hex[:8]}.dlq"
+    reason = {"JMS_Sun_JMSJCA_ExceptionClass": "ValueError", "JMS_Sun_JMSJCA_ExceptionMessage": HOSTILE}
+    send(queue, JmsMessage.text("{", reason))
+    code, found = diagnose("--conn-id", CONN_ID)
+    one = finding(found, queue)
+    assert code == 1
+    assert "1 with: ValueError" in one["cause"]
+    assert one["fix"] == f"airflow jms dlq list {queue} --conn-id {CONN_ID}"
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_full_disk(diagnose: Diagnose, tmp_path: Path) -> None:
+    """More space is asked for than any disk has."""
+    code, found = diagnose("--conn-id", CONN_ID, "--min-free", "1e8")
+    one = finding(found, f"the disk of the spool {tmp_path / 'spool'}")
+    assert code == 1
+    assert "GiB are free" in one["cause"]
+    assert one["fix"] == "airflow jms spool prune --dry-run"
+
+
+def test_a_blocked_broker(
+    private_broker: PrivateBroker, monkeypatch: pytest.MonkeyPatch, diagnose: Diagnose
+) -> None:
+    broker = private_broker("rabbitmq")
+    assert isinstance(broker, RabbitMQ)
+    url = f"http://{broker.address()[0]}:{broker.ports['management']}"
+    define(broker, monkeypatch, extra={"management_url": url})
+    broker.raise_alarm()
+    code, found = diagnose("--conn-id", CONN_ID)
+    one = finding(found, "the broker blocks producers")
+    assert code == 1
+    assert "memory of" in one["cause"]
+    assert "rabbitmqctl status" in one["fix"]
+
+
+def test_the_store_and_what_cannot_be_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diagnose: Diagnose
+) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps({"conn_type": "jms", "host": "vm"}))
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
+        store.activations.want("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
+    _, found = diagnose()
+    assert finding(found, "activation orders is stopped")["fix"] == "airflow jms activations resume orders"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", "sqlite:////nowhere/store.db")
+    code, found = diagnose("--conn-id", CONN_ID)
+    assert "airflow jms store" in finding(found, "the store")["fix"]
+    assert code
