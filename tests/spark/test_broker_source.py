@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    DeliveryStoppedError,
+    RunStatus,
+    WantedState,
+    list_activations,
+    open_store,
+    request_activation_state,
+    resume_activations,
+)
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
@@ -143,3 +154,41 @@ def test_slots_and_bytes(activemq: Broker, queue_name: str, options: dict[str, s
     assert sum(part.segment.rows for part in reader.partitions(start, end)) == 80  # type: ignore[attr-defined]
     reader.commit(end)
     assert reader.initialOffset() == end
+
+
+def test_a_stream_is_registered_suspended_and_ended_by_a_stop(
+    options: dict[str, str], queue_name: str, activemq: Broker, tmp_path: Path
+) -> None:
+    """Without Spark: its calls are made here."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    (tmp_path / "store-url").write_text(url)
+    given = options | {"storeUrlFile": str(tmp_path / "store-url"), "maxReceiveSeconds": "2"}
+    reader = JmsStreamReader(SpoolingReceiver(given))
+    limit = reader.getDefaultReadLimit()
+    with contextlib.closing(open_store(url)) as store:
+        send(activemq, queue_name, "a")
+        offset = reader.latestOffset(reader.initialOffset(), limit)
+        (activation,) = list_activations(store)
+        (found,) = activation.runs
+        assert (found.report.kind, found.report.destination) == (
+            ActivationKind.STREAM, f"queue://{queue_name}",
+        )  # fmt: skip
+
+        def request(wanted: WantedState, status: RunStatus) -> None:
+            request_activation_state(store, [activation.name], wanted, reason="full", user="ada")
+            deadline = time.monotonic() + 20
+            while list_activations(store)[0].runs[0].report.status is not status:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+        request(WantedState.SUSPENDED, RunStatus.SUSPENDED)
+        send(activemq, queue_name, "b")
+        assert reader.latestOffset(offset, limit) == offset, "nothing is received"
+        resume_activations(store, [activation.name])
+        before, deadline = offset, time.monotonic() + 20
+        while (offset := reader.latestOffset(before, limit)) == before:
+            assert time.monotonic() < deadline
+        request(WantedState.STOPPED, RunStatus.STOPPING)
+        with pytest.raises(DeliveryStoppedError, match="stopped since"):
+            reader.latestOffset(offset, limit)
+        reader.stop()
