@@ -1,12 +1,10 @@
-"""Sends what is due in limbo, over whichever connection each message names.
+"""Sends due messages of limbo, each over the connection that it names.
 
-Guarantee: no message is sent before it is due, none is lost, and two processes never send the same one at
-once. A process killed between the broker's confirmation and the store's leaves messages that somebody takes
-over when its lease is over. With transactions and selectors, send markers (`engine.send_markers`) tell
-whether the broker has them. Artemis drops repeated messages. Elsewhere they are sent once more. A process
-that stands still for longer than its lease may also send what another has sent since.
-
-Source: P12-P18.
+Guarantee: no message is sent before it is due, no message is lost, and two processes never send the same
+message at once. If a process is killed between the broker's confirmation and the store's, another process
+takes over its messages when the lease expires. On brokers with transactions and selectors, send markers
+(`engine.send_markers`) show whether the broker has them; Artemis drops duplicates; elsewhere they are sent
+again. A process that is suspended for longer than its lease may also send messages a second time.
 """
 
 from __future__ import annotations
@@ -39,10 +37,10 @@ from airflow_provider_jmsjca.store.base import PRIVATE, Limbo, LimboMessage, Sto
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 
 LEASE: Final = timedelta(seconds=60)
-"""How long messages belong to whoever is sending them."""
+"""How long messages belong to the process that sends them."""
 
 EVERY: Final = timedelta(seconds=1)
-"""How often to look for what is due."""
+"""How often to look for due messages."""
 
 _SWEEP_EVERY: Final = timedelta(minutes=10)
 _ENDING_SECONDS: Final = 3.0
@@ -52,7 +50,7 @@ _RETRY = timedelta(seconds=1)
 _RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
 
 _NOTED_AT_ONCE = 50
-# ActiveMQ looks for those that a selector wants among the first 200 of a queue.
+# ActiveMQ applies a selector to the first 200 messages of a queue only.
 _MOST_SEND_MARKERS = 50
 _Group = list[tuple[LimboMessage, Outgoing]]
 _log = safe_logger(__name__)
@@ -60,23 +58,23 @@ _log = safe_logger(__name__)
 
 @dataclass(slots=True)
 class SendResult:
-    """What a round has done: how many messages were sent, and how many failed for good."""
+    """Result of a round: the number of messages sent, and of those that failed permanently."""
 
     sent: int = 0
     failed: int = 0
 
 
 class LimboSender:
-    """Sends the messages of a limbo that are due; for one thread.
+    """Sends due messages of a limbo; for one thread.
 
     A call opens each connection once, unless the broker refuses a message or the connection is lost.
 
     Args:
-        limbo: Where they are.
-        connect: Opens a connection, given the name that a message has for it.
-        connections: Names of the connections over which it sends; `None`: all but private ones.
-        lease: How long messages belong to this sender, once it began to send them.
-        clock: The clock of the store, by which leases and due times are compared; `None`: `Limbo.now`.
+        limbo: The limbo.
+        connect: Opens a connection by its name in limbo.
+        connections: Names of the connections to use; `None`: all except private ones.
+        lease: How long messages belong to this sender while it sends them.
+        clock: The clock of the store, for leases and due times; `None`: `Limbo.now`.
     """
 
     def __init__(
@@ -93,28 +91,28 @@ class LimboSender:
         self._connections = connections
         self._lease = lease
         self._clock = limbo.now if clock is None else clock
-        # As read last: pauses of connections don't need it to the second.
+        # Last reading; precise enough for the pauses of connections.
         self._now = datetime.fromtimestamp(0, UTC)
         self._owner = uuid.uuid4().hex
         self._outages: dict[str, tuple[int, datetime]] = {}
         self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
-        # Sent, while the store could not be told.
+        # Sent, but not recorded in the store.
         self._unnoted: list[int] = []
-        # By connection: how many send markers lie there; until when there are none; those rid of old ones.
+        # By connection: number of send markers; until when none are used; connections rid of old ones.
         self._send_markers: Counter[str] = Counter()
         self._without: dict[str, datetime] = {}
         self._rid: set[str] = set()
-        # Messages that are leased may have been sent: the connection was lost meanwhile.
+        # Leased messages may have been sent: the connection was lost during the send.
         self._doubtful = False
-        # Refused with a send marker, which may be to blame.
+        # Refused together with a send marker, which may be the cause.
         self._refused_with_marker: dict[int, JmsError] = {}
 
     def send_due(self) -> SendResult:
-        """Send all that is due; what a connection that can't be used was to send is left for a later round.
+        """Send due messages; those of an unavailable connection stay for a later round.
 
         Raises:
-            TransientStoreError: The store can't be used now. What was sent and could not be noted is noted
-                first by the next call. Another sender takes it over once the lease is over.
+            TransientStoreError: The store is unavailable. The next call first records messages that were sent
+                but not recorded. Another sender takes them over when the lease expires.
         """
         done = SendResult()
         try:
@@ -130,13 +128,13 @@ class LimboSender:
         return done
 
     def _start_over(self) -> None:
-        """Lease under another name: whoever takes over what was leased before has its send markers alone."""
+        """Lease under a new owner name, so that the markers of the old name belong to its leases alone."""
         self._owner = uuid.uuid4().hex
         self._send_markers.clear()
         self._doubtful = False
 
     def _take_over(self, done: SendResult) -> None:
-        """Find out what the broker has of messages whose sender was killed, and let the others be sent."""
+        """Record messages of killed senders that the broker has, and release the others to be sent."""
         now = self._now = self._clock()
         found = self._limbo.take_over(
             now, until=now + self._lease, leave=self._resting(now), connections=self._connections
@@ -154,7 +152,7 @@ class LimboSender:
                     self._limbo.give_back(owner, [each.number for each in numbers])
 
     def _take(self, name: str, owner: str, done: SendResult | None = None) -> None:
-        """Take send markers; a broker that refuses them gets none from now on."""
+        """Take send markers; stop using them on a broker that refuses them."""
 
         def note(numbers: list[int]) -> None:
             sent = self._limbo.sent(owner, numbers)
@@ -173,7 +171,7 @@ class LimboSender:
     def _leave_none(self, name: str, error: JmsError) -> None:
         self._without[name] = self._now + _SWEEP_EVERY
         _log.warning(
-            "The connection %r may not use %s: a process that is killed may send messages of limbo twice: %s",
+            "The connection %r may not use %s: after a kill, messages of limbo may be sent twice: %s",
             name,
             send_markers.SEND_MARKERS,
             error,
@@ -184,7 +182,7 @@ class LimboSender:
         return (until is None or until <= self._now) and send_markers.are_supported(self._hold(name))
 
     def _take_send_markers(self, name: str, *, least: int) -> None:
-        """Take this sender's send markers, if there are `least` or more; a connection that fails rests."""
+        """Take this sender's send markers if there are at least `least`; pause a failing connection."""
         if self._send_markers[name] < least:
             return
         try:
@@ -205,7 +203,7 @@ class LimboSender:
         rest = _RESTS[min(outages, len(_RESTS) - 1)]
         self._outages[name] = outages + 1, self._now + rest
         _log.warning(
-            "Messages in limbo wait for the connection %r, which is tried again in %d s: %s",
+            "Messages in limbo wait for the connection %r; next attempt in %d s: %s",
             name,
             rest.total_seconds(),
             error,
@@ -235,11 +233,11 @@ class LimboSender:
         try:
             while left:
                 if self._send_until_refused(name, left, done):
-                    self._let_go(name)  # for a broker may end the one on which it refused something
+                    self._let_go(name)  # a broker may close the connection after a refusal
         except TransientStoreError:
             raise
         except JmsError as error:
-            # Whoever takes them over when the lease is over sees by the send marker whether they were sent.
+            # Keep the lease: its send marker will show the next owner whether they were sent.
             doubtful = isinstance(error, InDoubtError) and self._send_markers[name] > 0
             self._note_outage(name, error)
             kept = {each.number for each, _ in left[0]} if doubtful else set()
@@ -252,7 +250,7 @@ class LimboSender:
             self._take_send_markers(name, least=_MOST_SEND_MARKERS)
 
     def _hold(self, name: str) -> JmsConnection:
-        """Return the connection of this call; open it, if there is none."""
+        """Return the connection for this call; open it if necessary."""
         if name not in self._held:
             with contextlib.ExitStack() as opened:
                 connection = opened.enter_context(self._connect(name))
@@ -265,15 +263,15 @@ class LimboSender:
             return
         try:
             opened.close()
-        except JmsError as error:  # all that was sent over it is confirmed
-            _log.warning("The connection %r of limbo could not be closed: %s", name, error)
+        except JmsError as error:  # all messages sent over it are confirmed
+            _log.warning("Closing the connection %r of limbo failed: %s", name, error)
 
     def _read(self, messages: Sequence[LimboMessage], done: SendResult) -> _Group:
         found: _Group = []
         contents = self._limbo.contents([each.number for each in messages])
         for each in messages:
             match contents.get(each.number):
-                case None:  # purged, after its lease was over
+                case None:  # purged after its lease expired
                     pass
                 case JmsMessage() as message:
                     try:
@@ -287,17 +285,17 @@ class LimboSender:
         return found
 
     def _send_until_refused(self, name: str, left: deque[_Group], done: SendResult) -> bool:
-        """Send groups and take them from the list; one that is refused is split, or its message has failed.
+        """Send groups and remove them from the list; split a refused group, or fail its single message.
 
         Returns:
-            Whether the broker refused one; the others are left then.
+            Whether the broker refused a group; later groups stay in the list then.
 
         Raises:
-            JmsError: The connection can't be used now.
+            JmsError: The connection is unavailable.
         """
         connection, uses_markers = self._hold(name), self._uses_send_markers(name)
         if not (connection.capabilities.atomic_commit or connection.capabilities.deduplicating_send):
-            # Of a group that is refused nobody knows what is there.
+            # After the refusal of a group it is unknown which of its messages the broker has.
             groups = [[each] for group in left for each in group]
             left.clear()
             left.extend(groups)
@@ -344,7 +342,7 @@ class LimboSender:
         numbers, self._unnoted = self._unnoted, []
         if noted < len(numbers):
             _log.warning(
-                "%d messages of limbo took longer to send than %d s: others may have sent them too",
+                "%d messages of limbo took longer to send than %d s: another process may have sent them too",
                 len(numbers) - noted,
                 self._lease.total_seconds(),
             )
@@ -361,8 +359,7 @@ class LimboSender:
             return
         done.failed += 1
         _log.error(
-            "Message %d in limbo can't be sent to %s and stays there (airflow jms limbo revive tries again): "
-            "%s",
+            "Message %d in limbo can't be sent to %s and stays there (retry: airflow jms limbo revive): %s",
             message.number,
             message.destination,
             error,
@@ -370,7 +367,7 @@ class LimboSender:
 
 
 class StoreUpkeep:
-    """What has to be done for a store, by whoever runs all the time; for one thread.
+    """Periodic maintenance of a store by a long-running process; for one thread.
 
     Args:
         store: The store.
@@ -393,7 +390,7 @@ class StoreUpkeep:
         self._next_sweep: datetime | None = None
 
     def round(self) -> SendResult:
-        """Send all that is due in limbo, and now and then drop attempts and ids that are too many or too old.
+        """Send due messages of limbo; every ten minutes drop surplus and expired attempts and ids.
 
         Raises:
             TransientStoreError: As of `LimboSender.send_due`.
@@ -415,16 +412,16 @@ def kept_up(
     connections: Collection[str] | None = None,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Run the upkeep of a store in a thread, until the block ends.
+    """Maintain a store in a thread until the block ends.
 
-    The end waits 3 seconds at most for a round that is under way. A round that takes longer keeps its leases:
-    no other process sends what it may have sent.
+    The end of the block waits at most 3 seconds for a running round. A longer round keeps its leases: no
+    other process sends its messages.
 
     Args:
-        open_store: Opens the store in that thread. An error is logged, and it is tried again.
+        open_store: Opens the store in that thread. Errors are logged and retried.
         connect: As of `LimboSender`.
         connections: As of `LimboSender`.
-        wanted: Asked after each round; `False` ends the thread before the block ends.
+        wanted: Called after each round; `False` ends the thread early.
     """
     stopped = threading.Event()
     upkeep_of = functools.partial(StoreUpkeep, connect=connect, connections=connections)
@@ -457,17 +454,17 @@ def _keep_up(
             except JmsError as error:
                 if str(error) != reported:
                     reported = str(error)
-                    _log.error("Nothing is sent from limbo until this is mended: %s", error)
-            except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
-                _log.exception("Sending what is due in limbo failed; it is tried again")
+                    _log.error("Sending from limbo is blocked by an error: %s", error)
+            except Exception:  # noqa: BLE001 - the outermost edge of this thread
+                _log.exception("Sending from limbo failed; retrying")
             if stopped.wait(EVERY.total_seconds()) or not wanted():
                 return
 
 
 def private_name(connection: ConnectionSettings) -> str:
-    """Return the name in limbo of a connection that isn't one of Airflow's.
+    """Return the name in limbo of a connection that Airflow doesn't store.
 
-    Processes that connect to the same broker as the same user share it.
+    Processes that connect to the same broker as the same user share the name.
     """
     name = connection.url
     if connection.virtual_host is not None:
@@ -485,15 +482,15 @@ def _by_connection(messages: Iterable[LimboMessage]) -> dict[str, list[LimboMess
 
 
 def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> JmsError | None:
-    """Send these; return why the broker refuses one of them, `None` if it has them all.
+    """Send a group; return the broker's refusal, `None` if it accepted all.
 
     Args:
-        connection: Where to.
-        group: What.
-        owner: Who leases them, for the send marker; `None`: there is none.
+        connection: The connection.
+        group: Messages to send.
+        owner: Owner of the leases, for the send marker; `None`: send no marker.
     """
     for each, outgoing in group:
-        # The same at each try: whoever consumes may know it again.
+        # The same id at each try, so that consumers can detect duplicates.
         outgoing.message_id = f"limbo/{each.put_at.timestamp():.3f}/{each.number}"
         if connection.capabilities.deduplicating_send:
             outgoing.deduplication_id = outgoing.message_id

@@ -1,6 +1,6 @@
-"""Takes messages out of their destinations, never back to where they came from.
+"""Moves messages to other destinations, never back to their source.
 
-Where a broker refuses a copy, it is sent with less and less of the message.
+If a broker refuses the copy of a message, smaller copies are tried.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _MOST_KNOWN: Final = 1000
 
 
 def check_target(broker: BrokerInfo, target: Destination, source: Destination) -> None:
-    """Refuse a target from which a copy would come back to where its message was received.
+    """Refuse a target from which the copy would return to the source of its message.
 
     Raises:
-        ConfigurationError: The copy would come back.
+        ConfigurationError: The copy would return.
     """
     broker.names.check_target(target, source, broker.product)
 
 
 def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> Destination:
-    """Return where a message from `source` is moved.
+    """Return the destination to which a message from `source` is moved.
 
     Raises:
-        ConfigurationError: `$` stands for a name that the broker doesn't take literally, the message would
-            come back, or the result is no name.
+        ConfigurationError: `$` stands for a name that the broker doesn't read literally, the message would
+            return to its source, or the result is no valid name.
     """
     found = target.destination(source)
     if "$" in target.name:
@@ -49,10 +49,10 @@ def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> De
 
 
 def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Destination) -> None:
-    """Refuse redelivery handling with a move that can't be made.
+    """Refuse redelivery handling with an impossible move.
 
     Raises:
-        ConfigurationError: As of `target_of`.
+        ConfigurationError: As for `target_of`.
     """
     for action in handling.actions:
         for target in action.all_targets if isinstance(action, Move) else ():
@@ -62,23 +62,23 @@ def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Des
 def commit_with_fallback(
     connection: Connection, ways: range, fill: Callable[[UnitOfWork, int], None]
 ) -> JmsError | None:
-    """Commit a unit of work in the first of several ways that the broker takes.
+    """Commit a unit of work with the first form of a copy that the broker accepts.
 
-    Some brokers refuse a message no sooner than at the commit.
+    Some brokers refuse a message only at the commit.
 
     Args:
-        connection: Where.
-        ways: Numbers of the ways, as of `core.copies.dead_letter.letters`. Beginning above 0 means that the
-            connection was lost in those before.
-        fill: Adds to a unit what it sends and settles, in the way of this number.
+        connection: The connection.
+        ways: Numbers of the forms, as in `core.copies.dead_letter.letters`. A start above 0 means that the
+            connection was lost with the earlier forms.
+        fill: Adds the sends and settlements for the form of this number to a unit.
 
     Returns:
-        Why the most faithful way was not taken; `None` if it was.
+        Why the most faithful form was not used; `None` if it was.
 
     Raises:
-        PermanentBrokerError: The broker refuses all of them, this is what it said of the first; or none is
-            left, for the connection was lost in each.
-        ConfigurationError: Nothing can be sent in any way.
+        PermanentBrokerError: The broker refused all forms (this is the first refusal), or the connection was
+            lost with each of them.
+        ConfigurationError: No form can be sent.
         TransientBrokerError: See `UnitOfWork.commit`.
     """
     if not ways:
@@ -100,7 +100,7 @@ def commit_with_fallback(
 
 @contextlib.contextmanager
 def rolled_back(unit: UnitOfWork) -> Iterator[None]:
-    """Roll the unit back if it can't be put together: its messages would stay part of it for ever."""
+    """Roll the unit back if it can't be filled; its messages would stay in it forever."""
     try:
         yield
     except Exception as error:
@@ -110,10 +110,10 @@ def rolled_back(unit: UnitOfWork) -> Iterator[None]:
 
 
 class FailedDeadLetterSends:
-    """How often a connection was lost with the dead letter of a message, for those of one process.
+    """Counts connections lost while sending the dead letter of a message, in one process.
 
-    Which way comes next is as in a listener: the same once more, for it may be chance, then less each time.
-    At most 1,000 messages are known; the oldest is forgotten first.
+    As in a listener, the first loss repeats the same form, because it may be chance; each later loss selects
+    a smaller one. It remembers at most 1,000 messages, and forgets the oldest first.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class FailedDeadLetterSends:
 
     @contextlib.contextmanager
     def counted(self, key: str) -> Iterator[range]:
-        """Give the ways that are left for a message, none if all were tried; note how it comes out."""
+        """Yield the remaining forms for a message, none if all were tried; record the outcome."""
         with self._lock:
             lost = self._counts.get(key, 0)
         try:

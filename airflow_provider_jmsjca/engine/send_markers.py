@@ -1,4 +1,4 @@
-"""What says at the broker which messages of limbo it has: a sender may be killed before it notes that.
+"""Send markers: records at the broker of the limbo messages it has, for senders killed before they note that.
 
 A send marker is a message on a queue of the broker. It names messages and is sent in their transaction, so it
 exists exactly if they do.
@@ -21,10 +21,10 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 SEND_MARKERS: Final = Destination.queue("jmsjca.limbo.witnesses")
-"""Where send markers are; emptied by those who send from limbo."""
+"""The queue of send markers; limbo senders empty it."""
 
 KEPT_FOR: Final = timedelta(days=7)
-"""How long a send marker is kept that nobody asks for: its sender was killed after it had noted all."""
+"""How long an unclaimed send marker is kept: its sender was killed after recording all sends."""
 
 _OWNER: Final = "owner"
 _END: Final = "end"
@@ -34,20 +34,20 @@ _log = safe_logger(__name__)
 
 
 def are_supported(connection: JmsConnection) -> bool:
-    """Say whether send markers work there: in a transaction, and found by a selector.
+    """Return whether the broker supports send markers: transactions and selectors.
 
-    A broker that drops repeated messages needs none.
+    A broker that drops duplicates needs none.
     """
     able = connection.capabilities
     return able.atomic_commit and able.selector and not able.deduplicating_send
 
 
 def send_marker(owner: str, numbers: Sequence[int]) -> Outgoing:
-    """Return the send marker for messages, to be sent in their transaction.
+    """Return the send marker for messages; send it in their transaction.
 
     Args:
-        owner: Who leases them; letters and digits that nobody guesses.
-        numbers: What they are called in limbo.
+        owner: Owner of their leases: unguessable letters and digits.
+        numbers: Numbers of the messages in limbo.
     """
     return Outgoing(
         destination=SEND_MARKERS, message=JmsMessage.text(json.dumps(list(numbers)), {_OWNER: owner})
@@ -55,20 +55,21 @@ def send_marker(owner: str, numbers: Sequence[int]) -> Outgoing:
 
 
 def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], object]) -> None:
-    """Take an owner's send markers from the broker, once it is noted what they say.
+    """Read an owner's send markers, record their contents, then remove them from the broker.
 
-    A message that is sent behind them says when all of them have come: no time has to be guessed.
+    An end message sent behind them shows when all have been received, without guessing a timeout.
 
-    Guarantee: a crash leaves send markers at the broker, or has what they say noted; that may be noted again.
+    Guarantee: after a crash the send markers are still at the broker, or their contents are recorded; `note`
+    may be called again with the same numbers.
 
     Args:
-        connection: To the broker that the owner has sent to.
-        owner: As of `send_marker`; nothing more is sent for it meanwhile.
+        connection: A connection to the owner's broker.
+        owner: As in `send_marker`; the owner must send nothing during this call.
         note: Called once, with the numbers of the messages that the broker has.
 
     Raises:
-        TransientBrokerError: The broker doesn't hand them out in time; they are still there.
-        PermanentBrokerError: The broker lets nobody write or read there.
+        TransientBrokerError: The broker doesn't deliver them in time; they are still there.
+        PermanentBrokerError: The broker denies reading or writing the queue.
     """
     numbers: list[int] = []
     end = uuid.uuid4().hex
@@ -82,7 +83,7 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
                 _log.warning("A message on %s is no witness: %s", SEND_MARKERS, error)
                 continue
             if message is None:
-                raise TransientBrokerError(f"{SEND_MARKERS} didn't give its witnesses within {_SECONDS:g} s")
+                raise TransientBrokerError(f"no answer from {SEND_MARKERS} within {_SECONDS:g} s")
             if message.properties.get(_END) == end:
                 break
             if _END not in message.properties:
@@ -92,16 +93,16 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
 
 
 def drop_old(connection: JmsConnection, now: datetime) -> None:
-    """Take send markers from the broker that nobody asks for any more.
+    """Remove expired send markers from the broker.
 
     Raises:
-        PermanentBrokerError: As of `take`.
+        PermanentBrokerError: As for `take`.
     """
     oldest = round((now - KEPT_FOR).timestamp() * 1000)
     with connection.session(transacted=True, prefetch=_PREFETCH) as session:
         there = True
         while there:
-            # Whoever may write there may send anything, with any time: that goes too.
+            # Any client with write access may send other messages; remove those too.
             with contextlib.suppress(PoisonMessageError):
                 there = session.receive(SEND_MARKERS, 0, f"JMSTimestamp < {oldest}") is not None
             session.commit()

@@ -1,4 +1,4 @@
-"""Effective options of a stream of events: a trigger's defaults and limits on top of all levels."""
+"""What holds for a stream of events, once every level was heard: a trigger's defaults and bounds."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import EventMode
 
 WHO = "JmsActivationTrigger"
-"""Name of the trigger in errors."""
+"""Whose faults they are, in errors."""
 MOST_IN_FLIGHT = 1000
-"""Maximum number of unconfirmed messages: Airflow gives up a watcher that lags this many events behind."""
+"""How many messages may be under way: Airflow gives a watcher up that lags so many events behind."""
 DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
-"""Pauses of 1, 2, 5, 10 and then always 30 seconds; no message is moved or deleted by default."""
+"""Pauses of 1, 2, 5, 10 and 30 seconds, then 30 for ever: nothing is moved or deleted unless that is said."""
 
 _MOST_IN_A_BATCH = 10_000
-# Airflow stores events in rounds of one or two seconds and confirms a whole round: this many fit into one.
+# Airflow stores events in rounds of a second or two, and tells us of the whole round: so many go into one.
 _DEFAULT_PREFETCH = 500
-# Each held message causes repeated queries over a pipe that all triggers share.
+# Each of them is asked for again and again, over a pipe that all triggers share.
 _DEFAULT_PREFETCH_HELD = 100
 
 _REFUSED = {
@@ -51,19 +51,20 @@ _REFUSED = {
     "endpoint_pool_steady_size": "no threads are kept",
     "pool_idle_timeout": "no threads are kept",
 }
-"""Options that a trigger doesn't support, with the reasons."""
+"""What a trigger can't do, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveOptions:
-    """Effective options of a stream of events.
+    """What holds for a stream of events.
 
     Attributes:
-        spec: The effective spec, with resolved destinations.
-        event: As in `JmsActivationTrigger`.
-        timed: A level sets `transaction_timeout`: a delivery is rolled back after it.
-        lingers: A batch ends at its `batch_timeout` only, because no level sets `batch_idle_timeout`.
-        limbo_conn_id: Airflow connection over which messages in limbo are sent; empty without a limbo.
+        spec: The spec in force; its destinations are looked up.
+        event: As of `JmsActivationTrigger`.
+        timed: A delivery is rolled back after the spec's `transaction_timeout`, because somebody set that.
+        lingers: A batch is waited for until its `batch_timeout`, however long nothing comes: nobody has set
+            another end.
+        limbo_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
     """
 
     spec: ActivationSpec
@@ -74,15 +75,15 @@ class EffectiveOptions:
 
     @classmethod
     def of(cls, resolved: Resolved, event: EventMode, limbo_conn_id: str) -> Self:
-        """Return the effective options.
+        """Return what holds.
 
         Args:
-            resolved: The merged options of all levels.
-            event: As in `JmsActivationTrigger`.
+            resolved: What the levels say.
+            event: As of `JmsActivationTrigger`.
             limbo_conn_id: As the attribute.
 
         Raises:
-            ConfigurationError: The levels contradict each other, or set an unsupported option.
+            ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
         """
         said = resolved.values
         values = dict(said)
@@ -100,7 +101,7 @@ class EffectiveOptions:
 
     @property
     def batch_size(self) -> int:
-        """Maximum number of messages in an event."""
+        """How many messages make an event at most."""
         return self.spec.batch_size
 
     @property
@@ -115,10 +116,10 @@ class EffectiveOptions:
         return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
 
     def check(self) -> None:
-        """Check that a trigger supports the options.
+        """Refuse what a trigger can't do.
 
         Raises:
-            ConfigurationError: Each option that it doesn't support, with the reason.
+            ConfigurationError: Each such option, and why.
         """
         faults: list[str] = []
         spec, destinations = self.spec, self.spec.destinations
@@ -167,26 +168,26 @@ class EffectiveOptions:
         name: str,
         store: Store | None = None,
     ) -> ListenerSettings:
-        """Return the settings of the stream. They differ from a listener's in three ways.
+        """Return the settings of the stream: those of a listener, but for what a trigger is.
 
-        A poison message that can't be moved stays and lets others pass. Airflow has its own time limit for
-        each event, so the transaction timeout counts only if a level sets it. A message that was held when
-        the triggerer ended has not failed: its run may still succeed.
+        Poison that can't be moved stays and lets others pass. Airflow has a time limit of its own for each
+        event, so that the transaction timeout only counts where somebody set one. A message that was held
+        when the triggerer ended has not failed: its run may succeed yet.
 
         Args:
-            connection: Settings of the connection; `None` only checks whether the settings are valid.
+            connection: What it connects with; `None`: only to see whether the settings can be made.
             name: For the log.
             store: For a spec with `use_store`.
 
         Raises:
-            ConfigurationError: The spec is invalid.
+            ConfigurationError: The spec asks for what can't be.
         """
         spec, units = self.spec, self.spec.endpoint_pool_max_size
         receivers = units if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
         if spec.hold_until_ack:
-            spec = spec.replace(hold_until_ack=None)  # the trigger itself holds the deliveries
+            spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
         if spec.batch_size > 1:
-            # The stream delivers single messages; the trigger collects them into batches later.
+            # The messages of a batch are under way one by one: what makes an event of them comes later.
             under_way = units * spec.batch_size
             spec = spec.replace(
                 batch_size=None,
@@ -197,7 +198,7 @@ class EffectiveOptions:
             )
         surroundings = ListenerContext(
             find=functools.partial(find_destination, variables=False),
-            # The store is checked only when the listener connects.
+            # Whether there is a store is checked only where the listener connects.
             store=store or (cast("Store", object()) if connection is None else None),
             jms_conn_id=self.limbo_conn_id,
         )
@@ -221,7 +222,7 @@ class EffectiveOptions:
 
 @contextlib.contextmanager
 def _named() -> Iterator[None]:
-    """Prefix faults with the name of the trigger."""
+    """Say of faults whose they are."""
     try:
         yield
     except ConfigurationError as error:
@@ -232,7 +233,7 @@ _DEFAULT = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
 def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
-    """Return a trigger's defaults for options that no level sets: concurrent events, growing pauses."""
+    """Return what holds for a trigger where nobody says otherwise: many events at once, growing pauses."""
     values: dict[str, OptionValue] = {}
     if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
         values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
@@ -244,21 +245,21 @@ def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
     if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
         batch = said.get("batch_size")
         size = batch.value if batch is not None and isinstance(batch.value, int) else 1
-        # One batch is collected while another is stored.
+        # With batches one is collected while another is stored.
         units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
         values["endpoint_pool_max_size"] = min(units, MOST_IN_FLIGHT)
     return values
 
 
 def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
-    """Return the prefetch of the destination, else that of the activation."""
+    """Return how many messages may be under way: the prefetch of the destination, else of the activation."""
     found = said.get("destination")
     texts = found.value if found is not None and isinstance(found.value, tuple) else ()
     for text in texts:
         try:
             own = prefetch_of(find_destination(str(text), variables=False))
         except ConfigurationError:
-            continue  # the spec reports it
+            continue  # the spec says what is wrong with it
         if own is not None:
             return own
     asked = said.get("prefetch")

@@ -1,4 +1,4 @@
-"""A connection for the event loop that comes back by itself when it is lost."""
+"""A connection for an event loop that reconnects when it is lost."""
 
 from __future__ import annotations
 
@@ -32,47 +32,45 @@ T = TypeVar("T")
 FindSettings: TypeAlias = Callable[[], Awaitable[ConnectionSettings]]
 OnStale: TypeAlias = Callable[[], None]
 
-# One connection for each broker and process, whatever the number of streams.
+# One connection for each broker and process, independent of the number of streams.
 _POOL = ConnectionPool()
 
-# A connection that held this long was a good one: after its loss the waits begin at the first again.
+# After the loss of a connection that lasted this long, the backoff starts again at its first wait.
 _STEADY_SECONDS = 10.0
 
-# Threads for what may block, for all users of one broker together.
+# Threads for blocking calls, shared by all users of one broker.
 _THREADS = 2
 
-# Whether settings have changed is looked for so often, by all at once and within one second.
+# How often all users check for changed settings, together within one second.
 _CHECKED_EVERY_SECONDS = 60.0
 _SPREAD_SECONDS = 0.8
 
-# Who has not waited at all yet shares a failure that is younger than half of this.
+# A user that has not waited yet shares a failure that is younger than half of this.
 _FIRST_WAIT_SECONDS = 1.0
 
 
 class AsyncConnection:
-    """Lends a connection when one is needed, another when it was lost, with backoff.
+    """Lends a shared connection, and a new one after a loss, with backoff.
 
-    The connection itself is shared with everybody in the process who has the same settings, and so are the
-    attempts to open it: an attempt that failed is the failure of all who ask soon after it, and is logged
-    once. For one task of one event loop. Nothing in here blocks the loop.
+    All users in the process with the same settings share the connection and the attempts to open it. A failed
+    attempt counts for every user that asks shortly after it, and is logged once. Use it in one task of one
+    event loop; no method blocks the loop.
 
-    Who was refused something is apart, and tries again over a connection that is nobody else's: some brokers
-    close the connection with each refusal. With a client id, which a broker may take only once, it stays the
-    shared one.
+    After a refusal, the user retries over a connection of its own, because some brokers close the connection
+    with each refusal. With a client id, which a broker may accept only once, the connection stays shared.
 
     Args:
-        settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
-            it has changed, what is held is stale, and its holder moves to the new one.
-        pool: Whose connections.
-        subject: Says who uses it, for the log: an asset or a task, with its destination and connection;
-            `None`: the name of the connection says enough.
-        minimal_logging: The first failure is an error in the log, those that follow are for debugging.
-            Source: J108.
+        settings: Broker and credentials, or a function that returns them, called at every attempt and once a
+            minute. When they have changed, the held connection is stale and its user reconnects.
+        pool: The pool of connections.
+        subject: Returns the user's name for the log: an asset or a task, with its destination and
+            connection. `None`: the name of the connection.
+        minimal_logging: The first failure is logged as an error, later ones at debug level.
         backoff: The waits between attempts.
-        apart: Something was refused before.
+        apart: Whether the broker refused something before.
 
     Attributes:
-        apart: Whether the next connection is nobody else's.
+        apart: Whether the next connection is not shared.
     """
 
     def __init__(
@@ -104,10 +102,10 @@ class AsyncConnection:
         self._check: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     async def get(self) -> Connection:
-        """Return the live connection; open one if there is none, for as long as it takes.
+        """Return the live connection; if there is none, retry until one is open.
 
         Raises:
-            PermanentBrokerError: The broker refuses; trying again gives the same answer.
+            PermanentBrokerError: The broker refuses; a retry would fail too.
             ConfigurationError: The settings can't work.
         """
         while True:
@@ -119,13 +117,13 @@ class AsyncConnection:
                 await asyncio.sleep(self._wait())
             try:
                 return await self.attempt()
-            except TransientBrokerError:  # whoever made the attempt has logged it
+            except TransientBrokerError:  # already logged by the attempt
                 self._failures += 1
 
     async def attempt(self) -> Connection:
-        """Try once to get a connection, for who has waits of its own; none is held before.
+        """Try once to get a connection, for callers with their own backoff; none may be held.
 
-        A failure is in the log when this raises.
+        The failure is logged before this raises.
 
         Raises:
             JmsError: As the transport says.
@@ -156,7 +154,7 @@ class AsyncConnection:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Note whether the broker refuses what is asked of the connection meanwhile."""
+        """Note whether the broker refuses a request in the `with` block."""
         try:
             yield
         except PermanentBrokerError:
@@ -165,59 +163,61 @@ class AsyncConnection:
         self.apart = False
 
     async def in_thread(self, function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
-        """Return what the function returns, run in one of the few threads for all users of the broker.
+        """Run a function in the thread pool shared by all users of the broker; return its result.
 
-        For who has a connection. Arguments, errors and guarantee are those of `in_thread` in
+        Requires a connection. Arguments, errors and guarantee are those of `in_thread` in
         `engine.connecting.threads`.
         """
         return await in_thread(function, undo=undo, start=self._thread_pool.submit)
 
     def look(self) -> Connection:
-        """Open a connection that is nobody else's, to ask what stays: the client id is for the consumer.
+        """Open a separate connection without client id, to query the backlog.
 
-        May block; for any thread.
+        May block; call it from any thread.
 
         Raises:
-            CapabilityError: The broker doesn't tell that.
+            CapabilityError: The broker doesn't report backlogs.
             JmsError: As the transport says.
         """
         if (lease := self._lease) is not None:
             connection = lease.connection
-            connection.capabilities.require(connection.broker, "backlog", purpose="noticing what stays")
+            connection.capabilities.require(
+                connection.broker, "backlog", purpose="noticing messages that stay"
+            )
         if self._settings is None:
             raise TransientBrokerError("where the broker is isn't known yet")
         return connect(replace(self._settings, client_id=None))
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection `get` returned last is lost before it is given back."""
+        """Call back once if the connection that `get` returned last is lost before its release."""
         if self._lease is not None:
             self._lease.on_lost(callback)
 
     def on_stale(self, callback: OnStale) -> None:
         """Call back once, in the event loop, if the settings of that connection have changed.
 
-        It is up then, and others may use it: whoever holds it gives it back, and gets another one.
+        The connection is still up, and others may use it: release it and get another one.
         """
         if self._lease is not None:
             self._on_stale.append(callback)
 
     def failed(self, error: TransientBrokerError) -> None:
-        """Say that the connection did not do: the next `get` tries again, after a wait."""
+        """Report that the connection was unusable: the next `get` retries after a wait."""
         self._failures += 1
         lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
-        # That a connection is lost has been said, once for all.
+        # The loss of the connection was logged once for all users.
         level = logging.DEBUG if lost else self._level()
-        log.log(level, "Tried again in a while%s: %s", _for([self.subject()]), error)
+        log.log(level, "Retrying after a wait%s: %s", _for([self.subject()]), error)
         self._give_back()
 
     def release(self) -> None:
-        """Give the connection back. Whoever consumes on it closes the consumer first."""
+        """Release the connection. Close consumers on it first."""
         self._give_back()
 
     def relinquish(self) -> Callable[[], None]:
-        """Hand over the right to the connection; return what gives it back, which may block.
+        """Give up the lease of the connection; return a function that releases it, which may block.
 
-        For a thread that closes what it consumes first. From here on this object holds none.
+        For a thread that closes its consumers before the release. Afterwards this object holds no lease.
         """
         lease, self._lease = self._lease, None
         self._check_no_more()
@@ -239,13 +239,13 @@ class AsyncConnection:
             self._thread_pool.leave(lease.release)
 
     def _check_later(self) -> None:
-        """Look for changed settings at the next full minute: all who ask then get the same answer."""
+        """Check for changed settings at the next full minute; all users then share one lookup."""
         self._check_no_more()
         if self._is_fixed:
             return
         loop = asyncio.get_running_loop()
         wait = _CHECKED_EVERY_SECONDS - loop.time() % _CHECKED_EVERY_SECONDS
-        # Spread a little, so that a thousand don't hold up the loop.
+        # Spread, so that a thousand users don't block the loop.
         self._check = loop.call_later(wait + random.random() * _SPREAD_SECONDS, self._begin_check)  # noqa: S311
 
     def _begin_check(self) -> None:
@@ -261,9 +261,9 @@ class AsyncConnection:
         try:
             found = await self._find()
         except JmsError as error:
-            log.debug("Whether the settings have changed can't be told: %s", error)
+            log.debug("Can't check for changed settings: %s", error)
             found = self._settings
-        self._check = None  # this task is its own end
+        self._check = None  # this task ends by itself
         if self._lease is None:
             return
         if found is None or self._settings is None or settings_key(found) == settings_key(self._settings):
@@ -298,11 +298,11 @@ class AsyncConnection:
 
 
 class _Shared:
-    """What the users of one broker, with the same settings, have together in an event loop.
+    """State shared by the users of one broker with the same settings in an event loop.
 
     Attributes:
-        thread_pool: Threads for what may block.
-        users: Who asked for the connection, and lives.
+        thread_pool: Threads for blocking calls.
+        users: Live users of the connection.
     """
 
     def __init__(self, pool: ConnectionPool, settings: ConnectionSettings) -> None:
@@ -318,11 +318,11 @@ class _Shared:
         self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
     async def lease(self, known_within: float, user: AsyncConnection) -> Lease:
-        """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
+        """Return a lease of the connection; open it if necessary. Concurrent callers share the attempt.
 
         Args:
-            known_within: A failure that is younger, in seconds, is taken for the answer.
-            user: Who asks. Airflow writes what an attempt logs into the log of the task that asked for it.
+            known_within: Raise the last failure instead of retrying if it is younger, in seconds.
+            user: The caller. Airflow writes log lines of an attempt into the log of the calling task.
         """
         while (lease := self._free()) is None:
             if self._opening is None:
@@ -335,7 +335,7 @@ class _Shared:
         return lease
 
     def log_once(self, text: str) -> None:
-        """Write a line that concerns all users of the broker."""
+        """Log a line that concerns all users of the broker, once."""
         if text not in self._said:
             self._said.add(text)
             log.info(text)
@@ -372,7 +372,7 @@ class _Shared:
             self._spare = lease
             subjects = _for((each.subject() for each in self.users), user.subject())
             log.info("Connected to %s%s", lease.connection.broker, subjects)
-            # Whoever waited for it may be gone.
+            # The waiting users may have been cancelled.
             asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
             return None
         finally:
@@ -386,7 +386,7 @@ class _Shared:
 
 _KEPT_SPARE_SECONDS = 0.1
 
-# So many users of a connection are named in a line of the log.
+# How many users of a connection a log line names.
 _NAMED = 3
 
 _everything: weakref.WeakKeyDictionary[
@@ -411,11 +411,11 @@ def _always(settings: ConnectionSettings) -> FindSettings:
 
 
 def _nothing() -> None:
-    """There is nothing to give back."""
+    """Release nothing."""
 
 
 def _for(subjects: Iterable[str], first: str = "") -> str:
-    """Name the users of a connection, a few of many: the one who asked for it, then the others."""
+    """Name some users of a connection: the caller first, then others."""
     known = sorted({*subjects} - {""}, key=lambda subject: (subject != first, subject))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return f" for {', '.join(known[:_NAMED])}{more}" if known else ""

@@ -1,4 +1,4 @@
-"""Opening a connection, again and again until the broker is there."""
+"""Opens a connection, and retries until the broker is reachable."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
 
 _log = safe_logger(__name__)
-# A stop request is noticed this quickly in the middle of a connection attempt.
+# How often a connection attempt checks for a stop request.
 _STOP_CHECK_SECONDS = 0.1
-# Before each further try to delete a durable subscription.
+# Seconds before each retry of deleting a durable subscription.
 _DELETION_PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When to try again, and what to say about it.
+    """When to retry, and how to log failures.
 
     Attributes:
         backoff: The waits between attempts.
-        deadline: Give up after this long; `None` means never.
-        retry_permanent: Also try again what fails for good (wrong credentials), for an activation that has
-            to start and wait until someone mends the broker. Source: J12, W15.
-        minimal_logging: Only the first failure is logged above debug level. Source: J108.
+        deadline: Give up after this time; `None` means never.
+        retry_permanent: Also retry permanent errors such as wrong credentials, for an activation that has to
+            start and wait until the broker is repaired.
+        minimal_logging: Only the first failure is logged above debug level.
     """
 
     backoff: Backoff = RECONNECT
@@ -54,16 +54,16 @@ def open_connection(
     clock: Callable[[], float] = time.monotonic,
     uniform: Callable[[], float] = random.random,
 ) -> Connection | None:
-    """Connect, with backoff, until there is a connection.
+    """Connect, with backoff, until an attempt succeeds.
 
-    A stop request ends it within a moment, even in the middle of an attempt; the connection of an attempt
-    left alone is closed when it comes.
+    A stop request takes effect within 0.1 s, even during an attempt. If that attempt succeeds later, its
+    connection is closed.
 
     Args:
-        settings: Which broker.
-        stop: Set by whoever wants no connection any more.
-        policy: When to try again; `None` means the default one.
-        on_failure: Told why an attempt failed, before the wait for the next one.
+        settings: The broker.
+        stop: Set it to end the attempts.
+        policy: When to retry; `None` means the default policy.
+        on_failure: Called with the error of a failed attempt, before the wait for the next one.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
         uniform: Returns a number from 0 to 1, for the jitter.
@@ -110,14 +110,14 @@ def open_connection(
 
 
 def delete_durable(connect_again: ConnectFunction, name: str, destination: Destination) -> None:
-    """Delete an idle durable subscription, over a connection of its own.
+    """Delete an idle durable subscription over a separate connection.
 
-    A broker may hear late that the last consumer has ended. Artemis refuses to delete then, and hangs up. So
-    a refused deletion is tried again, each time over a new connection, for about four seconds.
+    A broker may learn late that the last consumer has closed. Artemis then refuses the deletion and closes
+    the connection. So a refused deletion is retried over new connections for about four seconds.
 
     Raises:
-        PermanentBrokerError: The broker refused the last try too.
-        JmsError: Whatever else went wrong, at the first time.
+        PermanentBrokerError: The broker refused the last attempt too.
+        JmsError: Any other error; it is not retried.
     """
     for pause in (*_DELETION_PAUSES, None):
         connection = connect_again()
@@ -151,7 +151,7 @@ def _connect_unless_stopped(
             try:
                 outcome.set_exception(failure)
             except InvalidStateError:
-                _log.debug("The attempt to connect that was given up failed: %s", failure)
+                _log.debug("The abandoned connection attempt failed: %s", failure)
             return
         try:
             outcome.set_result(connection)

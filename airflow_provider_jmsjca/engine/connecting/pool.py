@@ -1,4 +1,4 @@
-"""One connection for each broker and process, shared by all who need it."""
+"""One connection for each broker and process, shared by its users."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _log = safe_logger(__name__)
 
 
 class LossCallbacks:
-    """Passes the loss of a connection on to those who watch.
+    """Calls the registered callbacks when a connection is lost.
 
-    A connection keeps its callbacks for life; one that is shared for weeks would collect those of every user
-    it ever had, and all that hangs on them.
+    A connection keeps its callbacks for its lifetime. A connection shared for weeks would otherwise collect
+    the callbacks of all its former users, and every object they refer to.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -55,13 +55,13 @@ class LossCallbacks:
             callback(reason)
 
     def forget(self, callback: OnLost) -> None:
-        """Don't call back any more; harmless if it was called or is unknown."""
+        """Remove a callback; harmless if it was called or is unknown."""
         with self._lock:
             if callback in self._watchers:
                 self._watchers.remove(callback)
 
     def __len__(self) -> int:
-        """How many watch."""
+        """Return the number of callbacks."""
         with self._lock:
             return len(self._watchers)
 
@@ -72,20 +72,18 @@ class LossCallbacks:
         for callback in watchers:
             try:
                 callback(reason)
-            except Exception:  # noqa: BLE001 - the edge: the others must be told too
-                _log.exception("A callback that was told of the lost connection failed")
+            except Exception:  # noqa: BLE001 - the edge: the other callbacks must run too
+                _log.exception("A callback for the lost connection failed")
 
 
 class Usage:
-    """When a connection was last used successfully, and whether the broker refused something on it.
+    """Time of the last successful use of a connection, and whether the broker refused something on it.
 
-    Successful is a send, a receipt or a commit without an error from the broker; opening it counts too. As a
-    context manager it notes errors of the broker that pass through.
+    Opening, sending, receiving and committing without a broker error are successful uses. As a context
+    manager it records broker errors raised in its block.
 
     Args:
         clock: Returns seconds, monotonic.
-
-    Source: J14, J43.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,26 +94,26 @@ class Usage:
         self._lock = threading.Lock()
 
     def succeeded(self) -> None:
-        """A message was sent or received."""
+        """Record that a message was sent or received."""
         self._succeeded_at = self._clock()
 
     def failed(self) -> None:
-        """The broker refused something, or the connection broke: it isn't lent again."""
+        """Record a refusal or a broken connection: it is not lent again."""
         self._failed = True
 
     def listen(self) -> None:
-        """Note that somebody listens: until `unlisten`, heart-beats prove the connection."""
+        """Add a listener: until `unlisten`, heart-beats keep the connection valid."""
         with self._lock:
             self._listeners += 1
 
     def unlisten(self) -> None:
-        """Somebody listens no more; from now on time counts again."""
+        """Remove a listener; the idle timeout applies again."""
         with self._lock:
             self._listeners -= 1
         self.succeeded()
 
     def left(self, idle_seconds: float) -> float:
-        """Return for how many seconds it is still valid, if nobody uses it; 0 or less: it is invalid."""
+        """Return the remaining seconds of validity without further use; 0 or less: invalid."""
         if self._failed:
             return 0.0
         if self._listeners:
@@ -155,7 +153,7 @@ class Lease:
 
     Attributes:
         connection: The connection.
-        usage: Where to note what it was used for, and how that went.
+        usage: Records successful and failed uses.
     """
 
     def __init__(
@@ -177,7 +175,7 @@ class Lease:
         self._losses.watch(callback)
 
     def release(self) -> None:
-        """Give the connection back; releasing twice is harmless."""
+        """Release the connection; releasing twice is harmless."""
         with self._lock:
             release, self._release = self._release, None
             callbacks, self._callbacks = self._callbacks, []
@@ -202,14 +200,15 @@ class ConnectionPool:
     """Connections by their settings, counted by their users.
 
     A connection is valid until it is lost, the broker refuses something on it, or its last successful use is
-    longer ago than the idle timeout (`Usage`). One that isn't valid is never lent again, and closed as soon
-    as nobody has it: by a thread that exists only while something is idle. Time passes for those in use too;
-    only those somebody listens on have no idle timeout. After a fork the child starts with an empty pool.
+    longer ago than the idle timeout (`Usage`). An invalid connection is not lent again, and is closed when
+    its last user releases it. A thread that exists only while connections are idle closes expired ones. The
+    idle timeout also applies during use, except to connections with listeners. After a fork the child starts
+    with an empty pool.
 
     Args:
-        idle_timeout: How long a connection that wasn't used successfully stays valid. Source: J14, J43.
-        size: How many connections are kept; beyond it those unused for longest are closed. More are open
-            only while they are in use. Source: J80.
+        idle_timeout: How long a connection stays valid without a successful use.
+        size: Number of connections to keep; above it, those idle for longest are closed. More are open
+            only while they are in use.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
     """
@@ -230,14 +229,13 @@ class ConnectionPool:
         _pools.add(self)
 
     def borrow(self, settings: ConnectionSettings, *, listening: bool = False) -> Lease:
-        """Return the shared connection for these settings, opened if there is none that is valid.
+        """Return a lease of the shared connection for these settings; open one if none is valid.
 
-        Threads that ask at the same moment wait for the same attempt and share its outcome.
+        Concurrent callers wait for the same attempt and share its outcome.
 
         Args:
-            settings: Which broker, as whom.
-            listening: The connection will be listened on: until its release it doesn't become invalid by
-                quiet hours.
+            settings: Broker and credentials.
+            listening: The connection gets a listener: the idle timeout does not apply until its release.
 
         Raises:
             TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
@@ -277,9 +275,9 @@ class ConnectionPool:
         return Lease(connection, give_back, shared.losses, shared.usage)
 
     def share(self, settings: ConnectionSettings) -> Lease | None:
-        """Return the right to listen on the connection that is open; `None` if none is valid. Doesn't block.
+        """Return a lease to listen on the open connection; `None` if none is valid. Doesn't block.
 
-        Its release may block.
+        The release of the lease may block.
         """
         key = settings_key(settings)
         with self._lock:
@@ -294,16 +292,16 @@ class ConnectionPool:
         return Lease(shared.opening.result(), give_back, shared.losses, shared.usage)
 
     def alike(self) -> ConnectionPool:
-        """Return an empty pool that opens its connections as this one does, and keeps none that is unused."""
+        """Return an empty pool with the same way to connect that keeps no idle connection."""
         return ConnectionPool(idle_timeout=timedelta(0), connect=self._connect, clock=self._clock)
 
     def __len__(self) -> int:
-        """How many connections are open or being opened."""
+        """Return the number of connections that are open or being opened."""
         with self._lock:
             return len(self._shared)
 
     def close(self) -> None:
-        """Close every connection, also those in use; nothing can be borrowed afterwards."""
+        """Close all connections, including those in use; later calls of `borrow` fail."""
         with self._lock:
             self._closed = True
             everything = list(self._shared.values())
@@ -331,7 +329,7 @@ class ConnectionPool:
         self._closed = False
 
     def _take_surplus(self) -> list[_Shared]:
-        """Take out those unused for longest while there are too many."""
+        """Remove the connections idle for longest until the size is kept."""
         idle = [(shared.idle_since, key) for key, shared in self._shared.items() if shared.users == 0]
         idle.sort(key=lambda entry: entry[0])
         return [self._shared.pop(key) for _, key in idle[: max(0, len(self._shared) - self._size)]]
@@ -397,7 +395,7 @@ class ConnectionPool:
 
 
 def settings_key(settings: ConnectionSettings) -> Hashable:
-    """Return what tells connections apart: all their settings but the name."""
+    """Return the key of a connection: all settings except the name."""
     values = {item.name: getattr(settings, item.name) for item in fields(settings) if item.compare}
     values["options"] = frozenset(settings.options.items())
     return tuple(values.values())
@@ -417,7 +415,7 @@ _pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    # The sockets are the parent's; closing them here would end its conversation with the broker.
+    # The parent owns the sockets; closing them here would disrupt its sessions with the broker.
     for pool in list(_pools):
         pool._reset()  # noqa: SLF001  # the same module
 

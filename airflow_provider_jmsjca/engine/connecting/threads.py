@@ -1,4 +1,4 @@
-"""Runs what may block in a thread, for an event loop that must not; and what must not be broken off."""
+"""Threads for an event loop: run blocking calls, and work that a cancellation must not interrupt."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ async def in_thread(
     undo: Callable[[T], object] | None = None,
     start: Callable[[Callable[[], None]], object] | None = None,
 ) -> T:
-    """Return what the function returns, or raise what it raises, without blocking the event loop.
+    """Run a blocking function in a thread; return its result or raise its exception.
 
-    The threads are daemons of their own and not the loop's executor: a broker that hangs can neither use up
-    the few threads other code of the same process waits for, nor hold up the exit of the process.
+    The event loop is not blocked. The threads are separate daemon threads instead of the loop's executor: a
+    broker that hangs neither exhausts the executor, on which other code depends, nor delays process exit.
 
     Args:
-        function: What may block.
-        undo: Called, in a thread, with a result that came after the caller was cancelled.
-        start: Sees to it that a function runs in a thread; `None`: in a thread of its own.
+        function: The blocking call.
+        undo: Called in a thread with the result if the caller was cancelled before it arrived.
+        start: Runs a function in a thread; `None`: starts a new thread.
 
     Raises:
-        TransientBrokerError: The process has no thread left; besides what the function raises.
+        TransientBrokerError: The process can start no thread; besides the exceptions of the function.
 
-    Guarantee: on cancellation it returns at once; the function runs on to its end.
+    Guarantee: on cancellation it returns at once; the function continues to its end.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -71,7 +71,7 @@ async def in_thread(
 
 
 def _undo_if_done(future: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
-    """Undo a result that came before its caller, who was cancelled, could take it."""
+    """Undo a result that arrived just before its caller was cancelled."""
     if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
         result = future.result()
         leave_to_thread(lambda: undo(result))
@@ -81,10 +81,10 @@ _left: set[asyncio.Task[Any]] = set()
 
 
 def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Return a task that runs to its end, whatever becomes of whoever waits for it with `asyncio.shield`.
+    """Start a task that a cancellation of the waiting task doesn't stop; await it with `asyncio.shield`.
 
-    For closing in several steps. Airflow cancels a trigger anew at each of its rounds until that has ended:
-    whatever closes in the trigger's own task is broken off between two steps.
+    For closing in several steps. Airflow cancels a trigger repeatedly until it has ended, which would
+    interrupt a close in the trigger's own task between two steps.
     """
     task = asyncio.get_running_loop().create_task(work)
     _left.add(task)
@@ -93,29 +93,29 @@ def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 def leave_to_thread(function: Callable[[], object]) -> None:
-    """Run the function in a thread; nobody waits for it, its errors are logged."""
+    """Run the function in a thread without waiting for it; its errors are logged."""
     _start(lambda: _run_out(function))
 
 
 class SerialExecutor:
-    """Runs functions one after the other, in a thread that exists only while there are any.
+    """Runs functions one after the other, in a thread that exists only while functions are queued.
 
-    What a function raises is logged, and the next one runs. If no thread can be started, that is tried again
-    every second.
+    An exception of a function is logged, and the next function runs. If no thread can be started, the
+    executor retries every second.
 
     Args:
-        later: Takes seconds and a function, and calls it when they are over, as `loop.call_later` does.
+        later: Calls a function after a number of seconds, as `loop.call_later` does.
     """
 
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._later = later
         self._lock = threading.Lock()
-        # A list: it is short, and there are as many lanes as streams. An empty deque is ten times as large.
+        # A list: it is short, and each stream has an executor. An empty deque is ten times as large.
         self._waiting: list[Callable[[], object]] = []
         self._running = False
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Run the function after those submitted before. For the thread that `later` is for."""
+        """Run the function after those submitted before. Call it in the thread of `later`."""
         with self._lock:
             self._waiting.append(function)
             if self._running:
@@ -127,7 +127,7 @@ class SerialExecutor:
         try:
             _start(self._run)
         except TransientBrokerError as error:
-            log.warning("It is tried again in %.0f s: %s", _NO_THREAD_SECONDS, error)
+            log.warning("Starting a thread again in %.0f s: %s", _NO_THREAD_SECONDS, error)
             self._later(_NO_THREAD_SECONDS, self._begin)
 
     def _run(self) -> None:
@@ -141,12 +141,12 @@ class SerialExecutor:
 
 
 class ThreadPool:
-    """A few threads for what may block, however much there is of it; they end when there is nothing.
+    """A bounded pool of threads for blocking calls; idle threads end after two seconds.
 
-    A function waits until one of the threads is free.
+    A function waits until a thread is free.
 
     Args:
-        size: How many threads at most.
+        size: Maximum number of threads.
     """
 
     def __init__(self, size: int) -> None:
@@ -157,10 +157,10 @@ class ThreadPool:
         self._free = 0
 
     def submit(self, function: Callable[[], None]) -> None:
-        """Run the function, which doesn't raise, in one of the threads. From any thread.
+        """Run the function, which must not raise, in one of the threads. Call it from any thread.
 
         Raises:
-            TransientBrokerError: The process has no thread left for it.
+            TransientBrokerError: The process can start no thread.
         """
         with self._condition:
             self._waiting.append(function)
@@ -174,12 +174,12 @@ class ThreadPool:
             with self._condition:
                 self._threads -= 1
                 if self._threads or function not in self._waiting:
-                    return  # it is another thread's
+                    return  # another thread runs it
                 self._waiting.remove(function)
             raise
 
     def leave(self, function: Callable[[], object]) -> None:
-        """Run the function; nobody waits for it, its errors are logged."""
+        """Run the function without waiting for it; its errors are logged."""
         self.submit(lambda: _run_out(function))
 
     def _run(self) -> None:
@@ -198,12 +198,12 @@ class ThreadPool:
 def _start(work: Callable[[], None]) -> None:
     try:
         threading.Thread(target=work, name="jms-engine", daemon=True).start()
-    except RuntimeError as error:  # the process has no thread left
+    except RuntimeError as error:  # the process can start no thread
         raise TransientBrokerError(f"no thread could be started: {error}") from error
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:
-    """Hand over to the loop; false if the loop is gone, and with it whoever waited."""
+    """Call back in the loop; return false if the loop is closed, and the caller with it."""
     try:
         loop.call_soon_threadsafe(callback, value)
     except RuntimeError:
@@ -214,5 +214,5 @@ def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], val
 def _run_out(function: Callable[[], object]) -> None:
     try:
         function()
-    except Exception:  # the outermost edge of this thread: nobody waits for it any more
-        log.exception("Work that nobody waits for failed")
+    except Exception:  # the outermost edge of this thread: no caller is left to raise to
+        log.exception("Background work failed")

@@ -188,7 +188,7 @@ def test_an_outage_holds_up_its_own_messages_alone(world: World, caplog: pytest.
     world.put("b1", conn_id="b")
     world.down = {"a"}
     assert world.sender.send_due().sent == 1
-    assert "wait for the connection 'a', which is tried again in 1 s" in caplog.text
+    assert "wait for the connection 'a'; next attempt in 1 s" in caplog.text
     world.down = set()
     assert world.sender.send_due().sent == 0
     world.later(1)
@@ -409,8 +409,8 @@ def test_where_witnesses_are_refused_messages_are_sent_without(
     assert world.sender.send_due().sent == 1
     (said,) = [record.getMessage() for record in caplog.records if "jmsjca.limbo" in record.getMessage()]
     assert said == (
-        "The connection 'a' may not use queue://jmsjca.limbo.witnesses: a process that is killed may send "
-        f"messages of limbo twice: nobody may {'write' if refuses == 'send' else 'read'} there"
+        "The connection 'a' may not use queue://jmsjca.limbo.witnesses: after a kill, messages of limbo may "
+        f"be sent twice: nobody may {'write' if refuses == 'send' else 'read'} there"
     )
 
 

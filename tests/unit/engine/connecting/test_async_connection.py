@@ -78,7 +78,7 @@ def test_an_attempt_says_who_waits_for_it_and_a_connection_whose_it_is(
     assert re.fullmatch(
         rf"Connected to {re.escape(info)} for (asset '.'(, )?){{3}} and 2 more", caplog.messages[-2]
     )
-    assert caplog.messages[-1] == "Tried again in a while for asset 'e': it says no"
+    assert caplog.messages[-1] == "Retrying after a wait for asset 'e': it says no"
 
 
 def test_who_says_nothing_of_himself_is_known_by_the_name_of_the_connection(
