@@ -126,8 +126,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     Returns:
         What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `reasons`,
-        `dead_lettered`, and `splits` (how often the batch was split). `reasons` says how many were rejected
-        for each of the ten most frequent reasons.
+        `violations`, `dead_lettered`, and `splits` (how often the batch was split). `reasons` says how many
+        were rejected for each of the ten most frequent reasons, `violations` how many rows violate each
+        expectation.
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")

@@ -138,13 +138,16 @@ class BatchRejects:
 
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
         """Take over the outcome of an earlier attempt; see `tables.Rejects`."""
-        own, self.files, self._stored = self.files, tuple(files), stored
-        if stored is None:
+        own, self._stored = self.files, stored
+        self.files = tuple(file for file in files if _is_sound(self._manifest.folder, file))
+        if stored is None and len(self.files) == len(files):
             return
         if own:
             paths = [path_for_spark(self._manifest.folder / file.file) for file in own]
             found = rows.sparkSession.read.schema(_REJECTS_DDL).json(paths)
             self.add(found.selectExpr(f"struct(segment, position) AS {ORIGIN}", *REJECT_COLUMNS[1:]))
+        if stored is None:
+            return
         self.add(
             rows.selectExpr(
                 f"struct({ORIGIN}.segment, {ORIGIN}.position) AS {ORIGIN}",
@@ -366,6 +369,15 @@ def _verified(folder: SpoolPath, file: RejectsFile) -> set[int]:
     if digest != file.sha256:
         raise SpoolError(f"{path}: expected sha256 {file.sha256}, found {digest}")
     return {reject.segment for reject in _read(folder, file)}
+
+
+def _is_sound(folder: SpoolPath, file: RejectsFile) -> bool:
+    try:
+        _verified(folder, file)
+    except SpoolError as error:
+        _log.warning("The rejects of an earlier attempt are determined again: %s", error)
+        return False
+    return True
 
 
 def _read(folder: SpoolPath, file: RejectsFile) -> Iterator[Reject]:

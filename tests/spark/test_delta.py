@@ -153,6 +153,21 @@ def test_properties_clustering_and_options_of_a_new_table(writer: Writer) -> Non
         writer.write(rows, "three", options={"txnAppId": "x"})
 
 
+def test_a_retry_does_without_a_damaged_file_of_rejects(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manifest = make_batch(NUMBERED)
+    for _ in range(2):
+        batch = Batch(manifest, take_fence(manifest.folder))
+        mapped = batch.json(batch.messages(spark), "n INT NOT NULL")
+        batch.reject(mapped.rejects)
+        batch.write(mapped.rows, str(tmp_path / "table"), format="delta")
+        for path in manifest.folder.glob("rejects-000001-*"):
+            path.unlink()
+    batch.finish()
+    assert [each.message.body for each in rejected_messages(manifest)] == ['{"n": null}', "no JSON"]
+
+
 def test_a_new_column_widens_the_table_and_another_type_is_refused(writer: Writer) -> None:
     writer.write("SELECT 1.5D AS n, 'x' AS c", "one", partition_by=["c"])
     writer.write("SELECT 2D AS n, 'x' AS c, true AS more", "two", partition_by=["c"])
