@@ -33,6 +33,12 @@ JOBS = [
 ]
 
 
+def job(name: str) -> Block:
+    """Return the block of the page that defines a function, by the beginning of its definition."""
+    (found,) = (block for block in JOBS if f"def {name}" in block.text)
+    return found
+
+
 def order(number: int, body: str, **properties: object) -> JmsMessage:
     return JmsMessage.text(
         body,
@@ -46,7 +52,8 @@ def order(number: int, body: str, **properties: object) -> JmsMessage:
 def run(block: Block, table: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "documented"}
     # The path that the page writes to stands for one of the reader's.
-    exec(compile(block.text.replace("/data/orders", str(table)), str(block), "exec"), names)  # noqa: S102
+    text = block.text.replace("/data/orders", str(table)).replace("/data/weights", str(table))
+    exec(compile(text, str(block), "exec"), names)  # noqa: S102
     return names
 
 
@@ -59,7 +66,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 7
+    assert len(JOBS) == 10
 
 
 def test_a_job_of_ones_own(
@@ -78,7 +85,7 @@ def test_a_job_of_ones_own(
     monkeypatch.setattr(sys, "argv", [*command, str(table)])
     monkeypatch.setattr(type(spark), "stop", lambda _: None)  # other tests go on with it
 
-    run(JOBS[0], table)["main"]()
+    run(job("main()"), table)["main"]()
 
     assert rows(spark, table, "id", "amount") == [(1, 9.5)]
     assert rejected(manifest) == [("ID:2", "the amount is negative"), ("ID:3", "required but missing: 'id'")]
@@ -91,22 +98,47 @@ def test_headers_and_properties_as_columns(
     table = tmp_path / "table"
 
     with Batch(manifest, take_fence(manifest.folder)) as batch:
-        run(JOBS[1], table)["orders"](batch, spark)
+        run(job("orders(batch: Batch, spark: SparkSession) -> None:\n    keep"), table)["orders"](
+            batch, spark
+        )
 
     assert rows(spark, table, "id", "message_id", "region") == [(1, "ID:1", "eu")]
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
 
 
-def test_xml_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
-    good, bad = "<o><id>1</id><amount>9.50</amount></o>", "<o><id>one</id></o>"
-    manifest = make_batch([order(1, good, weight="1.5"), order(2, bad)])
+def test_expectations_partitions_and_upserts(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    bodies = ('{"id": 1, "amount": 1, "op": "x"}', '{"id": 1, "amount": 2}', '{"id": 2, "op": "delete"}')
+    manifest = make_batch([order(number, body) for number, body in enumerate(bodies)])
+    table = tmp_path / "table"
+    settings = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
+    before = [spark.conf.get(name) for name in settings]
+
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(job("session("), table)["session"](batch)
+        assert [spark.conf.get(name) for name in settings] == ["1", "1"]
+        rows = batch.json(batch.messages(spark), "id LONG, amount DOUBLE").rows
+        assert run(job("good("), table)["good"](batch, rows).count() == 2
+        upsert = run(
+            job("orders(batch: Batch, spark: SparkSession) -> None:\n    mapped = batch.json("), table
+        )
+        upsert["orders"](batch, spark)
+    for name, value in zip(settings, before, strict=True):
+        spark.conf.set(name, str(value))
+
+    found = spark.read.format("delta").load(str(table)).select("id", "amount").collect()
+    assert [tuple(row) for row in found] == [(1, 2.0)]
+
+
+def test_expressions_for_each_message(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    manifest = make_batch([order(1, "one", weight="1.5"), order(2, "two", weight="heavy")])
     table = tmp_path / "table"
 
     with Batch(manifest, take_fence(manifest.folder)) as batch:
-        run(JOBS[2], table)["orders"](batch, spark)
+        run(job("weights("), table)["weights"](batch, spark)
 
-    ((number, amount, weight),) = rows(spark, table, "id", "amount", "weight")
-    assert (number, str(amount), weight) == (1, "9.50", 1.5)
+    assert rows(spark, table, "text", "weight") == [("one", 1.5)]
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
 
 
@@ -119,7 +151,9 @@ def test_a_column_that_was_added_is_seen_outside_spark(
         with Batch(manifest, take_fence(manifest.folder)) as batch:
             batch.write(batch.json(batch.messages(spark), columns).rows, str(table))
 
-    found = run(JOBS[3], table)["orders"](str(table)).to_table(columns=["id", "channel", "jms_batch_id"])
+    found = run(job("orders(folder"), table)["orders"](str(table)).to_table(
+        columns=["id", "channel", "jms_batch_id"]
+    )
 
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == [
         {"id": 0, "channel": None, "jms_batch_id": "b0"},
@@ -139,7 +173,7 @@ def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBa
     with pytest.raises(SystemExit) as refused:
         store(waiting, "DECIMAL(12,2)")
     assert refused.value.code == EXIT_CONFIGURATION
-    run(JOBS[4], table)["change_type"](str(table), str(new), "amount", "DECIMAL(12,2)")
+    run(job("change_type("), table)["change_type"](str(table), str(new), "amount", "DECIMAL(12,2)")
     table.rename(tmp_path / "old")
     new.rename(table)
     store(waiting, "DECIMAL(12,2)")
@@ -154,7 +188,7 @@ def test_a_delta_table_is_tidied_while_batches_are_stored(
     looking = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     spark.conf.set(looking, "2")
     table = tmp_path / "table"
-    tidy = run(JOBS[5], table)["tidy"]
+    tidy = run(job("tidy("), table)["tidy"]
     made = [make_batch([order(number, f'{{"id": {number}}}')], batch_id=f"b{number}") for number in range(6)]
 
     def store(manifest: Manifest) -> None:

@@ -22,7 +22,7 @@ from tests.servers.broker import USER
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres
 from tests.spark.conftest import MakeBatch
-from tests.spark.test_documentation import JOBS
+from tests.spark.test_documentation import job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -244,8 +244,9 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
 
 def test_the_job_of_the_page(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
-    text = JOBS[-1].text.replace("jdbc:postgresql://db:5432/sales", writer.options["url"])
-    exec(compile(text.replace("loader", USER), str(JOBS[-1]), "exec"), names)  # noqa: S102
+    block = job("store(")
+    text = block.text.replace("jdbc:postgresql://db:5432/sales", writer.options["url"])
+    exec(compile(text.replace("loader", USER), str(block), "exec"), names)  # noqa: S102
     monkeypatch.setenv("SALES_PASSWORD", writer.options["password"])
     names["store"](writer.open("one"), writer.spark.sql("SELECT 1 AS n"))
     found = writer.database.execute("SELECT n, jms_batch_id FROM sales.orders").fetchall()
@@ -263,9 +264,14 @@ def test_the_ready_made_job_has_the_password_from_a_file_or_the_environment(
     ways = [("one", ("--jdbc-user", USER, "--jdbc-password-file", str(secret))), ("two", ())]
     for name, more in ways:
         monkeypatch.setenv("JMSJCA_JDBC_PASSWORD", "wrong" if more else writer.options["password"])
-        batch = make_batch([JmsMessage.text('{"id": 7}')], batch_id=name)
+        bodies = ['{"id": 7}'] if name == "two" else ['{"id": 7}', "x"]
+        rejects = [] if name == "two" else ["--rejects-table", "sales.rejects"]
+        batch = make_batch([JmsMessage.text(body) for body in bodies], batch_id=name)
         given = ["--manifest", batch.uri, "--batch-id", name, "--fence", str(take_fence(batch.folder))]
-        main([*given, "--table", "sales.bodies", "--format", "jdbc", "--schema", "id INT", *more])
+        main([*given, "--table", "sales.bodies", "--format", "jdbc", "--schema", "id INT", *more, *rejects])
+    assert writer.database.execute("SELECT jms_batch_id, body FROM sales.rejects").fetchall() == [
+        ("one", b"x")
+    ]
     found = writer.database.execute("SELECT jms_batch_id, id FROM sales.bodies ORDER BY 1").fetchall()
     assert found == [("one", 7), ("two", 7)]
 
