@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import os
+import shlex
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
-from airflow_provider_jmsjca.cli.queues import administration_of, all_messages, broker_connection, queue_named
+from airflow_provider_jmsjca.cli.queues import (
+    administration_of,
+    all_messages,
+    broker_connection,
+    found_message,
+    queue_named,
+)
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, Replay, grouped, replay
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.escaping import escaped
+from airflow_provider_jmsjca.operating.dead_letters import (
+    DeadLetterGroup,
+    Replay,
+    editable,
+    grouped,
+    replay,
+    require_selection,
+    resend_edited,
+)
 from airflow_provider_jmsjca.operating.messages import moment
+from airflow_provider_jmsjca.transports.administration import MessageSelection
 
 _INTERRUPTED = 130
 
@@ -85,6 +110,89 @@ def replay_command(args: argparse.Namespace) -> None:
     if stopped.is_set():
         echo("note: interrupted; run the command again to send back the rest")
         raise SystemExit(_INTERRUPTED)
+
+
+@one_line_errors
+def edit_command(args: argparse.Namespace) -> None:
+    """Open a dead letter in `$EDITOR`, send the edited copy, and delete the letter.
+
+    Without a change, with an empty file, or if the editor fails, nothing is sent and the letter stays.
+    """
+    queue = queue_named(args.queue)
+    target = Destination.parse(args.to)
+    with (
+        broker_connection(args.conn_id) as connection,
+        contextlib.closing(connection.administration()) as administration,
+    ):
+        require_selection(connection, administration)
+        letter = found_message(administration, queue, args.message)
+    edited = _edited(editable(letter))
+    if edited is None:
+        sys.stdout.write("no change; the letter stays\n")
+        return
+    message, file = edited
+    # Connect again: the broker may have closed a connection that was idle while the editor was open.
+    try:
+        with broker_connection(args.conn_id) as connection:
+            deleted = resend_edited(connection, Destination.queue(queue), letter, message, target)
+    except JmsError:
+        echo(f"note: your text is in {file}")
+        raise
+    file.unlink()
+    sys.stdout.write(f"sent to {target}\n")
+    if not deleted:
+        echo("note: the letter was no longer on the queue; somebody else took it")
+
+
+@one_line_errors
+def purge_command(args: argparse.Namespace) -> None:
+    """Delete the dead letters of a queue for good, after a question."""
+    queue = queue_named(args.queue)
+    selection = MessageSelection(selector=args.selector)
+    with administration_of(args.conn_id) as administration:
+        if selection.selector is None:
+            found = administration.statistics(queue)
+            count = 0 if found is None else found.messages
+        else:
+            count = sum(1 for _ in all_messages(administration, queue, selection.selector))
+        if not count:
+            sys.stdout.write("0 messages deleted\n")
+            return
+        question = f"Delete {count} messages of {escaped(queue)} for good? [y/N] "
+        if not args.yes and input(question).strip().lower() not in {"y", "yes"}:
+            sys.stdout.write("nothing deleted\n")
+            return
+        sys.stdout.write(f"{administration.delete(queue, selection)} messages deleted\n")
+
+
+def _edited(message: JmsMessage) -> tuple[JmsMessage, Path] | None:
+    """Return the edited message and its file; `None` if nothing was changed, and the file is deleted.
+
+    Raises:
+        ConfigurationError: The editor cannot be started, or its text is no message; the file is kept then.
+    """
+    before = json.dumps(message.to_json(), indent=2, ensure_ascii=False)
+    number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")  # readable by this user only
+    file = Path(name)
+    with os.fdopen(number, "w", encoding="utf-8", errors="surrogatepass") as opened:
+        opened.write(before + "\n")
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    try:
+        code = subprocess.run([*editor, name], check=False).returncode
+    except OSError as error:
+        file.unlink()
+        raise ConfigurationError(
+            f"the editor {editor[0]!r} cannot be started: {error.strerror or error}; set EDITOR"
+        ) from error
+    content = file.read_bytes().strip()
+    if code or content in {b"", before.encode("utf-8", "surrogatepass")}:
+        file.unlink()
+        return None
+    try:
+        after = content.decode("utf-8", "surrogatepass")
+        return JmsMessage.from_json(json.loads(after)), file
+    except (ConfigurationError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"not a message: {error}; your text is in {name}") from error
 
 
 def _row(group: DeadLetterGroup) -> dict[str, str]:

@@ -545,6 +545,34 @@ def _dead_letter_commands() -> GroupCommand:
                     ARG_VERBOSE,
                 ),
             ),
+            ActionCommand(
+                name="edit",
+                help="Edit one dead letter in $EDITOR, send it, and delete the original",
+                description=(
+                    "The original is deleted once the broker has confirmed the edited message. To cancel, "
+                    "leave the text unchanged, or empty it."
+                ),
+                func=lazy_load_command(f"{_DEAD_LETTERS}.edit_command"),
+                args=(
+                    _QUEUE,
+                    Arg(("message",), metavar="ID", help="its id, as list or queues browse shows it"),
+                    Arg(("--to",), required=True, metavar="DESTINATION", help="send the message there"),
+                    _CONN_ID,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="purge",
+                help="Delete dead letters for good, after a question",
+                func=lazy_load_command(f"{_DEAD_LETTERS}.purge_command"),
+                args=(
+                    _QUEUE,
+                    _CONN_ID,
+                    _SELECTOR,
+                    Arg(("--yes",), action="store_true", help="do not ask"),
+                    ARG_VERBOSE,
+                ),
+            ),
         ),
     )
 

@@ -95,7 +95,7 @@ def browse_command(args: argparse.Namespace) -> None:
 def show_command(args: argparse.Namespace) -> None:
     """Print one message with headers, properties and body."""
     with administration_of(args.conn_id) as administration:
-        message = _found(administration, queue_named(args.queue), args.message)
+        message = found_message(administration, queue_named(args.queue), args.message)
     print_message(message, args.output)
 
 
@@ -176,7 +176,12 @@ def all_messages(
         skip += len(page)
 
 
-def _found(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
+def found_message(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
+    """Return the message with an id.
+
+    Raises:
+        ConfigurationError: No message on the queue has it.
+    """
     for each in all_messages(administration, queue, None):
         if each.message_id == message_id:
             return each

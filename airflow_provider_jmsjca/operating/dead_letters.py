@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
@@ -15,8 +16,18 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.copies.dead_letter import dead_letter, restored
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PoisonMessageError
+from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    ConnectionLostError,
+    PoisonMessageError,
+)
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueOperation,
+)
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 
 REPLAY_RUN: Final = "JMSJCA_ReplayRun"
@@ -176,6 +187,70 @@ def replay(
     return _Replayer(connection, source, asked, stopped or threading.Event(), progress).run()
 
 
+def editable(letter: JmsMessage) -> JmsMessage:
+    """Return the message to edit: without the properties that moves and replays added."""
+    message = restored(letter)
+    return replace(message, properties=MappingProxyType(_not_own(message)))
+
+
+def resend_edited(
+    connection: Connection,
+    source: Destination,
+    letter: JmsMessage,
+    edited: JmsMessage,
+    target: Destination,
+) -> bool:
+    """Send an edited copy of a dead letter; delete the letter once the broker has confirmed the copy.
+
+    Args:
+        connection: An open connection.
+        source: The dead-letter queue.
+        letter: The dead letter, as browsed.
+        edited: The message to send, made from `editable`.
+        target: Destination of the copy.
+
+    Returns:
+        Whether the letter was deleted. If not, somebody else took it from the queue.
+
+    Raises:
+        ConfigurationError: The letter has no id, or the target is the dead-letter queue.
+        CapabilityError: The broker cannot delete one message. Nothing was sent.
+        JmsError: The broker refused, or the connection was lost. The letter is still there.
+
+    Guarantee: no crash loses the letter. A crash before the deletion leaves letter and copy; the copy has the
+    id of the letter in `JMSJCA_ReplayOf`.
+    """
+    if letter.message_id is None or source == target:
+        raise ConfigurationError(f"{source}: expected a letter with an id, and another destination for it")
+    properties = {
+        **_not_own(edited),
+        REPLAY_OF: letter.message_id,
+        REPLAY_COUNT: _replay_count(letter) + 1,
+    }
+    copy = replace(edited, properties=MappingProxyType(properties))
+    with contextlib.closing(connection.administration()) as administration:
+        require_selection(connection, administration)
+        connection.send([Outgoing(destination=target, message=copy)])
+        return administration.delete(source.name, MessageSelection(ids=(letter.message_id,))) > 0
+
+
+def require_selection(connection: Connection, administration: QueueAdministration) -> None:
+    """Raise `CapabilityError` if the broker cannot change a single message of a queue."""
+    if QueueOperation.MOVE not in administration.operations:
+        raise CapabilityError(
+            f"deleting one message is not offered by {connection.broker}; {administration.way_out}"
+        )
+
+
+def _not_own(message: JmsMessage) -> dict[str, PropertyValue]:
+    return {name: value for name, value in message.properties.items() if name not in _OWN}
+
+
+def _replay_count(letter: JmsMessage) -> int:
+    before = str(letter.properties.get(REPLAY_COUNT, "0"))
+    return int(before) if before.isascii() and before.isdecimal() and len(before) <= _MOST_DIGITS else 0
+
+
 class _Replayer:
     def __init__(
         self,
@@ -303,11 +378,9 @@ class _Replayer:
         return None
 
     def _replayed(self, letter: JmsMessage, target: Destination) -> Outgoing:
-        before = str(letter.properties.get(REPLAY_COUNT, "0"))
-        count = int(before) if before.isascii() and before.isdecimal() and len(before) <= _MOST_DIGITS else 0
         message = restored(letter)
-        properties = {name: value for name, value in message.properties.items() if name not in _OWN}
-        properties |= {REPLAY_RUN: self._asked.run, REPLAY_COUNT: count + 1}
+        properties = _not_own(message)
+        properties |= {REPLAY_RUN: self._asked.run, REPLAY_COUNT: _replay_count(letter) + 1}
         if letter.message_id is not None:
             properties[REPLAY_OF] = letter.message_id
         deduplicates = self._connection.capabilities.deduplicating_send and letter.message_id is not None

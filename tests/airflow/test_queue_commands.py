@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,3 +186,62 @@ def test_checking(queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     [failed] = json.loads(capsys.readouterr().out)
     assert (failed["check"], failed["result"]) == ("login", "failed")
     assert "wrong" not in failed["detail"]
+
+
+EDITORS = {
+    "edits": "s = p.read_text(); p.write_text(s.replace('wrong', 'right'))",
+    "changes nothing": "",
+    "empties it": "p.write_text('')",
+    "fails": "p.write_text('{}'); raise SystemExit(1)",
+    "writes nonsense": "p.write_text('{')",
+}
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+def test_a_dead_letter_is_edited_and_sent(
+    editor: str,
+    queue: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = tmp_path / "editor.py"
+    program.write_text(f"import pathlib, sys\np = pathlib.Path(sys.argv[1])\n{EDITORS[editor]}\n")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {program}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    send(f"{queue}.dlq", JmsMessage.text('{"id": "wrong"}', ORIGIN | {"region": "eu"}))
+    [letter] = rows(capsys, "queues", "browse", f"{queue}.dlq")
+    command = ("dlq", "edit", f"{queue}.dlq", letter["message"], "--to", queue)
+    if editor == "writes nonsense":
+        with pytest.raises(SystemExit):
+            run(*command)
+        assert "your text is in" in capsys.readouterr().err
+    else:
+        run(*command)
+    kept = [each.name for each in tmp_path.glob("jms-*")]
+    assert len(kept) == (editor == "writes nonsense")
+    if editor != "edits":
+        assert rows(capsys, "queues", "browse", f"{queue}.dlq") == [letter]
+        assert rows(capsys, "queues", "browse", queue) == []
+        return
+    assert rows(capsys, "queues", "browse", f"{queue}.dlq") == []
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        message = session.receive(f"queue://{queue}", timeout=10)
+    assert message is not None
+    assert message.body == '{"id": "right"}'
+    own = {"region": "eu", "JMSJCA_ReplayOf": letter["message"], "JMSJCA_ReplayCount": "1"}
+    assert {name: str(value) for name, value in message.properties.items()} == own
+
+
+def test_purging_asks_first(
+    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send(queue, *(JmsMessage.text(str(n), {"n": n}) for n in range(3)))
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    run("dlq", "purge", queue)
+    assert capsys.readouterr().out == "nothing deleted\n"
+    run("dlq", "purge", queue, "--selector", "n = 1", "--yes")
+    assert capsys.readouterr().out == "1 messages deleted\n"
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    run("dlq", "purge", queue)
+    assert capsys.readouterr().out == "2 messages deleted\n"
