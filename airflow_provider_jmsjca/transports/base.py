@@ -1,11 +1,11 @@
-"""The port to a broker: what every transport offers, and what each one admits it can't do.
+"""The port to a broker: the interface of every transport.
 
-A `Connection` carries many `Consumer`s. What is received stays the broker's until it is settled: through
-`Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`. Until then a crash, a lost
-connection or `Consumer.recover` makes the broker deliver it again.
+A `Connection` carries many `Consumer`s. The broker keeps a received message until it is settled: through
+`Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`. Before that, the broker
+redelivers it after a crash, a lost connection or `Consumer.recover`.
 
 Every method may be called from any thread. Callbacks run on the connection's own thread and must not block;
-one that raises is logged, and ends the connection, so that what it was given comes again.
+an exception in a callback is logged and ends the connection, so that its messages are redelivered.
 All waits have a deadline.
 """
 
@@ -47,15 +47,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """How to check the broker, and how to prove who we are.
+    """How to verify the broker's certificate, and the client's own certificate.
 
     Attributes:
         ca_file: PEM file of trusted certificates; `None` means the system's.
-        certificate_file: Our own certificate (PEM), for brokers that ask for one.
+        certificate_file: Client certificate (PEM), for brokers that require one.
         key_file: The certificate's key, if not in the same file.
         key_password: The password of the key.
         verify: `False` accepts any certificate; the connection is then open to a man in the middle.
-        server_name: Name to expect in the certificate; `None` means the host connected to.
+        server_name: Expected name in the certificate; `None` means the host name.
     """
 
     ca_file: str | None = None
@@ -68,24 +68,24 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """All a transport needs to reach a broker; the scheme chooses the transport.
+    """Settings to connect to a broker; the scheme selects the transport.
 
     Attributes:
         scheme: `stomp`, `stomp+ssl` or `vm`.
         hosts: Tried in order, each within `connect_timeout`; for `vm` the name of the broker and `None`.
         client_id: JMS client id: needed for durable subscriptions.
         virtual_host: STOMP `host` header; `None` leaves it to the dialect.
-        connect_timeout: Bound on the whole of TCP, TLS and CONNECTED, for each host.
-        heart_beat: How often each side proves that it is alive; zero switches it off.
+        connect_timeout: Limit for TCP, TLS and CONNECTED together, for each host.
+        heart_beat: Interval of heart-beats in both directions; zero switches them off.
         reply_timeout: How long to wait for a receipt before the connection counts as lost.
-        max_frame_size: The most bytes a frame of the broker may have, headers and body together; a larger one
-            ends the connection.
+        max_frame_size: Maximum size of a frame from the broker in bytes, headers and body together; a larger
+            frame ends the connection.
         management_url: Root of the broker's HTTP management API; RabbitMQ needs it for administration.
-        options: Whatever else belongs to the broker or transport, unchanged.
-        name: What the log calls it, as an Airflow connection's id; it tells no connection from another.
+        options: Further options of the broker or transport, unchanged.
+        name: Name for the log, such as an Airflow connection id; it is not part of the connection's identity.
 
     Raises:
-        ConfigurationError: The hosts are no pairs of a name and a port.
+        ConfigurationError: A host is not a pair of a name and a port.
     """
 
     scheme: str
@@ -104,7 +104,7 @@ class ConnectionSettings:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        hosts: object = self.hosts  # whatever a caller without types gives; it may hold a password
+        hosts: object = self.hosts  # an untyped caller may pass anything; it may hold a password
         if not isinstance(hosts, tuple):
             faults = [f"hosts is a {type(hosts).__name__}"]
         else:
@@ -118,7 +118,7 @@ class ConnectionSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be shown nowhere, not even in the words of a broker that repeats it."""
+        """Secret values, to be masked everywhere, even in text that the broker repeats."""
         return (self.password or "", *(given for name, given in self.options.items() if is_secret(name)))
 
     @property
@@ -143,25 +143,25 @@ def _is_host(given: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a consumer wants to receive.
+    """Subscription of a consumer.
 
     Attributes:
         selector: JMS message selector; refused where the broker ignores them (`Capabilities.selector`). A
             blank one becomes `None`, which selects every message.
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
-        prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
-            can bound it; `None` leaves it to the dialect.
-        prefetch_bytes: At least so many bytes of them, where a broker bounds them by their size. Without it
-            large messages that the holder must have at once would come one by one.
-        in_order: The holder promises to settle in the order of arrival. A transport may then acknowledge many
-            messages at once. What is settled before its turn is acknowledged when everything before it is. A
-            unit of work can settle only what is next.
-        alone: The holder promises to receive nothing else over the connection meanwhile. A transport may then
-            acknowledge many messages at once, even if that counts for everything received over a connection.
-            There it refuses another consumer.
-        one_of_several: The holder has several consumers of the destination, and nobody has said what their
-            prefetch is to be. Some brokers keep a message group's order only by giving it to one
-            consumer, and don't show which messages are of one. There a transport takes one message at a time.
+        prefetch: Maximum number of unsettled messages at the consumer, as precisely as the broker supports;
+            `None`: the default of the dialect.
+        prefetch_bytes: Minimum number of bytes to prefetch, where the broker limits them by size. Without it
+            such a broker would send large messages one by one.
+        in_order: The caller promises to settle in the order of arrival, so that a transport may acknowledge
+            many messages at once. A message settled early is acknowledged after all messages before it. A
+            unit of work can settle only the next message.
+        alone: The caller promises to have no other consumer on the connection. A transport may then
+            acknowledge many messages at once, even where that covers all messages of the connection. It
+            refuses a second consumer.
+        one_of_several: The caller has several consumers of the destination, without an explicit prefetch.
+            Some brokers keep the order of a message group only within one consumer, and don't show the
+            group. Then a transport receives one message at a time.
     """
 
     destination: Destination
@@ -179,16 +179,15 @@ class Subscription:
 
 @dataclass(slots=True, kw_only=True)
 class Outgoing:
-    """One message to send. Not frozen, for that would take longer than all the rest of making it.
+    """One message to send. Not frozen, because that would double its construction time.
 
     Attributes:
-        delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.
-        deduplication_id: A second message with this id is dropped where `Capabilities.deduplicating_send`.
-        message_id: The message's id, for a broker that gives none; no character needs an escape but a colon.
-            `None`: a new one.
+        delay: Delay of its delivery; needs `Capabilities.delayed_delivery`.
+        deduplication_id: The broker drops a second message with this id if `Capabilities.deduplicating_send`.
+        message_id: Id for a broker that assigns none; only a colon may need escaping. `None`: a new id.
 
     Raises:
-        ConfigurationError: The message is none, but a string for example.
+        ConfigurationError: `message` is not a `JmsMessage`, but for example a string.
     """
 
     destination: Destination
@@ -206,11 +205,11 @@ class Outgoing:
 
 
 ABOUT_US: Final = (PoisonMessageError, MemoryError)
-"""Errors in decoding that are raised as they are: poison already, or none of the message's fault."""
+"""Decoding errors that are raised unchanged: poison already, or not caused by the message."""
 
 
 def poisoned_by(error: Exception) -> PoisonMessageError:
-    """Return what to raise where decoding a message went wrong in any way: it is that message's poison."""
+    """Return the error to raise after any failure to decode a message."""
     return PoisonMessageError(f"the message can't be decoded: {type(error).__name__}: {error}")
 
 
@@ -218,9 +217,9 @@ class Received:
     """One delivery by the broker, not yet settled. The message is decoded on first use.
 
     Attributes:
-        consumer: The consumer it came to.
-        token: What the transport needs to settle it; opaque.
-        generation: The consumer's generation it belongs to: after `Consumer.recover` older ones are stale.
+        consumer: The consumer that received it.
+        token: Opaque value with which the transport settles it.
+        generation: Generation of the consumer; deliveries from before `Consumer.recover` are stale.
     """
 
     __slots__ = ("_decode", "_message", "_salvage", "consumer", "generation", "token")
@@ -245,8 +244,8 @@ class Received:
         """The message.
 
         Raises:
-            PoisonMessageError: The message can't be decoded (for example text that is not Unicode). Nothing
-                else is raised, whatever the message holds.
+            PoisonMessageError: The message can't be decoded, for example because its text is not Unicode. No
+                content causes another error.
         """
         if self._message is None:
             try:
@@ -259,30 +258,30 @@ class Received:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the broker has the message back, and sends it again: its consumer has begun anew."""
+        """Whether the message was returned to the broker, which redelivers it."""
         return self.generation != self.consumer.generation
 
     def forget_message(self) -> None:
-        """Let go of the decoded message, to save memory; whoever asks for it again has it decoded again."""
+        """Drop the decoded message to save memory; `message` decodes it again."""
         self._message = None
 
     @property
     def salvaged(self) -> JmsMessage | None:
-        """What can be kept of a message that can't be decoded: a bytes message with its body as it came.
+        """A bytes message with the raw body of an undecodable message.
 
-        `None` where the transport can't tell that.
+        `None` if the transport can't provide it.
         """
         return None if self._salvage is None else self._salvage()
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the message is kept on disk until somebody asks for it."""
+        """Whether the message is on disk until it is first read."""
         return False
 
     @property
     def readable(self) -> JmsMessage | None:
-        """The message, or what can be kept of it."""
-        message = self._message  # asked for more than once, nearly always of one that has been decoded
+        """The message, or its salvaged form if it can't be decoded."""
+        message = self._message  # called repeatedly, nearly always after decoding
         if message is not None:
             return message
         try:
@@ -296,7 +295,7 @@ OnLost: TypeAlias = Callable[[JmsError], None]
 
 
 class ConnectionState(enum.StrEnum):
-    """The life of a connection; it never comes back from `LOST` or `CLOSED`: open a new one."""
+    """State of a connection. `LOST` and `CLOSED` are final: open a new connection."""
 
     UP = "up"
     LOST = "lost"
@@ -304,22 +303,22 @@ class ConnectionState(enum.StrEnum):
 
 
 class Consumer(Protocol):
-    """A subscription in force on a connection."""
+    """An active subscription on a connection."""
 
     @property
     def subscription(self) -> Subscription:
-        """What the consumer receives."""
+        """The subscription."""
 
     @property
     def generation(self) -> int:
-        """Which generation is not stale; `recover` and `close` begin a new one."""
+        """Current generation; `recover` and `close` start a new one."""
 
     @property
     def settles_in_order(self) -> bool:
-        """Whether a message that stays unsettled holds up the settlement of those behind it."""
+        """Whether an unsettled message blocks the settlement of later ones."""
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle without a unit of work. Stale ones are ignored: the broker has them back already.
+        """Settle without a unit of work. Stale deliveries are ignored: the broker has them back already.
 
         Guarantee: pipelined; durable at the broker once `Connection.synchronize` has returned.
 
@@ -328,107 +327,107 @@ class Consumer(Protocol):
         """
 
     def recover(self) -> None:
-        """Hand every unsettled message of this consumer back: the broker delivers them again.
+        """Return all unsettled messages of this consumer to the broker, which redelivers them.
 
         Raises:
-            ConnectionLostError: The connection is gone, which hands them back too.
+            ConnectionLostError: The connection is gone; the broker redelivers them too.
         """
 
     def close(self, *, delete_durable: bool = False) -> None:
-        """End the subscription; unsettled messages go back. Closing twice is harmless.
+        """Unsubscribe; the broker takes back unsettled messages. Closing twice is harmless.
 
         Args:
-            delete_durable: Also delete the durable subscription and what it holds.
+            delete_durable: Also delete the durable subscription and its messages.
         """
 
 
 class UnitOfWork(Protocol):
-    """Sends and acknowledgements that belong together. One use: commit or roll back, once.
+    """Sends and acknowledgements in one transaction. Commit or roll back once; not reusable.
 
-    Guarantee: when `commit` returns, all of it is durable at the broker. Whether a crash can leave half of
-    it done is `Capabilities.atomic_commit`; without it sends are confirmed before anything is acknowledged.
+    Guarantee: when `commit` returns, the whole unit is durable at the broker. With
+    `Capabilities.atomic_commit` a crash leaves all or nothing of it. Without it, sends are confirmed before
+    the acknowledgements: a crash in between duplicates messages but loses none.
     """
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle; a stale one is ignored.
+        """Add a received message to settle; a stale delivery is ignored.
 
         Raises:
             ConfigurationError: The message is part of a unit of work already, of this or another one.
         """
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of the unit durable.
+        """Commit the unit.
 
         Args:
-            meanwhile: Work that is due anyway and doesn't raise; it may be done while the broker works.
+            meanwhile: Function that must not raise; it may be called while waiting for the broker.
 
         Raises:
             InDoubtError: The connection was lost before the outcome was known.
-            ConnectionLostError: The connection was lost before the commit began; nothing of the unit
-                happened.
+            ConnectionLostError: The connection was lost before the commit began; nothing was committed.
             PermanentBrokerError: The broker refused a part; nothing was acknowledged.
         """
 
     def rollback(self) -> None:
-        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands.
+        """Undo the sends; acknowledged messages are unsettled again, and the caller keeps them.
 
-        To hand them back to the broker, call `Consumer.recover`.
+        To return them to the broker, call `Consumer.recover`.
         """
 
 
 class Connection(Protocol):
-    """A live connection to one broker. It doesn't reconnect: a new one is opened by whoever needs it."""
+    """A connection to one broker. It doesn't reconnect; open a new one after a loss."""
 
     @property
     def broker(self) -> BrokerInfo:
-        """The broker that answered."""
+        """The broker."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do."""
+        """Capabilities of the broker."""
 
     @property
     def state(self) -> ConnectionState:
-        """Where in its life the connection is."""
+        """State of the connection."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What the connection logged in with, to be shown and sent nowhere."""
+        """Credentials of the connection; never show or send them."""
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back on the connection's own thread: after the messages it has at hand now are received."""
+        """Call back on the connection's own thread, after the messages that it has already read."""
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         """Start receiving.
 
         Raises:
-            CapabilityError: The subscription needs what the broker can't do.
+            CapabilityError: The subscription needs a missing capability.
             PermanentBrokerError: The broker refused it (bad selector, no permission).
             ConnectionLostError: The connection is gone.
         """
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
-        """Send messages outside any unit, pipelined, and wait until the broker confirmed every one.
+        """Send messages without a unit of work, pipelined, and wait until the broker confirmed all.
 
-        Many of them may travel over a second connection besides, which is opened for this call; they arrive
-        in their order all the same. Where a connection is lost, what is there is a beginning without gaps.
+        A call may open a second connection for many messages; they still arrive in order. After the loss of a
+        connection, the broker has the first messages without gaps.
 
         Returns:
-            How many were sent.
+            The number of messages sent.
 
         Raises:
-            PermanentBrokerError: The broker refused one. The text says which, or among which, and those
-                before are there unless it says that this isn't known.
-            InDoubtError: The connection was lost; some may be there.
+            PermanentBrokerError: The broker refused a message. The text names it, or a range that contains
+                it. The broker has the messages before it, unless the text says that this is unknown.
+            InDoubtError: The connection was lost; the broker may have some of them.
 
-        Guarantee: when it returns, the broker has confirmed all of them. Whatever else it raises, from the
-        caller's own messages for example, comes after what was sent by then is confirmed.
+        Guarantee: when it returns, the broker has confirmed all messages. Any other exception, for example
+        from the caller's iterable, is raised after the messages sent so far are confirmed.
         """
 
     def unit(self) -> UnitOfWork:
@@ -437,52 +436,52 @@ class Connection(Protocol):
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.
 
-        One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+        A message that can't be decoded is logged and yielded as a bytes message with its raw body.
 
         Raises:
-            CapabilityError: The broker can't (`Capabilities.browse`).
+            CapabilityError: The broker can't browse (`Capabilities.browse`).
         """
 
     def first_messages(
         self, queues: Sequence[tuple[Destination, str | None]]
     ) -> list[JmsMessage | JmsError | None]:
-        """Look at the first message of each of several queues, in one round trip; as `browse`, but for all.
+        """Browse the first message of each of several queues in one round trip.
 
         Args:
-            queues: Which, each with its selector.
+            queues: The queues, each with its selector.
 
         Returns:
-            For each queue its first message, `None` if it holds none, or why that can't be told.
+            For each queue its first message, `None` if it is empty, or the error of its browse.
 
         Raises:
-            CapabilityError: The broker can't (`Capabilities.browse`).
+            CapabilityError: The broker can't browse (`Capabilities.browse`).
         """
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Ask the broker what a queue holds; use a connection of its own, for a refusal may end it.
+        """Return the backlog of a queue. Use a separate connection, because a refusal may end it.
 
         Raises:
-            CapabilityError: The broker can't tell (`Capabilities.backlog`).
-            PermanentBrokerError: The broker refuses to.
+            CapabilityError: The broker doesn't report it (`Capabilities.backlog`).
+            PermanentBrokerError: The broker refused.
         """
 
     def administration(self) -> QueueAdministration:
-        """Return queue statistics, browsing and changes of messages, over this connection.
+        """Return the administration of queues over this connection.
 
-        Use a connection of its own: some brokers close the connection when they refuse a request.
+        Use a separate connection: some brokers close the connection when they refuse a request.
         """
 
     def synchronize(self) -> None:
-        """Wait until the broker has carried out everything sent to it before."""
+        """Wait until the broker has processed all earlier frames."""
 
     def delete_durable(self, name: str, destination: Destination) -> None:
         """Delete an idle durable subscription and the messages it holds."""
 
     def close(self) -> None:
-        """Close in good order, within the reply timeout; unsettled messages go back to the broker.
+        """Close within the reply timeout; the broker takes back unsettled messages.
 
-        Raises nothing. If the broker doesn't confirm the close, the last acknowledged messages may be
-        delivered again, and a WARNING says so. None is lost.
+        Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
+        messages may be redelivered. None is lost.
         """
 
 
@@ -497,16 +496,16 @@ class Transport(Protocol):
         """Connect to the first host that answers.
 
         Raises:
-            TransientBrokerError: No host answered in time; every attempt is named.
-            ClientIdInUseError: Another connection has the client id; brokers that share a durable
-                subscription among its connections don't say so.
+            TransientBrokerError: No host answered in time; the text lists every attempt.
+            ClientIdInUseError: Another connection has the client id. Brokers that share a durable
+                subscription among connections don't raise it.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """
 
 
 def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
-    """Refuse a delay, a deduplication id or a kind of body that the broker doesn't have.
+    """Refuse a delay, a deduplication id or a kind of body that the broker doesn't support.
 
     Raises:
         CapabilityError: The message has one of these.

@@ -1,4 +1,4 @@
-"""Which broker answered, and what it can do."""
+"""Product and version of a broker, and its capabilities."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from airflow_provider_jmsjca.errors import CapabilityError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a broker can do over a transport. Everything is off unless a transport switches it on.
+    """Capabilities of a broker over a transport. All are off unless a transport enables them.
 
-    The contract suite holds every transport to what it claims, and the page of brokers is made of the claims.
-    The package itself asks for most of them. `delivery_count`, `redelivered_flag`, `typed_properties`,
-    `priority` and `message_groups` are for users who choose a broker.
+    The contract suite verifies the capabilities of every transport, and the page of brokers lists them. The
+    package itself depends on most of them. `delivery_count`, `redelivered_flag`, `typed_properties`,
+    `priority` and `message_groups` inform users who choose a broker.
 
     Attributes:
-        atomic_commit: A unit's sends and acknowledgements happen together or not at all. Without it a unit
-            sends first, confirmed, and acknowledges then: nothing is lost, a crash in between duplicates.
+        atomic_commit: The sends and acknowledgements of a unit are atomic. Without it, sends are confirmed
+            before the acknowledgements: a crash in between duplicates messages but loses none.
         deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
-        delivery_count: `JmsMessage.delivery_count` is filled in.
-        redelivered_flag: `JmsMessage.redelivered` is true of each message that came before.
+        delivery_count: `JmsMessage.delivery_count` is set.
+        redelivered_flag: `JmsMessage.redelivered` is true for every redelivery.
         stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
         selector: The broker filters by message selector.
-        browse: Messages can be looked at without consuming them.
-        backlog: The broker tells what a queue holds (`Connection.backlog`).
-        durable_subscription: Topics keep messages for a named subscriber that is away.
-        delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
-        typed_properties: Property types survive the way through the broker.
-        unit_frees_prefetch: What a unit acknowledges makes room for further messages before its commit.
-            Without it a unit can't settle more messages than the prefetch.
-        cumulative_acknowledgement: An acknowledgement settles all messages that its consumer received before,
-            if `Subscription.in_order` allows it, and those of other consumers not.
+        browse: Messages can be read without consuming them.
+        backlog: The broker reports the size of a queue (`Connection.backlog`).
+        durable_subscription: Topics keep messages for a named subscriber that is disconnected.
+        delayed_delivery: `Outgoing.delay` is honoured without blocking later messages.
+        typed_properties: The broker preserves property types.
+        unit_frees_prefetch: Acknowledging in a unit frees prefetch before its commit. Without it a unit can't
+            settle more messages than the prefetch.
+        cumulative_acknowledgement: With `Subscription.in_order`, an acknowledgement settles all earlier
+            messages of its consumer, and none of other consumers.
         priority: Higher priorities overtake lower ones on the default configuration.
         message_groups: `JMSXGroupID` keeps a group on one consumer.
-        body_kinds: The kinds of body that survive the way through the broker.
-        max_property_characters: The longest property value that passes; `None` where no limit is known.
+        body_kinds: The kinds of body that the broker preserves.
+        max_property_characters: Maximum length of a property value; `None`: no known limit.
     """
 
     atomic_commit: bool = False
@@ -59,13 +59,13 @@ class Capabilities:
     max_property_characters: int | None = None
 
     def require(self, broker: BrokerInfo, *names: str, purpose: str, otherwise: str = "") -> None:
-        """Refuse a configuration that needs what the broker lacks.
+        """Refuse a configuration that needs missing capabilities.
 
         Args:
             broker: Named in the error.
             names: Capabilities needed, by attribute name.
-            purpose: What needs them, as the subject of a sentence ("the message selector").
-            otherwise: The way out, as the end of a sentence; empty: there is none.
+            purpose: The feature that needs them, as the subject of a sentence ("the message selector").
+            otherwise: An alternative, as the end of a sentence; empty: there is none.
 
         Raises:
             CapabilityError: One sentence for each missing capability.
@@ -84,13 +84,13 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """Which broker answered.
+    """Product, version and address of a broker.
 
     Attributes:
         product: `activemq`, `artemis`, `rabbitmq`, `memory`, or the name the broker gives itself.
-        version: As the broker says it; empty if it doesn't.
-        address: `host:port` of the connection in use.
-        names: How it reads the names of destinations.
+        version: Version that the broker reports; empty if it reports none.
+        address: `host:port` of the connection.
+        names: Syntax of its destination names.
     """
 
     product: str

@@ -1,4 +1,4 @@
-"""What differs from broker to broker, and what doesn't: headers, destinations, bodies, subscriptions."""
+"""Base class of dialects: headers, destinations, bodies and subscriptions of a STOMP broker."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, F
 _log: Final = safe_logger(__name__)
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
-"""Header that says which kind a body is, sent only where the broker would lose it."""
+"""Header with the kind of the body, sent only if the broker would lose the kind."""
 
 TEXT: Final = BodyKind.TEXT
 BYTES: Final = BodyKind.BYTES
 EMPTY: Final = BodyKind.EMPTY
-"""Names for what is asked of each message: to look up a member of an enum takes ten times as long."""
+"""Aliases for speed: looking up an enum member takes ten times as long."""
 
 BODILESS: Final = "bodiless"
-"""Option of a destination that says what a message without a body is, where the broker tells nobody."""
+"""Destination option: the kind of a message without a body, where the broker doesn't report it."""
 BODILESS_KINDS: Final[frozenset[str]] = frozenset({TEXT, EMPTY})
 
 RENAMED: Final = "JMS_JMSJCA_Property_"
-"""In front of the name of a property that would be taken for a header of STOMP or of the broker."""
+"""Prefix of a property name that would otherwise be a header of STOMP or of the broker."""
 
 Headers: TypeAlias = list[tuple[str, str]]
 Command: TypeAlias = tuple[str, dict[str, str]]
@@ -83,14 +83,14 @@ RESERVED: Final = frozenset(
         BODY_KIND,
     }
 )
-"""Headers with a meaning of their own in one direction or the other."""
+"""Headers with a special meaning in either direction."""
 
 _LARGEST: Final = 2**63 - 1
 _KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
 
 
 def header_value(value: PropertyValue) -> str:
-    """Return a property as it stands in a header."""
+    """Return the header text of a property value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -104,14 +104,14 @@ def number(headers: Mapping[str, str], name: str, default: int | None) -> int | 
     """Return a numeric header.
 
     Raises:
-        PoisonMessageError: The header is there and no number.
+        PoisonMessageError: The header exists but is not a number.
     """
     text = headers.get(name)
     return default if text is None else whole(name, text)
 
 
 def whole(name: str, text: str) -> int:
-    """Return the number that a header is: one that a Java `long` holds and that isn't negative.
+    """Return a header as a non-negative number that fits a Java `long`.
 
     Raises:
         PoisonMessageError: The header is no such number.
@@ -134,15 +134,17 @@ def decode_text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
+        raise PoisonMessageError(
+            f"the text is not valid UTF-8: invalid byte at offset {error.start}"
+        ) from error
 
 
 def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | None]:
-    """Return what a message without a body is, if its sender was this package.
+    """Return the kind of a message without a body, if this package sent it.
 
     Raises:
-        PoisonMessageError: The sender was another. The broker may have left out the body; nothing says
-            whether it did.
+        PoisonMessageError: Another client sent it. The broker may have dropped the body, which can't be
+            detected.
     """
     kind = marked_kind(headers)
     if kind is TEXT:
@@ -167,7 +169,7 @@ def bytes_of(message: JmsMessage) -> bytes:
 
 
 def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
-    """Return the kind our own marker names, if the sender was this package."""
+    """Return the kind from the marker header, if this package sent the message."""
     return _KINDS.get(headers.get(BODY_KIND, ""))
 
 
@@ -177,16 +179,16 @@ _T = TypeVar("_T")
 
 
 class Template(NamedTuple):
-    """Heads that differ in the message's id, its timestamp, whether it comes again, and in properties.
+    """Pattern of frame heads that differ only in id, timestamp, redelivered flag and some properties.
 
     Attributes:
-        match: Matches such a head; its groups are the values that differ.
+        match: Matches such a head; its groups are the differing values.
         identifier: The group of the id.
         timestamp: The group of the timestamp.
-        redelivered: The group of the mark of a redelivered message; 0 if there is none.
-        properties: The groups of the properties that differ, with the header and the name of each.
-        headers: All headers of one of the heads, decoded.
-        message: The message of that one, without its body.
+        redelivered: The group of the redelivered flag; 0 if there is none.
+        properties: The groups of differing properties, with header and name of each.
+        headers: All headers of one example, decoded.
+        message: The message of that example, without its body.
     """
 
     match: Callable[[str], re.Match[str] | None]
@@ -200,7 +202,7 @@ class Template(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def destination_of(text: str) -> Destination | None:
-    """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
+    """Return the destination of `/queue/name` or `/topic/name`. Cached."""
     for kind in DestinationKind:
         prefix = f"/{kind}/"
         if text.startswith(prefix) and len(text) > len(prefix):
@@ -209,44 +211,43 @@ def destination_of(text: str) -> Destination | None:
 
 
 class Dialect(ABC):
-    """How one broker speaks STOMP. Dialects have no state; a connection picks one by CONNECTED's `server`.
+    """STOMP as one broker implements it. Dialects are stateless; CONNECTED's `server` header selects one.
 
     Attributes:
         product: The name for `BrokerInfo`.
-        capabilities: What holds for the broker's default configuration.
-        names: How the broker reads the names of destinations.
-        unit_kind: What a unit of work is made of.
+        capabilities: Capabilities of the broker in its default configuration.
+        names: Syntax of destination names.
+        unit_kind: How units of work are implemented.
         administration: The interface for queue statistics, browsing and changes of messages.
-        bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
-        errors_name_frames: Whether an ERROR says by `receipt-id` which frame it is about. Where it doesn't,
-            the sends that wait for their receipts at that moment fail with it.
-        frame_end: What ends a body without content-length.
-        cumulative: What `ack:client` acknowledges besides a message.
-        returns_through_another: Whether NACK needs a subscription that lives, once that of the message has
-            ended. One to a topic is made for it.
-        writes_singly: Whether the broker writes each message by itself, however many there are.
-        secret_length: With how many random characters the ids of our subscriptions and transactions begin.
-        receipt_length: How many random characters the id of a receipt has; four or a multiple.
-        usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
-        counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
-        highest_priority: Of a message; JMS knows 0 to 9.
-        temporary: How names begin that the broker puts into `reply-to` and takes back only as they are.
-        cancelled: What an ERROR says when the broker has ended a subscription by itself.
-        forgotten: What an ERROR says of a message that can't be acknowledged any more.
-        ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
-        hidden: Received headers that are no properties of the message.
-        unread: Those of them whose values decide nothing about it.
-        decisive: Those that aren't hidden, and decide on its body nevertheless; with values that all decide
-            the same.
-        identifier: The header that is its id.
-        taken: Names that no property can have on the wire; such properties travel under another name.
-        consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
-        producer_options: Options of a queue that are headers of SEND. Source: J91.
-        reading_options: Options of a destination that say how what comes from there is read. Source: J91.
-        choices: The values that an option can have, where not any.
-        reasons: Why an option isn't taken, or only with the values of `choices`.
-        warnings: What an option of a queue makes the broker do with messages that are sent to it.
-        no_local: Which consumer options keep a connection's own messages from it.
+        bulk_transactions: Whether bulk sends are faster in a transaction, which is then atomic and durable.
+        errors_name_frames: Whether an ERROR names its frame by `receipt-id`. Otherwise an ERROR fails all
+            sends that wait for receipts at that moment.
+        frame_end: Terminator of a body without content-length.
+        cumulative: Which further messages an `ack:client` acknowledges.
+        returns_through_another: Whether NACK needs another active subscription after that of the message has
+            ended. A topic subscription is opened for it.
+        writes_singly: Whether the broker writes each message separately.
+        secret_length: Number of random characters at the start of subscription and transaction ids.
+        receipt_length: Number of random characters in a receipt id; a multiple of four.
+        usual_prefetch: Default maximum of unsettled messages of a consumer.
+        counts_messages: Whether the broker limits the number of unsettled messages of a consumer.
+        highest_priority: Maximum message priority; JMS has 0 to 9.
+        temporary: Prefixes of `reply-to` names that the broker accepts only unchanged.
+        cancelled: ERROR text after the broker has ended a subscription by itself.
+        forgotten: ERROR text for a message that can no longer be acknowledged.
+        ways_out: Advice by a part of an ERROR text about a message over a limit.
+        hidden: Received headers that are not message properties.
+        unread: Hidden headers with values that don't affect the message.
+        decisive: Visible headers that affect decoding of the body, with their equivalent values.
+        identifier: The header with the message id.
+        taken: Names that a property can't have on the wire; such properties are sent under another name.
+        consumer_options: Destination options that are headers of SUBSCRIBE.
+        producer_options: Queue options that are headers of SEND.
+        reading_options: Destination options that control the decoding of received messages.
+        choices: Allowed values of options that don't take any value.
+        reasons: Why an option is refused, or restricted to the values of `choices`.
+        warnings: Effects of a queue option on messages sent to the queue.
+        no_local: Consumer options that exclude messages of the same connection.
     """
 
     product: ClassVar[str]
@@ -283,15 +284,15 @@ class Dialect(ABC):
     no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
-        """Return which process of the broker a session id of CONNECTED belongs to, if that can be told."""
+        """Return the broker process of a CONNECTED session id, `None` if unknown."""
         del session
         return None
 
     def proof(self, session: str) -> str | None:
-        """Return what each MESSAGE has in its head that no producer knows, besides ids of ours.
+        """Return a part of every MESSAGE head that no producer can know, besides the ids of this client.
 
         Args:
-            session: As CONNECTED gave it.
+            session: The session id of CONNECTED.
         """
         del session
         return None
@@ -299,11 +300,11 @@ class Dialect(ABC):
     # --- subscriptions
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
-        """Refuse what the broker would ignore or weaken without a word.
+        """Refuse a subscription that the broker would silently ignore or weaken.
 
         Raises:
-            CapabilityError: The broker can't do it.
-            ConfigurationError: Something is missing for it, or makes no sense.
+            CapabilityError: The broker lacks a capability.
+            ConfigurationError: A setting is missing or invalid.
         """
         if subscription.prefetch is not None and subscription.prefetch < 1:
             raise ConfigurationError(f"the prefetch must be at least 1, not {subscription.prefetch}")
@@ -323,11 +324,11 @@ class Dialect(ABC):
             raise ConfigurationError(faults)
 
     def prefetch(self, subscription: Subscription) -> int:
-        """Return how many unsettled messages the broker may have outstanding."""
+        """Return the maximum number of unsettled messages."""
         return self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
 
     def window(self, subscription: Subscription) -> int | None:
-        """Return how many bytes the broker may have outstanding, if it bounds them by their size."""
+        """Return the maximum size of unsettled messages in bytes, if the broker limits it."""
         del subscription
         return None
 
@@ -339,7 +340,7 @@ class Dialect(ABC):
         """Return the frames to send once the broker has confirmed a SUBSCRIBE.
 
         Override this for a broker that otherwise withholds messages that were waiting before. The consumer
-        has started when the broker has confirmed the last frame. Most brokers need none.
+        has started when the broker has confirmed the last frame. Most brokers need no frames.
 
         Args:
             subscription: The confirmed subscription.
@@ -362,53 +363,53 @@ class Dialect(ABC):
 
     @abstractmethod
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Say how unsettled messages go back."""
+        """Return how unsettled messages are returned to the broker."""
 
     def orphan(self, token: bytes, keeper: str) -> bytes:
         """Return the value of `id` in the NACK of a message whose subscription has ended.
 
         Args:
-            token: The message's acknowledgement, as it stands on the wire: whatever the broker made of it.
-            keeper: The subscription it goes back through; empty where none is needed.
+            token: The message's acknowledgement id, as received on the wire.
+            keeper: The subscription through which the message is returned; empty if none is needed.
 
         Returns:
-            Bytes as they go out: what came escaped stays so.
+            Bytes to send unchanged: escaped input stays escaped.
         """
         del keeper
         return token
 
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
-        """Return the token of a message that the broker delivered into the void, if `error` says so.
+        """Return the token of a message sent to an ended subscription, if `error` reports one.
 
         Args:
             error: The text of an ERROR frame.
-            last: The last message that came on this connection.
-            since: How many were swallowed since then.
+            last: The last message received on this connection.
+            since: Number of such reports since then.
 
         Raises:
-            ConnectionLostError: `error` says so, and not which message; the end of the connection hands the
-                message back.
+            ConnectionLostError: `error` reports one without naming it; the end of the connection returns the
+                message.
         """
         del error, last, since
         return None
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
-        r"""Return the value of `id` in ACK and NACK, as it stands on the wire.
+        r"""Return the value of `id` in ACK and NACK, as sent on the wire.
 
-        The generic answer is the header `ack`. For a server that wants its message id there, write
+        The default is the header `ack`. For a server that expects its message id, write
         `return frame.first(b"\nmessage-id:")`.
 
         Args:
             frame: The MESSAGE.
 
         Returns:
-            Bytes that are still escaped. `None`, nothing, or bytes with NUL end the connection: such a
-            message can't be settled.
+            Escaped bytes. `None`, empty bytes, or bytes with NUL end the connection, because such a message
+            can't be settled.
         """
         return frame.first(ACK)
 
     def ends_browsing(self, frame: Frame) -> bool:
-        """Say whether a MESSAGE only tells a browser that it has seen all; no producer must be able to."""
+        """Return whether a MESSAGE marks the end of browsing; producers must be unable to forge it."""
         return frame.first(BROWSER) == b"end"
 
     # --- messages out
@@ -418,21 +419,20 @@ class Dialect(ABC):
         """Return the `destination` header; `destination_from` is its inverse, so override both or neither."""
 
     def destination_from(self, text: str) -> Destination | None:
-        """Return the destination that `destination` writes as `text`; `None`: it writes none like that."""
+        """Return the destination that `destination` writes as `text`; `None` if there is none."""
         return destination_of(text)
 
     def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
         """Return the SEND frame.
 
         Args:
-            outgoing: What to send.
-            new_id: Returns a message id, for brokers that give none of their own; nothing in it but colons
-                needs an escape.
-            first: Encoded lines of headers to stand before all others.
+            outgoing: The message to send.
+            new_id: Returns a message id, for brokers that assign none; only its colons may need escaping.
+            first: Encoded header lines to put before all others.
 
         Raises:
             CapabilityError: The broker or STOMP can't carry this kind of body, or the delay.
-            ConfigurationError: A value can't be sent; the message names it.
+            ConfigurationError: A value can't be sent; the text names it.
         """
         message = outgoing.message
         if message.body_kind not in self.capabilities.body_kinds:
@@ -448,7 +448,7 @@ class Dialect(ABC):
             body = self.encode_body(headers, message)
         except UnicodeEncodeError as error:
             raise ConfigurationError(
-                f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
+                f"the text is not valid Unicode: lone surrogate at character {error.start}"
             ) from error
         lines = b""
         if len(headers) == 1 and headers[0][0] == _CONTENT_LENGTH:  # of nearly every bytes message
@@ -495,22 +495,22 @@ class Dialect(ABC):
             raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
 
     def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
-        """Return encoded lines that say which message it is and when it was sent, if the broker doesn't.
+        """Return encoded header lines with message id and timestamp, if the broker sets none.
 
         Args:
-            given: The id to send; `None`: a new one.
-            new_id: As of `encode`.
+            given: The id to send; `None`: a new id.
+            new_id: As in `encode`.
         """
         del given, new_id
         return b""
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
-        """Add the headers only this broker knows."""
+        """Add the headers specific to this broker."""
         if outgoing.message.expiration:
             headers.append(("expires", str(outgoing.message.expiration)))
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
-        """Add the properties. STOMP knows text only; a property that is null is left out."""
+        """Add the properties. STOMP has text only; null properties are omitted."""
         taken, limit = self.taken, self.capabilities.max_property_characters
         for name, value in properties.items():
             if not name:
@@ -526,23 +526,23 @@ class Dialect(ABC):
             headers.append((f"{RENAMED}{name}" if name in taken else name, text))
 
     def portable(self, selector: str) -> str:
-        """Return a selector as the broker reads it; empty if it is blank.
+        """Return a selector in the broker's form; empty if it is blank.
 
-        A property may have the name of a header. It is looked for under the name that `property_headers`
-        gives it. Then comes its own name, which programs use that don't send by STOMP.
+        A property with the name of a header is matched under the name that `property_headers` gives it. It is
+        also matched under its own name, which producers other than STOMP clients use.
 
         Raises:
-            ConfigurationError: The text is no selector.
+            ConfigurationError: The text is no valid selector.
             CapabilityError: The selector has too many such names.
         """
         return Selector.parse(selector).portable_with({name: f"{RENAMED}{name}" for name in self.taken})
 
     @abstractmethod
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Return the body, and add the headers that say what it is."""
+        """Return the encoded body, and add the headers that describe it."""
 
     def check_headers(self, headers: Headers, body: bytes) -> None:
-        """Refuse headers the broker would choke on. Most brokers take any."""
+        """Refuse headers that the broker can't process. Most brokers accept any."""
         del headers, body
 
     # --- messages in
@@ -551,9 +551,9 @@ class Dialect(ABC):
         """Return the message of a MESSAGE frame.
 
         Args:
-            frame: What came.
-            headers: The frame's headers, decoded.
-            subscription: What it came for.
+            frame: The received frame.
+            headers: Decoded headers of the frame.
+            subscription: The subscription of the message.
 
         Raises:
             PoisonMessageError: The message can't be decoded.
@@ -579,12 +579,12 @@ class Dialect(ABC):
         )
 
     def decode_alike(self, frame: Frame, template: Template, found: re.Match[str]) -> JmsMessage:
-        """Return the message of a frame of which nearly all is known.
+        """Return the message of a frame that matches a template.
 
         Args:
-            frame: What came.
-            template: What its head is like.
-            found: Where it differs.
+            frame: The received frame.
+            template: Template of its head.
+            found: Match with the differing values.
 
         Raises:
             PoisonMessageError: The message can't be decoded.
@@ -617,9 +617,9 @@ class Dialect(ABC):
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded: its body as it came, its headers.
+        """Return a bytes message with the raw body and the headers of an undecodable message.
 
-        A header that can't be read is kept as a property of its name. Raises nothing but `MemoryError`.
+        A header that can't be decoded becomes a property of the same name. Raises only `MemoryError`.
         """
         headers = _readable_headers(frame)
         unread: dict[str, str] = {}
@@ -629,7 +629,7 @@ class Dialect(ABC):
                 return read()
             except MemoryError:
                 raise
-            except Exception:  # noqa: BLE001 - whatever a dialect does; the header is kept as it came
+            except Exception:  # noqa: BLE001 - any error of a dialect; the raw header is kept
                 if name in headers:
                     unread[name] = headers[name]
                 return otherwise
@@ -661,7 +661,7 @@ class Dialect(ABC):
         return replace(message, properties=MappingProxyType(unread | shown))
 
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
-        """Return the properties among the headers, under their JMS names where the broker changed them."""
+        """Return the properties among the headers; names changed by the broker are restored."""
         hidden = self.hidden
         if hidden.issuperset(headers):
             return NO_PROPERTIES
@@ -669,33 +669,33 @@ class Dialect(ABC):
         return {name_of(header): value for header, value in headers.items() if header not in hidden}
 
     def property_name(self, header: str) -> str:
-        """Return the name of the property that a header is, one that isn't hidden."""
+        """Return the property name of a header that isn't hidden."""
         return header.removeprefix(RENAMED)
 
     @abstractmethod
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Tell the kinds of body apart, and decode text."""
+        """Return the kind of the body, and the decoded body."""
 
     def message_id(self, headers: Mapping[str, str]) -> str | None:
-        """Return the id that is stable over redelivery, or `None`."""
+        """Return the id that is stable across redeliveries, or `None`."""
         found = headers.get(self.identifier)
         return None if found is None else self.lasting(found)
 
     def lasting(self, identifier: str) -> str | None:
-        """Return the part of an id that doesn't change when the message is delivered again, or `None`."""
+        """Return the part of an id that redelivery doesn't change, or `None`."""
         return identifier
 
     def expiration(self, headers: Mapping[str, str]) -> int:
-        """Return when the message expires, milliseconds since the epoch; 0 means never."""
+        """Return the expiration in milliseconds since the epoch; 0 means never."""
         return number(headers, "expires", 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
-        """Return how often the message was delivered, or `None`; 1 on the first delivery."""
+        """Return the number of deliveries, 1 for the first, or `None` if unknown."""
         del headers
         return None
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
-        """Return where the message was sent to."""
+        """Return the destination to which the message was sent."""
         return self.destination_from(headers.get("destination", "")) or subscription.destination
 
 
@@ -709,7 +709,7 @@ def _priority(headers: Mapping[str, str]) -> int:
 
 
 def _readable_headers(frame: Frame) -> dict[str, str]:
-    """Return the headers, as they came where they can't be decoded; the first of equal ones counts."""
+    """Return the headers, raw where they can't be decoded; the first of repeated headers counts."""
     headers: dict[str, str] = {}
     for line in frame.head.split(b"\n")[1:]:
         name, _, value = line.decode(errors="backslashreplace").partition(":")
@@ -725,10 +725,10 @@ def _unescaped(text: str) -> str:
 
 
 def check_name(destination: Destination) -> None:
-    """Refuse a name in the provider's own JNDI, which a client in Java only can look up.
+    """Refuse a name in the provider's JNDI, which only a Java client can look up.
 
     Raises:
-        ConfigurationError: The destination has such a name. The broker would make a queue of that very name.
+        ConfigurationError: The destination has such a name. The broker would create a queue of that name.
 
     Source: J86, J90.
     """
@@ -741,10 +741,10 @@ def check_name(destination: Destination) -> None:
 
 
 def check_broker_options(dialect: Dialect, destination: Destination) -> None:
-    """Refuse what the broker would ignore, or what would change a header of ours.
+    """Refuse options that the broker ignores, or that would change a header of this client.
 
     Raises:
-        ConfigurationError: Every such option.
+        ConfigurationError: Lists every such option.
 
     Source: J91.
     """
@@ -783,7 +783,7 @@ def consumer_headers(dialect: Dialect, destination: Destination) -> dict[str, st
 
 
 def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[str, str]]:
-    """Return the headers for SEND; what is about consuming only is left out.
+    """Return the headers for SEND, without options for consumers.
 
     Raises:
         ConfigurationError: The broker doesn't know an option.
@@ -802,7 +802,7 @@ def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[s
 
 
 class Address(NamedTuple):
-    """The headers that all messages to a destination have.
+    """Common headers of all messages to a destination.
 
     Attributes:
         headers: Names and values.
@@ -822,12 +822,12 @@ def address_of(
     *,
     persistent: bool,
 ) -> Address:
-    """Return what stands at the head of every SEND. Remembered, for there are few destinations."""
+    """Return the common headers of every SEND to a destination. Cached."""
     destination = Destination(kind, name, options)
     check_name(destination)
     headers = (
         ("destination", dialect.destination(destination)),
-        # `persistent:false` says nothing new; RabbitMQ would declare a queue that ends with the connection.
+        # `persistent:false` is the default; RabbitMQ would declare a queue that ends with the connection.
         *((("persistent", "true"),) if persistent else ()),
         *producer_headers(dialect, destination),
     )
