@@ -13,7 +13,7 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow.sdk.exceptions import AirflowNotFoundException
 from rich.markup import escape
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, parse_document
 from airflow_provider_jmsjca.core.configuration.explain import display, explain
 from airflow_provider_jmsjca.core.configuration.layers import Layer
@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
+from airflow_provider_jmsjca.migrate.descriptor import Descriptor, read_descriptor, spec_of
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import check_name
@@ -171,7 +172,7 @@ def import_command(args: argparse.Namespace) -> None:
     printed: list[str] = []
     notes: list[str] = []
     if descriptor.activations:
-        spec = ActivationSpec.from_descriptor(descriptor, args.name, below=common)
+        spec = spec_of(descriptor, args.name, below=common)
         printed.append(spec.to_yaml(secrets=args.secrets))
         notes.extend((*spec.without_effect, *descriptor.notes[descriptor.choose(args.name)]))
         notes.extend(_transport_notes(spec.connection_url))

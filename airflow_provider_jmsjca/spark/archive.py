@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-ROOMS: Final = ("core", "engine", "spark", "spool", "store", "transports")
+ROOMS: Final = ("core", "engine", "migrate", "spark", "spool", "store", "transports")
 """The folders of this package that are in it, beside the files that all of them need."""
 # `airflow_provider_jmsjca-job` in the folder `job` is the same as a wheel.
 _FILES: Final = ("__init__.py", "errors.py", "escaping.py", "logs.py", "py.typed")

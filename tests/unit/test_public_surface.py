@@ -176,6 +176,7 @@ def test_naming_a_trigger_a_sensor_or_a_listener_loads_no_module_that_only_runs(
         "engine.activations",
         "engine.collecting.claim",
         "engine.delivering.driver",
+        "migrate",
         "spool.spool",
         "triggers.producers",
     )

@@ -5,8 +5,7 @@ May import `core.configuration`, `core.options`, `core.redelivery` and `core.sel
 Source: J46-J64, W13-W33, P6-P10, C14, I49.
 """
 
-from airflow_provider_jmsjca.core.activation.descriptor import Descriptor, read_descriptor
 from airflow_provider_jmsjca.core.activation.reading import read_given, refuse_secrets, secret_fields
 from airflow_provider_jmsjca.core.activation.spec import ActivationSpec
 
-__all__ = ["ActivationSpec", "Descriptor", "read_descriptor", "read_given", "refuse_secrets", "secret_fields"]
+__all__ = ["ActivationSpec", "read_given", "refuse_secrets", "secret_fields"]

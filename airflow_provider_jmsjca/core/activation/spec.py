@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, Self
 
 from pydantic import PrivateAttr
 
-from airflow_provider_jmsjca.core.activation.descriptor import Descriptor, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import parse_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given, secret_fields
@@ -107,9 +107,9 @@ class ActivationSpec(ActivationFields):
 
     @classmethod
     def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
-        """Return an activation in deployment descriptors, of the kinds that `airflow jms import` reads.
+        """Return an activation from deployment descriptors, of the kinds that `airflow jms import` reads.
 
-        A configuration property that no option is named by is refused; `from_descriptor` leaves it out.
+        A configuration property that names no option is refused.
 
         Args:
             texts: Whole files or pieces with one root element; those about one bean belong together. Bytes
@@ -119,30 +119,11 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: There is none, or several; or as for the constructor.
         """
-        descriptor = read_descriptor(*texts)
+        # Loaded when it is called: only this method and `airflow jms import` read descriptors.
+        reader = import_module("airflow_provider_jmsjca.migrate.descriptor")
+        descriptor = reader.read_descriptor(*texts)
         descriptor.activation(name)
-        return cls.from_descriptor(descriptor, name)
-
-    @classmethod
-    def from_descriptor(
-        cls, descriptor: Descriptor, name: str | None = None, *, below: Mapping[str, str] | None = None
-    ) -> Self:
-        """Return an activation of a descriptor, without its unknown properties.
-
-        Args:
-            descriptor: What `read_descriptor` returned.
-            name: Name of the bean, needed where there are several.
-            below: Fields that hold where the descriptor says nothing.
-
-        Raises:
-            ConfigurationError: There is none, or several; or as for the constructor, with the bean's name.
-        """
-        chosen = descriptor.choose(name)
-        try:
-            return cls(**{**(below or {}), **descriptor.activations[chosen]})
-        except ConfigurationError as error:
-            title = f"activation {chosen!r}: " if chosen else ""
-            raise ConfigurationError(f"{title}{fault}" for fault in error.faults) from None
+        return cls.model_validate(reader.spec_of(descriptor, name))
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:

@@ -28,7 +28,7 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
 
 def test_the_folders_of_the_unit_tests_are_those_of_the_package() -> None:
     tests = ROOT / "tests" / "unit"
-    of_tests = {"bench", "docs", "servers", "core/activation/descriptors"}
+    of_tests = {"bench", "docs", "servers", "migrate/descriptors"}
     folders = {file.parent.relative_to(tests).as_posix() for file in tests.rglob("*.py")} - of_tests
     assert [each for each in sorted(folders) if not (ROOT / PACKAGE / each).is_dir()] == []
 

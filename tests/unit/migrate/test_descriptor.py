@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.migrate.descriptor import read_descriptor
 from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))

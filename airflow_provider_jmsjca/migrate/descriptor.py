@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from airflow_provider_jmsjca.core.activation.elements import CONNECTOR, PROPERTY_NAMES, Element, parse
-from airflow_provider_jmsjca.core.activation.jms_module import JmsModules
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
 from airflow_provider_jmsjca.core.masking import masked_text
@@ -27,6 +26,8 @@ from airflow_provider_jmsjca.core.options import (
     unknown_field,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.migrate.elements import CONNECTOR, PROPERTY_NAMES, Element, parse
+from airflow_provider_jmsjca.migrate.jms_module import JmsModules
 
 _VALUES = ("activation-config-property-value", "config-property-value")
 _CONTAINERS = {
@@ -220,6 +221,27 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
         destinations={**read.modules.entries, **read.destinations},
         dropped=tuple(path for root in read.roots for path in (*root.unread(), *_of_every_connector(root))),
     )
+
+
+def spec_of(
+    descriptor: Descriptor, name: str | None = None, *, below: Mapping[str, str] | None = None
+) -> ActivationSpec:
+    """Return an activation of a descriptor, without its unknown properties.
+
+    Args:
+        descriptor: The result of `read_descriptor`.
+        name: Name of the bean, needed where there are several.
+        below: Values of fields that the descriptor doesn't set.
+
+    Raises:
+        ConfigurationError: There is none, or several; or as for `ActivationSpec`, with the bean's name.
+    """
+    chosen = descriptor.choose(name)
+    try:
+        return ActivationSpec(**{**(below or {}), **descriptor.activations[chosen]})
+    except ConfigurationError as error:
+        title = f"activation {chosen!r}: " if chosen else ""
+        raise ConfigurationError(f"{title}{fault}" for fault in error.faults) from None
 
 
 def _of_every_connector(root: Element) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from airflow_provider_jmsjca.core.activation.elements import Element
+from airflow_provider_jmsjca.migrate.elements import Element
 
 _KINDS = {
     "queue": "queue",

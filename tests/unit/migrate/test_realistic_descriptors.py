@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.migrate.descriptor import Descriptor, read_descriptor, spec_of
 
 FOLDER = Path(__file__).with_name("descriptors")
 
@@ -21,7 +22,7 @@ def read(*names: str) -> Descriptor:
 def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
     found = read("ejb-jar.xml", "weblogic-ejb-jar.xml", "shop-jms.xml")
 
-    assert ActivationSpec.from_descriptor(found, "OrderBean") == ActivationSpec(
+    assert spec_of(found, "OrderBean") == ActivationSpec(
         ejb_name="OrderBean",
         ejb_class="com.example.OrderBean",
         messaging_type="javax.jms.MessageListener",
@@ -96,7 +97,7 @@ def test_what_takes_the_place_of_an_element_follows_its_path() -> None:
 
 def test_properties_of_jms_2_and_of_weblogic_are_options_w17_w30() -> None:
     found = read("ejb-jar.xml", "weblogic-ejb-jar.xml")
-    spec = ActivationSpec.from_descriptor(found, "PriceBean")
+    spec = spec_of(found, "PriceBean")
 
     assert spec.destination == ("lookup://jms/shop/PriceTopic",)
     assert spec.destination_type == "topic"
@@ -160,7 +161,7 @@ def test_what_a_module_says_of_failed_messages(before: str, after: str, handling
     assert before in module
     found = read_descriptor((FOLDER / "weblogic-ejb-jar.xml").read_bytes(), module.replace(before, after))
 
-    assert ActivationSpec.from_descriptor(found, "OrderBean").redelivery_handling == handling
+    assert spec_of(found, "OrderBean").redelivery_handling == handling
     said = [each for each in found.notes["OrderBean"] if each.startswith("redelivery_handling")]
     assert len(said) == bool(note)
     assert note in "".join(said)
@@ -178,20 +179,20 @@ def test_a_bean_that_says_its_redelivery_keeps_it() -> None:
     text = text.replace(">acknowledgeMode<", ">RedeliveryHandling<").replace(">Auto-acknowledge<", ">3:5<")
     module = (FOLDER / "shop-jms.xml").read_bytes()
     found = read_descriptor(text, (FOLDER / "weblogic-ejb-jar.xml").read_bytes(), module)
-    assert ActivationSpec.from_descriptor(found, "OrderBean").redelivery_handling == "3:5"
+    assert spec_of(found, "OrderBean").redelivery_handling == "3:5"
 
 
 def test_a_queue_that_a_bean_only_sends_to_is_not_consumed_w19() -> None:
     text = (FOLDER / "ejb-jar.xml").read_text(encoding="utf-8").replace("destinationLookup", "useJNDI")
     found = read_descriptor(text, (FOLDER / "weblogic-ejb-jar.xml").read_bytes())
-    assert ActivationSpec.from_descriptor(found, "OrderBean").destination == ("lookup://jms/shop/OrderQueue",)
+    assert spec_of(found, "OrderBean").destination == ("lookup://jms/shop/OrderQueue",)
 
 
 def test_where_two_descriptors_differ_the_servers_own_holds_and_the_other_is_named() -> None:
     text = (FOLDER / "ejb-jar.xml").read_text(encoding="utf-8")
     text = text.replace(">jms/shop/OrderQueue<", ">java:app/orders<")
     found = read_descriptor(text, (FOLDER / "weblogic-ejb-jar.xml").read_bytes())
-    assert ActivationSpec.from_descriptor(found, "OrderBean").destination == ("lookup://jms/shop/OrderQueue",)
+    assert spec_of(found, "OrderBean").destination == ("lookup://jms/shop/OrderQueue",)
     assert found.notes["OrderBean"][0] == (
         "destination: jms/shop/OrderQueue of destination-jndi-name is taken, not java:app/orders of "
         "destinationLookup"
@@ -214,7 +215,7 @@ def test_a_link_leads_to_the_name_that_weblogic_gives_it_w19() -> None:
 
 def test_the_adapter_of_java_caps_j31() -> None:
     found = read("ra.xml")
-    assert ActivationSpec.from_descriptor(found) == ActivationSpec(
+    assert spec_of(found) == ActivationSpec(
         destination="Queue1", destination_type="queue", concurrency_mode="sync", endpoint_pool_max_size=8
     )
     assert found.connector["ConnectionURL"] == "stcms://jms.example.com:18007"
@@ -406,7 +407,7 @@ def test_a_resource_link_leads_to_the_destination_of_a_module_in_the_application
         "</message-driven-descriptor></weblogic-enterprise-bean></weblogic-ejb-jar>"
     )
     found = read_descriptor(bean, (FOLDER / "shop-jms.xml").read_bytes())
-    spec = ActivationSpec.from_descriptor(found)
+    spec = spec_of(found)
     assert spec.redelivery_handling == "1:2000; 6:move(queue:OrderErrors)"
     assert spec.destination == ("lookup://shop-jms#OrderQueue",)
     assert found.destinations["shop-jms#OrderQueue"] == "queue://OrderQueue"
@@ -427,7 +428,7 @@ def test_a_bean_whose_destination_stands_in_the_standard_descriptor_may_have_lit
     ejb_jar = (FOLDER / "ejb-jar.xml").read_text(encoding="utf-8")
     for texts in ((ejb_jar, weblogic.format(name="OrderBean")), (weblogic.format(name="OrderBean"), ejb_jar)):
         found = read_descriptor(*texts)
-        spec = ActivationSpec.from_descriptor(found, "OrderBean")
+        spec = spec_of(found, "OrderBean")
         assert spec.transaction_timeout == timedelta(seconds=90)
         assert "dispatch_policy" in str(spec.without_effect)
         assert "WebLogic keeps limit, delay and error destination" in str(found.notes["OrderBean"])
@@ -472,7 +473,7 @@ def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
         )
     )
     assert sorted(found.activations) == ["OrderBean", "PriceBean"]
-    assert ActivationSpec.from_descriptor(found, "OrderBean") == ActivationSpec(
+    assert spec_of(found, "OrderBean") == ActivationSpec(
         ejb_name="OrderBean",
         ejb_class="com.example.OrderBean",
         messaging_type="javax.jms.MessageListener",
@@ -490,7 +491,7 @@ def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
         endpoint_pool_resize_count=2,
         pool_idle_timeout=-1,
     )
-    spec = ActivationSpec.from_descriptor(found, "PriceBean")
+    spec = spec_of(found, "PriceBean")
     assert (spec.destination, spec.subscription_name) == (("lookup://jms/PriceTopic",), "prices")
     assert "endpoint_pool_max_size" not in spec.model_fields_set, "0 is no limit in GlassFish"
     notes = "\n".join(found.notes["OrderBean"])
@@ -538,7 +539,7 @@ def test_with_a_resource_adapter_the_jndi_name_of_a_bean_is_its_own() -> None:
         "B", "genericra", DestinationType="javax.jms.Queue", DestinationProperties="a=b,PhysicalName=Q"
     )
     found = read_descriptor(generic)
-    assert ActivationSpec.from_descriptor(found).destination == ("Q",)
+    assert spec_of(found).destination == ("Q",)
     with pytest.raises(ConfigurationError, match="destination: missing"):
         ActivationSpec.from_xml(adapted("B", "ratest"))
 
@@ -557,7 +558,7 @@ def test_the_pool_of_the_adapter_that_delivers_goes_before_that_of_the_server() 
     )
     for texts in ((bean, weblogic), (weblogic, bean)):
         found = read_descriptor(*texts)
-        assert ActivationSpec.from_descriptor(found).endpoint_pool_max_size == 10
+        assert spec_of(found).endpoint_pool_max_size == 10
         assert "endpoint_pool_max_size: 10 of EndpointPoolMaxSize is taken, not 32" in found.notes["B"][0]
 
 
@@ -627,7 +628,7 @@ def test_the_elements_of_the_tables_are_all_read_w42() -> None:
     )
     found = read_descriptor(ejb_jar, weblogic, application)
     assert found.dropped == ()
-    spec = ActivationSpec.from_descriptor(found)
+    spec = spec_of(found)
     assert spec == ActivationSpec(
         ejb_name="B",
         acknowledge_mode="dups_ok_acknowledge",
@@ -683,9 +684,7 @@ def test_each_input_of_a_sink_is_an_activation_of_its_own_p10() -> None:
         "/shop/Several > Events > patchbay:/shop/Shipped",
         "/shop/One",
     ]
-    orders, cancelled, shipped, one = (
-        ActivationSpec.from_descriptor(found, name) for name in found.activations
-    )
+    orders, cancelled, shipped, one = (spec_of(found, name) for name in found.activations)
     assert (orders.name, orders.message_selector) == ("/shop/Several > Orders", "region = 'EU'")
     assert orders.destinations == (Destination.queue("shop/Orders"),)
     assert cancelled.durable_name == "Several-Cancelled"
@@ -720,9 +719,9 @@ def test_a_sink_that_nobody_asked_for_may_be_wrong_p10() -> None:
     text = (FOLDER / "dynamoMessagingSystem.xml").read_text(encoding="utf-8")
     text = text.replace("<max-attempts>2<", "<max-attempts>some<")
     found = read_descriptor(text)
-    assert ActivationSpec.from_descriptor(found, "/shop/One").name == "/shop/One"
+    assert spec_of(found, "/shop/One").name == "/shop/One"
     with pytest.raises(ConfigurationError, match="max-attempts: got 'some'"):
-        ActivationSpec.from_descriptor(found, "/shop/Several > Events > patchbay:/shop/Cancelled")
+        spec_of(found, "/shop/Several > Events > patchbay:/shop/Cancelled")
 
 
 def test_what_every_connector_has_is_said_in_one_line_and_nothing_of_what_has_no_value_j31() -> None:
