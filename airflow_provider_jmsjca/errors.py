@@ -1,4 +1,4 @@
-"""The error tree, split by what the caller does about it.
+"""The error tree, split by the reaction of the caller.
 
 ::
 
@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.escaping import escaped
 class JmsError(Exception):
     """Base of every error this package raises on purpose.
 
-    The text of an error is one line: it may quote what a producer or broker wrote, and is printed in logs and
+    The text of an error is one line: it may quote text of a producer or broker, and is printed in logs and
     terminals. Characters that aren't printable are escaped in it.
     """
 
@@ -76,7 +76,7 @@ class ClientIdInUseError(TransientBrokerError):
 
 
 class ConnectionLostError(TransientBrokerError):
-    """The connection is gone; whatever was not settled is redelivered by the broker."""
+    """The connection is lost; the broker redelivers unsettled messages."""
 
 
 class ReplyTimeoutError(ConnectionLostError):
@@ -97,7 +97,7 @@ class BlockedByBrokerError(ReplyTimeoutError):
 class InDoubtError(TransientBrokerError):
     """The connection was lost while a commit was under way: its outcome is unknown.
 
-    Reconnect and recognise what comes back by its message id.
+    Reconnect and recognise redelivered messages by their ids.
     """
 
 

@@ -28,7 +28,7 @@ def escaped_json(document: str) -> str:
     """Return a JSON document with the characters escaped in its texts that `escaped` escapes.
 
     Args:
-        document: As `json.dumps` returns it; what stands between its texts is printable, or a line feed.
+        document: A result of `json.dumps`; characters between its strings are printable or line feeds.
     """
     return "\n".join(_replaced(line, _json) for line in document.split("\n"))
 

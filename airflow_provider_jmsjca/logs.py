@@ -1,4 +1,4 @@
-"""Loggers whose records can't be forged by what producers and brokers write. May import `escaping`."""
+"""Loggers whose records can't be forged by texts of producers and brokers. May import `escaping`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _escape(record: logging.LogRecord) -> bool:
 
 
 def _argument(value: Any) -> Any:
-    """Return an argument as it may be formatted; numbers stay what they are, for `%d`."""
+    """Return an argument as it may be formatted; numbers are returned unchanged, for `%d`."""
     plain = (
         value is None or isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
     )

@@ -55,14 +55,14 @@ class _UndefinedError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class _ConnectionLookup:
-    """What Airflow said of a connection: that one, those that its URLs refer to, and what they come to."""
+    """An Airflow connection, the connections its URLs refer to, and the merged result."""
 
     found: list[Connection]
     resolved: Resolved
 
 
 _PARTS: Final = ("conn_id", "conn_type", "host", "port", "schema", "login", "password", "extra")
-"""What Airflow keeps of a connection that decides how to connect."""
+"""Fields of an Airflow connection that decide how to connect."""
 _asked: weakref.WeakKeyDictionary[
     asyncio.AbstractEventLoop, dict[str, asyncio.Task[_ConnectionLookup | JmsError]]
 ] = weakref.WeakKeyDictionary()
@@ -85,7 +85,7 @@ class JmsHook(BaseHook):
         self.jms_conn_id = jms_conn_id
 
     def settings(self) -> ConnectionSettings:
-        """Return what the Airflow connection says.
+        """Return the options of the Airflow connection.
 
         Not for the triggerer's event loop, which it would block: see `asettings`.
 
@@ -106,7 +106,7 @@ class JmsHook(BaseHook):
     async def aoptions(self) -> Resolved:
         """Return every option in force, with its origin; for an event loop.
 
-        Whoever asks for the same connection at once, or within a second of the answer, gets the same answer.
+        Concurrent calls for the same connection, and calls within a second, share one answer.
         A thousand triggers look it up once.
 
         Raises:
@@ -141,7 +141,7 @@ class JmsHook(BaseHook):
             )
 
     async def asettings(self) -> ConnectionSettings:
-        """Return what the Airflow connection says; for an event loop.
+        """Return the options of the Airflow connection; for an event loop.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
@@ -150,7 +150,7 @@ class JmsHook(BaseHook):
         return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
-        """Return what the Airflow connection says, unresolved, and those its URL refers to, by their ids.
+        """Return the Airflow connection, unresolved, and the connections its URL refers to, by id.
 
         Raises:
             ConfigurationError: The connection is not defined, or its extra field is no JSON object.
@@ -167,8 +167,8 @@ class JmsHook(BaseHook):
         needs no Airflow connection: where nobody names one, the default one may be missing.
 
         Args:
-            spec: What the author of the activation says.
-            instance: What tells this consumer from others of the activation, for a client id of its own.
+            spec: The activation's spec as given.
+            instance: Distinguishes this consumer from others of the activation, for a client id of its own.
 
         Raises:
             ConfigurationError: Every fault of every level.
@@ -182,7 +182,7 @@ class JmsHook(BaseHook):
         return in_force, with_client_id_of(settings, in_force, instance)
 
     async def alevels(self, activation: Layer) -> Resolved:
-        """Return what holds for an activation over this connection; for an event loop.
+        """Return the effective options of an activation over this connection; for an event loop.
 
         The way is that of `activation`, and the connection is asked for as by `aoptions`. The default
         connection may be missing where the activation names its own address.
@@ -208,7 +208,7 @@ class JmsHook(BaseHook):
         return _resolved(layer, activation, connections)
 
     async def asaid(self, activation: Layer) -> tuple[object, ...]:
-        """Return what Airflow says of this connection, and of those that the activation's URL names.
+        """Return this Airflow connection, and the connections that the activation's URL names.
 
         Equal answers come to the same settings, and to compare them takes a tenth of the time; for an event
         loop. A connection that isn't defined is `None` in it.
@@ -264,7 +264,7 @@ class JmsHook(BaseHook):
         """Connect as options say that are known already, and ask Airflow nothing; else as `get_conn`.
 
         Args:
-            options: What `options` or `aoptions` returned.
+            options: The result of `options` or `aoptions`.
             find: Returns the destination a text names.
 
         Raises:
@@ -276,10 +276,10 @@ class JmsHook(BaseHook):
     def connect_for_limbo(
         cls, name: str, options: Resolved | None = None, find: Callable[[str], Destination] | None = None
     ) -> JmsConnection:
-        """Connect for sending what is in limbo: without the client id, which a consumer may be using.
+        """Connect for sending messages from limbo: without the client id, which a consumer may be using.
 
         Args:
-            name: What limbo calls the connection: an Airflow connection, or a member such as
+            name: Name of the connection in limbo: an Airflow connection, or a member such as
                 `orders@broker-a:61613`, one of several hosts.
             options: As of `connect`; `None`: Airflow is asked.
             find: As of `connect`; `None`: objects are looked up in Airflow too.
@@ -357,7 +357,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
 
 
 def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
-    """Return what holds for an activation over a connection; either may be left out.
+    """Return the effective options of an activation over a connection; either may be omitted.
 
     An activation whose URL is `lookup://name` takes the Airflow connection of that name.
 
@@ -378,7 +378,7 @@ def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
 def _resolved(
     connection: Layer | None, activation: Layer | None, connections: Mapping[str, Layer]
 ) -> Resolved:
-    """Return what holds of the three levels: the one way for tasks, commands and triggers."""
+    """Merge the three levels; tasks, commands and triggers all use this function."""
     layers = [connector_layer(own_entries(_section()), os.environ)]
     layers += [each for each in (connection, activation) if each is not None]
     return resolve(layers, connections)

@@ -63,7 +63,7 @@ def resolve_connection(
         lookups: Those that a `lookup://` URL refers to, by their ids; see `lookup_of`.
         section: The entries of `[jmsjca]` in Airflow's configuration.
         environment: All environment variables.
-        call: What a call said: credentials that beat the connection's.
+        call: Credentials given in a call; they replace the connection's.
 
     Raises:
         ConfigurationError: Every fault found; each names the connection and the field, never a secret.
@@ -77,7 +77,7 @@ def resolve_connection(
 
 
 def connection_layer(connection: AirflowConnection) -> Layer:
-    """Return what an Airflow connection says, as the level of the connection factory.
+    """Return an Airflow connection as the level of the connection factory.
 
     Raises:
         ConfigurationError: The extra field is no JSON object, or the port is out of range.
@@ -112,7 +112,7 @@ def lookup_name(url: str | None) -> str | None:
 
 
 def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
-    """Return what a transport connects with; errors name the connection.
+    """Return the settings a transport connects with; errors name the connection.
 
     Raises:
         ConfigurationError: There is no address, or no transport for it.
@@ -129,7 +129,7 @@ def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
 
 
 def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> bool:
-    """Return what the field `tls` says.
+    """Return the value of the field `tls`.
 
     Raises:
         ConfigurationError: TLS is on and the host is a URL without it; or the field is no truth value.
@@ -155,7 +155,7 @@ def _address(connection: AirflowConnection, tls: bool) -> ConnectionUrl | str:
     try:
         url = ConnectionUrl.parse(text)
     except ConfigurationError:
-        return text  # reading the layer says what is wrong with it, together with all else
+        return text  # `read_layer` reports its fault together with all others
     return url if url.scheme in _PORTLESS else url.with_port(connection.port)
 
 
@@ -211,7 +211,7 @@ def with_client_id_of(
     Args:
         settings: With the client id of the connection factory, if it has one.
         spec: The spec in force.
-        instance: What tells this consumer from others of the activation; may be empty.
+        instance: Distinguishes this consumer from others of the activation; may be empty.
 
     Source: J41, J49, W30, W31.
     """

@@ -49,11 +49,11 @@ _Loader.add_implicit_resolver(
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads back as it was."""
+    """Writes YAML that `_Loader` reads back unchanged."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Only between double quotes YAML has escapes for what isn't printable.
+    # YAML has escapes for unprintable characters only between double quotes.
     style = None if all(line.isprintable() for line in text.split("\n")) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -81,7 +81,7 @@ def parse_document(text: str) -> dict[str, object]:
 
 
 def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
-    """Return the values as YAML, in their order; a comment names what was left out."""
+    """Return the values as YAML, in their order; a comment names the values left out."""
     head = f"# left out, because secret: {escaped(', '.join(left_out))}\n" if left_out else ""
     written = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return head + escaped_lines(written)  # the escapes of Python are those of YAML

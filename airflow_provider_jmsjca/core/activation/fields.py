@@ -33,7 +33,7 @@ def _default(name: str) -> Any:
 
 
 class ActivationFields(BaseModel):
-    """What an activation spec holds; durations are `timedelta`, choices are enums, lists are tuples."""
+    """The fields of an activation spec; durations are `timedelta`, choices are enums, lists are tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""Reads what the user gave, under any spelling, into the fields of a spec."""
+"""Reads given options, under any spelling, into the fields of a spec."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TITLE = "activation: "
 
 @dataclass(slots=True)
 class GivenFields:
-    """What the user gave.
+    """The given options.
 
     Attributes:
-        given: As it was given, without what was empty.
+        given: The options as given, without empty ones.
         values: By our names, in the types of the fields.
-        faults: What could not be read.
+        faults: A sentence for each value that could not be read.
         unread: Our names of the fields those faults are about.
         parameters: Values of selector parameters, by names in lower case.
     """
@@ -52,9 +52,9 @@ def option_of(spelling: str) -> Option | None:
 
 
 def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFields:
-    """Return what the user gave, read by the option table.
+    """Return the given options, read by the option table.
 
-    What the spec's own Options and URL say under `JMSJCA.*` takes the place of the field (J143). Patch Bay's
+    A `JMSJCA.*` key in the spec's own Options or URL replaces the field (J143). Patch Bay's
     `durable-subscriber-name` makes the subscription durable (P10).
 
     Args:
@@ -77,7 +77,7 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
         elif name == "options" and not read.faults:
             read.values[name] = read_value(OPTIONS_BY_NAME[name], read.given[spelling], spelling)
     if read.faults:
-        # What is blank was read: it counts as not given.
+        # A blank value was read: it counts as not given.
         read.unread = {
             name for spelling, name in names.items() if name not in read.values and read.given[spelling] != ""
         }
@@ -94,7 +94,7 @@ def secret_fields(given: Mapping[str, object]) -> list[str]:
 
 
 def refuse_secrets(where: str, given: Mapping[str, object]) -> None:
-    """Refuse secrets where they would be stored and shown: in what the author of a DAG writes.
+    """Refuse secrets where Airflow would store and show them: in DAG files.
 
     Args:
         where: Name of the operator or decorator, for the error.

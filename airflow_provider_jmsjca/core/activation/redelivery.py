@@ -38,7 +38,7 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
     of one minute are `1:60000; 3:move(...)`, because the third redelivery would be the fourth attempt.
 
     Raises:
-        ConfigurationError: The handling can't be read, or misses what it needs.
+        ConfigurationError: The handling can't be read, or a required value is missing.
 
     Source: J59, J130, J133; P6-P9, P15; C14.
     """

@@ -127,7 +127,7 @@ class ActivationSpec(ActivationFields):
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:
-        """Return the spec in force after every level was heard; the connection is not part of it.
+        """Return the spec with the effective values of all levels; the connection is not part of it.
 
         Raises:
             ConfigurationError: The levels contradict each other, for example batches in serial mode.
@@ -153,14 +153,14 @@ class ActivationSpec(ActivationFields):
         return type(self)(**kept, **changes)
 
     def layer(self) -> Layer:
-        """Return what this spec says, for `resolve`."""
+        """Return this spec as a level for `resolve`."""
         return Layer(level=Level.ACTIVATION, source=f"activation {self.title}", fields=self._given)
 
     def to_yaml(self, *, secrets: bool = False) -> str:
-        """Return the spec as YAML under our names: what was given, without defaults.
+        """Return the spec as YAML under our names: the given values, without defaults.
 
         Args:
-            secrets: Whether passwords are written too. Without them a comment names what was left out.
+            secrets: Whether passwords are written too. Without them a comment names the values left out.
         """
         written: dict[str, object] = {}
         left_out: list[str] = []
@@ -195,7 +195,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def title(self) -> str:
-        """What to call the activation: its name, else the bean's, else its destinations."""
+        """Title of the activation: its name, else the bean's, else its destinations."""
         return self.name or self.ejb_name or ", ".join(self.destination)
 
     @property
@@ -358,7 +358,7 @@ class ActivationSpec(ActivationFields):
         return hash(tuple(self.__dict__.values()))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Show what was set, secrets masked."""
+        """Show the values that were set, secrets masked."""
         for name in sorted(self.model_fields_set):
             value = getattr(self, name)
             text = isinstance(value, str) and not isinstance(value, enum.Enum)

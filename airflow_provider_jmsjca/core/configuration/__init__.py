@@ -1,4 +1,4 @@
-"""The three levels of configuration: URLs, layers, administered objects, what holds of it all, and why.
+"""The three levels of configuration: URLs, layers, administered objects, the merged result and why.
 
 May import `core.options`, and the modules of `core` itself.
 """

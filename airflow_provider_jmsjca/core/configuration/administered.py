@@ -1,4 +1,4 @@
-"""What a configuration may say in place of a destination, and administered objects it may refer to."""
+"""References to destinations in a configuration, and the administered objects they may name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPTIONS_KEYS = ("options", "Options")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationReference:
-    """A destination as a configuration says it; it may have to be looked up.
+    """A destination as written in a configuration; it may have to be looked up.
 
     Attributes:
         kind: Queue or topic; `None` where the administered object says it.
@@ -53,7 +53,7 @@ class DestinationReference:
     def parse(
         cls, text: str, kind: DestinationKind | None = None, default: DestinationKind | None = None
     ) -> DestinationReference:
-        """Return what the text says.
+        """Return the destination that the text describes.
 
         Read are a name, `queue://name` and its short forms, `lookup://object`, `patchbay:/name`, and
         `jmsjca://?name=destination&key=value`.
@@ -61,7 +61,7 @@ class DestinationReference:
         Args:
             text: The destination.
             kind: Queue or topic; the text must not say another.
-            default: What a bare name names without `kind`; `None` refuses it.
+            default: Kind of a bare name without `kind`; `None` refuses it.
 
         Raises:
             ConfigurationError: The destination is no text; there is no name or kind, the kinds differ, or an
@@ -138,7 +138,7 @@ def destination_named(text: str) -> Destination:
 
 
 def is_discard(text: str | None) -> bool:
-    """Say whether a text in the place of a destination says that such messages are dropped."""
+    """Return whether the text, given in place of a destination, means that messages are dropped."""
     return text is not None and text.strip().lower() == DISCARD
 
 

@@ -48,11 +48,11 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
 
 
 def prefetch_of(destination: Destination, usual: object = None) -> int | None:
-    """Return the prefetch asked for: the destination's beats what is usual where it says none.
+    """Return the prefetch of the destination, else the usual one.
 
     Args:
         destination: Where from.
-        usual: What the activation, session or connection says; what is no number is nothing.
+        usual: Prefetch of the activation, session or connection; ignored unless it is a number.
 
     Source: J91.
     """
@@ -65,7 +65,7 @@ def prefetch_of(destination: Destination, usual: object = None) -> int | None:
 
 
 def broker_options(destination: Destination) -> dict[str, str]:
-    """Return what a destination says to its broker.
+    """Return the options of a destination that are passed to its broker.
 
     Source: J91.
     """

@@ -1,4 +1,4 @@
-"""Tells what is in force and why."""
+"""Explains the effective configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DESTINATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One row: an option, what is in force (secrets masked), where it came from, what it would be otherwise.
+    """One row: an option, its effective value (secrets masked), its origin, and its default.
 
     Attributes:
         status: `acts`; or why it has no effect here or beside the others; `for the broker` for options that
@@ -59,7 +59,7 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
     Options without effect have a row only if they are set.
 
     Args:
-        resolved: What `resolve` returned.
+        resolved: The result of `resolve`.
         only_set: Leave out options that have their default.
 
     Source: J31, J113.
@@ -142,7 +142,7 @@ def _number(value: OptionValue) -> str:
 
 
 def _shown(options: Iterable[Option]) -> Iterable[Option]:
-    """Leave out what resolving takes apart: Options texts and the separator in them."""
+    """Leave out Options texts and their separator, which `resolve` splits into options."""
     return (option for option in options if option.name not in {"options", "separator"})
 
 
@@ -202,7 +202,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "share a durable subscription": ("generate_unique_client_id", "durable_subscription_deletion"),
     "bound connections and sessions": ("pool_max_size", "pool_timeout", "idle_timeout"),
 }
-"""What a user wants -> the options to look at first."""
+"""Task of a user -> the options to look at first."""
 
 
 def render_options_page() -> str:

@@ -1,4 +1,4 @@
-"""What each level of configuration says, read into options that know where they came from."""
+"""Reads each level of configuration into options with their origins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CREDENTIALS = ("username", "password")
 
 
 class SourceKind(enum.IntEnum):
-    """Where in a level a value stands; a later place wins. Source: J113, J143."""
+    """Place of a value within a level; a later place wins. Source: J113, J143."""
 
     DEFAULT = 0
     FIELD = 1
@@ -53,11 +53,11 @@ _PLACE_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value came from.
+    """Origin of a value.
 
     Attributes:
         level: `None` for a default.
-        source: What the user calls the level's place: `[jmsjca]`, `connection 'orders'`.
+        source: The user's name for the level: `[jmsjca]`, `connection 'orders'`.
         spelling: The name it was given under.
     """
 
@@ -76,10 +76,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one level says, unread: fields under any of their spellings.
+    """One level before it is read: fields under any of their spellings.
 
     Attributes:
-        source: What to call it in errors and in `explain`; empty: the level's own name.
+        source: Name of the level in errors and `explain`; empty: the level's own name.
         fields: `connection_url` and `options` among them. Empty values count as not given.
         environment: Values from environment variables, by the variable's name (connector only).
     """
@@ -91,7 +91,7 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """What the level is called."""
+        """Name of the level in errors."""
         return self.source or self.level.label
 
 
@@ -179,7 +179,7 @@ class ReadLayer:
 
 
 def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
-    """Return the layer with its values read; what can't be read is added to the faults."""
+    """Return the layer with its values read; a sentence for each unreadable value is added to the faults."""
     read = ReadLayer(layer)
     address: dict[str, tuple[object, str, SourceKind]] = {}
     level, title = layer.level, layer.title
@@ -250,7 +250,7 @@ def _read_url(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: li
     given, spelling, place = entry
     title, level = read.layer.title, read.layer.level
     try:
-        url = given if isinstance(given, ConnectionUrl) else ConnectionUrl.parse(given)  # type: ignore[arg-type]  # parse refuses what is not text
+        url = given if isinstance(given, ConnectionUrl) else ConnectionUrl.parse(given)  # type: ignore[arg-type]  # parse refuses other types
     except ConfigurationError as error:
         faults.extend(f"{title}: {fault}" for fault in error.faults)
         return

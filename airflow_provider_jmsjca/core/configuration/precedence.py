@@ -1,4 +1,4 @@
-"""Resolves the levels of configuration to one set of values, each of which knows where it came from.
+"""Merges the levels of configuration into one set of values, each with its origin.
 
 connector < connection factory < activation < call; within a level field < Options < URL query.
 """
@@ -40,10 +40,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What holds after all levels were heard.
+    """The effective configuration: all levels merged.
 
     Attributes:
-        values: What somebody set, by option name.
+        values: The values that are set, by option name.
         url: The address in force; `None` if no level names one.
         broker_options: Options that aren't ours, for the broker or its client, with their origins.
         parameters: Values of selector parameters, with their origins, by names in lower case. Source: J181.
@@ -69,7 +69,7 @@ class Resolved:
         return {f"{PARAMETER}{name}": value for name, (value, _) in self.parameters.items()}
 
     def origin(self, name: str) -> Origin:
-        """Return where the value in force came from."""
+        """Return the origin of the effective value."""
         return self.value(name).origin
 
     def value(self, name: str) -> ResolvedValue:
@@ -89,20 +89,20 @@ class Resolved:
 
 
 _INSIDE = ("vm",)
-"""Schemes of what is inside this process."""
+"""Schemes of brokers inside this process."""
 
 _CREDENTIALS = ("username", "password")
 _RECIPIENT = ("verify", "ca_file", "server_name")
-"""What belongs to a recipient besides its URL."""
+"""Options that identify a recipient besides its URL."""
 
 _BROKERS = "option "
-"""Before the key of an option for the broker, among the names of what is said."""
+"""Prefix of the key of an option for the broker, among the names of given options."""
 
 _DEFAULT_ORIGIN = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
 def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = None) -> Resolved:
-    """Return what holds after all levels were heard.
+    """Return the effective configuration of all levels.
 
     A layer whose URL is `lookup://name` takes the connection of that name in place of the connection
     factory given: URL always, credentials where the layer has none, options beneath its own (J69-J72).
@@ -134,7 +134,7 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
 
 
 def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
-    """Return what holds after these layers were heard, and which of them says it, by name.
+    """Return the effective configuration of these layers, and the layer that sets each name.
 
     Args:
         chain: The layers, lowest first.
@@ -182,7 +182,7 @@ def _credentials_led_away(
 
     Args:
         chain: All layers, lowest first.
-        resolved: What holds.
+        resolved: The effective configuration.
         said_by: The position of the layer that says it, by name.
     """
     leading = [
@@ -229,19 +229,19 @@ def _recipient(resolved: Resolved) -> Recipient | None:
 
 
 def _names_recipient(layer: ReadLayer) -> bool:
-    """Tell whether a level says anything of the broker to reach."""
+    """Return whether a level names the broker or how its certificate is checked."""
     return layer.url is not None or any(value.option.name in _RECIPIENT for value in layer.values)
 
 
 def _origin(resolved: Resolved, name: str) -> Origin:
-    """Return where a credential came from."""
+    """Return the origin of a credential."""
     if name.startswith(_BROKERS):
         return resolved.broker_options[name.removeprefix(_BROKERS)][1]
     return resolved.origin(name)
 
 
 def _cause(resolved: Resolved, name: str) -> Origin:
-    """Return who makes an option differ: an activation or a call that sets it, or whose URL drops it."""
+    """Return the origin of a difference: the activation or call that sets the option or drops it."""
     origin = resolved.origin(name)
     if origin.level is None or origin.level < Level.ACTIVATION:
         return resolved.origin("connection_url")

@@ -37,7 +37,7 @@ class SubscriptionName:
 
     @classmethod
     def parse(cls, text: str) -> SubscriptionName:
-        """Return what a subscription name says.
+        """Parse a subscription name.
 
         `jmsjca://?distribution=1&subscribername=s[&queue=q][&mbeanname=m][&batchsize=b]` is also read
         without the `?`, and with `distributed` for `distribution`; any other text is a plain name.

@@ -28,7 +28,7 @@ _HIGHEST_PORT = 65535
 _WHAT = "connection URL"
 _EXPECTED = "scheme://host:port?key=value"
 _WITH_HOST = frozenset({*DEFAULT_PORTS, "vm"})
-"""Schemes whose address begins with a host; what stands there in others, their own providers say."""
+"""Schemes whose address begins with a host; other schemes define their own form."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class ConnectionUrl:
     Attributes:
         scheme: In lower case; of a failover list, the one of its hosts.
         hosts: Host (IPv6 without brackets) and port (`None`: the scheme's own). Empty for `lookup://`.
-        path: What stands between host and query, decoded, with its slash; for `lookup://` the name.
+        path: The text between host and query, decoded, with its slash; for `lookup://` the name.
         query: Options by key, decoded. A key given twice has its last value.
         username: From `user:password@host`.
         password: From `user:password@host`.
@@ -78,7 +78,7 @@ class ConnectionUrl:
         parts = _read_failover(failover, faults) if failover else _read_plain(text.strip(), faults)
         faults.extend(check_keys(parts.query, "connection URL"))
         if faults:
-            # Whoever reads the values never gets to them: what is wrong with those is said here.
+            # The values are not read after this error, so their faults are reported here too.
             raise ConfigurationError([*faults, *_faults_of_values(parts.query)])
         return cls(
             scheme=parts.scheme,
@@ -284,7 +284,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
     if not colon:
         return host, None
     if not (port.isascii() and port.isdigit()):
-        # What stands here may be the password of user information that lacks its host.
+        # This may be the password of user information without a host.
         faults.append(
             f"connection URL: the port of host {host!r} is no number, expected 1 to {_HIGHEST_PORT} "
             "(an IPv6 address needs brackets, user information ends with @)"

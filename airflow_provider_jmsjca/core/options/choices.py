@@ -35,7 +35,7 @@ class BeanAcknowledge(enum.StrEnum):
 
 
 class TransactionType(enum.StrEnum):
-    """Who ends the transaction: the container (us) or the handler. Source: W13, W21, W23."""
+    """The party that ends the transaction: the container (us) or the handler. Source: W13, W21, W23."""
 
     CONTAINER = "container"
     BEAN = "bean"
@@ -56,7 +56,7 @@ class DistributedDestinationConnection(enum.StrEnum):
 
 
 class InDoubtEvents(enum.StrEnum):
-    """What happens at start to messages left in the in-progress destination. Source: I10-I14."""
+    """Treatment, at start, of messages left in the in-progress destination. Source: I10-I14."""
 
     FAIL_ON_STARTUP = "fail_on_startup"
     REPROCESS = "reprocess"
@@ -72,7 +72,7 @@ class ContainerManagedEvents(enum.StrEnum):
 
 
 class RedeliveryAction(enum.StrEnum):
-    """What happens after the last redelivery. Source: C14."""
+    """Action after the last redelivery. Source: C14."""
 
     NONE = "none"
     MOVE = "move"

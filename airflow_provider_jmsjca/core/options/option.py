@@ -1,4 +1,4 @@
-"""What one option is: a row of the option table."""
+"""The row of the option table that describes one option."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OptionType(enum.StrEnum):
 
 
 class Measure(enum.StrEnum):
-    """What a number counts."""
+    """Unit of a bare number."""
 
     SECONDS = "seconds"
     MILLISECONDS = "milliseconds"
@@ -67,7 +67,7 @@ class Option:
     Attributes:
         name: Ours, in snake_case; a bare number under it is in seconds where it is a duration.
         value_type: The form of its value.
-        default: What holds when nobody sets it; `None` where there is none.
+        default: Value if the option is not set; `None` without a default.
         levels: `C` connector, `F` connection factory, `A` activation.
         jmsjca: Names of JMSJCA fields.
         key: Names inside an Options text or a URL query, for example `JMSJCA.NoXA`.
@@ -77,7 +77,7 @@ class Option:
         patch_bay: Tags of the Patch Bay configuration file.
         java_caps: Properties of a Java CAPS JMS client.
         wbia: Properties of the WBIA adapter for JMS.
-        alias_unit: What a bare number counts under a name that isn't ours; names that end in `-seconds`
+        alias_unit: Unit of a bare number under a name that isn't ours; names that end in `-seconds`
             count seconds.
         choices: The values allowed, for a choice.
         minimum: Lowest number allowed (seconds for a duration).
@@ -135,7 +135,7 @@ class Option:
         return f"accepted, no effect: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
-        """Tell whether the option may be set at this level; a call may say what a connection factory may."""
+        """Return whether this level may set the option; a call accepts those of a connection factory."""
         letter = "CFAF"[level]
         return letter in self.levels
 
@@ -156,7 +156,7 @@ class Option:
         return tuple(rows)
 
     def unit_of(self, spelling: str) -> Measure:
-        """Return what a bare number counts under this spelling."""
+        """Return the unit of a bare number under this spelling."""
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
             return Measure.SECONDS
         return self.alias_unit

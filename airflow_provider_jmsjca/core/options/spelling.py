@@ -1,4 +1,4 @@
-"""Finds the option a spelling stands for, and refuses the ones nobody knows."""
+"""Finds the option that a spelling stands for, and refuses unknown spellings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 _NAMESPACE = "jmsjca."
 PARAMETER = "parameter."
-"""What a field, or after `JMSJCA.` a key, begins with that is the value of a selector parameter."""
+"""Prefix of a field (or of a key, after `JMSJCA.`) that holds the value of a selector parameter."""
 
 
 def _field_names() -> dict[str, Option]:
@@ -80,7 +80,7 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def unknown_field(spelling: str, level: Level) -> str:
-    """Return the fault for a field nobody knows, with the nearest name that may stand there."""
+    """Return the fault for an unknown field, with the closest name allowed at this level."""
     return f"{spelling}: unknown option{_hint(spelling, _names_at(level))}"
 
 

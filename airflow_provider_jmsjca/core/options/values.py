@@ -51,7 +51,7 @@ def read_value(option: Option, given: object, spelling: str) -> OptionValue:
 
     Args:
         option: Which option it is for.
-        given: Text, or what Python, JSON or YAML already made of it. Empty text and `None` mean "not set".
+        given: Text, or a value parsed from Python, JSON or YAML. Empty text and `None` mean "not set".
         spelling: The name it was given under: it tells the unit of a bare number, and is named in errors.
 
     Raises:
@@ -110,7 +110,7 @@ def shown(option: Option, value: object) -> str:
     if isinstance(value, enum.Enum):
         return repr(str(value))
     if not isinstance(value, str | int | float):
-        return type(value).__name__  # what is in it may be secret
+        return type(value).__name__  # its content may be secret
     text = MASK if option.value_type is OptionType.PROPERTIES else masked_text(repr(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
