@@ -1,4 +1,4 @@
-"""What OpenLineage is told of a batch. Imported only where the provider `openlineage` is installed."""
+"""OpenLineage facet of a batch. Imported only where the provider `openlineage` is installed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BATCH_FACET = "jms_batch"
 
 @attrs.define
 class JmsBatchRunFacet(RunFacet):
-    """Which batch a run collected, and what became of it.
+    """The batch that a run collected, with its results.
 
     Attributes:
-        batchId: The id that rows in tables carry in their column `jms_batch_id`.
+        batchId: Value of the column `jms_batch_id` in tables.
         manifest: URI of the batch's manifest; `None` for an empty batch.
         rows: Messages in the batch.
         stored: Rows by table.
-        rejected: Messages that the job turned away.
+        rejected: Messages that the job rejected.
         violations: By expectation, how many rows violated it.
         adopted: Ids of unfinished batches that the run took over.
     """
@@ -36,7 +36,7 @@ class JmsBatchRunFacet(RunFacet):
 
 
 def batch_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
-    """Return the facet for a task's report. What the task read and wrote comes from hook lineage besides."""
+    """Return the facet for a task's report; the task's inputs and outputs come from hook lineage."""
     facet = JmsBatchRunFacet(
         batchId=report["batch_id"],
         manifest=report["manifest"],

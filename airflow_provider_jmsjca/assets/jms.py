@@ -1,4 +1,4 @@
-"""Asset URIs `jms://BROKER/queue/NAME`: checked, made, and noted as what a task read and wrote."""
+"""Asset URIs `jms://BROKER/queue/NAME`: creation, normalization, and lineage of tasks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def create_asset(
     Args:
         broker: The broker's address: `orders.example.com`, or `orders.example.com:61614`.
         destination: `queue://name`, `topic://name`, or the name of a queue.
-        virtual_host: Of the broker, where it isn't `/`.
-        extra: What else the asset is to carry.
+        virtual_host: The broker's virtual host, if it isn't `/`.
+        extra: The asset's `extra`.
 
     Raises:
-        ConfigurationError: The destination or the address can't be used.
+        ConfigurationError: The destination or the address is invalid.
     """
     uri = DestinationUri(
         authority=broker, destination=Destination.parse(destination), virtual_host=virtual_host
@@ -41,7 +41,7 @@ def create_asset(
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Return the one form of all the forms in which a URI can be written; Airflow calls this for each asset.
+    """Return the normal form of a URI; Airflow calls this for each asset.
 
     Raises:
         ConfigurationError: Also a ValueError: it isn't `jms://BROKER/queue/NAME` or `jms://BROKER/topic/NAME`.
@@ -58,12 +58,12 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Datas
 
 
 def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destination) -> None:
-    """Note for lineage that the running task reads a destination; where nobody reads lineage, note nothing.
+    """Record for lineage that the running task reads a destination; does nothing if lineage is off.
 
     Args:
-        hook: What the task reads with.
-        settings: Which broker: the first of its hosts stands for all.
-        destination: What is read.
+        hook: The hook that the task uses.
+        settings: The broker; its first host stands for all.
+        destination: The destination.
     """
     get_hook_lineage_collector().add_input_asset(
         hook, scheme=SCHEME, asset_kwargs=_asset_arguments(settings, destination)
@@ -71,17 +71,17 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
 
 def note_output(hook: BaseHook, settings: ConnectionSettings, destination: Destination) -> None:
-    """Note for lineage that the running task writes to a destination; arguments are those of `note_input`."""
+    """Record for lineage that the running task writes to a destination; arguments as for `note_input`."""
     get_hook_lineage_collector().add_output_asset(
         hook, scheme=SCHEME, asset_kwargs=_asset_arguments(settings, destination)
     )
 
 
 def note_table(hook: BaseHook, table: str) -> None:
-    """Note for lineage that the running task writes to a table; a name without a path is known to Spark only.
+    """Record for lineage that the running task writes to a table; ignores a name without a path.
 
     Args:
-        hook: What the task reads with.
+        hook: The hook that the task uses.
         table: Path or URI of the table's folder.
     """
     scheme, separator, rest = table.partition(":/")
@@ -90,11 +90,11 @@ def note_table(hook: BaseHook, table: str) -> None:
     if not separator:
         return
     authority_and_path = rest.lstrip("/") if scheme != "file" else f"/{rest.lstrip('/')}"
-    # A URI ends at either of them, and a path doesn't.
+    # Both characters end the path of a URI.
     uri = f"{scheme}://{authority_and_path}".replace("?", "%3F").replace("#", "%23")
     try:
         get_hook_lineage_collector().add_output_asset(hook, uri=uri)
-    except ValueError as error:  # what the handler of another provider refuses
+    except ValueError as error:  # refused by the handler of another provider
         _log.warning("No lineage for the table %s: %s", table, error)
 
 

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.hooks.secrets import refuse_secrets_in_spec
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.run_state import RunState
 
-# The connection is the operator's to name.
+# The operator names the connection.
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
 
 
@@ -40,7 +40,7 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            # The message is the first argument, and not the DAG's author's to give.
+            # The first argument is the message, which the DAG's author doesn't pass.
             python_callable=functools.partial(python_callable, None),
             op_args=op_args,
             op_kwargs=op_kwargs,
@@ -71,17 +71,17 @@ def _names_destination(spec: Mapping[str, Any]) -> bool:
 
 
 def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
-    """Make a task of a function that handles messages.
+    """Create a task from a function that handles messages.
 
     The function's first argument is the `Delivery`; the others come from the call in the DAG or from the
-    task's context. What it returns is ignored: the task returns the counts::
+    task's context. Its result is ignored: the task returns the counts::
 
         @task.jms_listener(destination="queue://orders", redelivery_handling="3:move(queue:dlq)", idle_for=60)
         def book(delivery):
             delivery.send("queue://booked", JmsMessage.text(delivery.body))
 
-    Where the decorator names no destination, the function's argument `destination` does. So one task listens
-    to each of several queues::
+    If the decorator has no destination, the function's argument `destination` is used. So one task can be
+    mapped over several queues::
 
         @task.jms_listener(idle_for=60)
         def book(delivery, destination): ...
@@ -90,7 +90,7 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
 
     Args:
         python_callable: The function.
-        **kwargs: Fields of an activation spec, under our names, and the arguments of `JmsListenOperator`.
+        **kwargs: Fields of an activation spec, and arguments of `JmsListenOperator`.
 
     Raises:
         ConfigurationError: A `spec` is given, and fields of one beside it; or one of them holds a secret,

@@ -34,7 +34,7 @@ class JmsSensorDecoratedOperator(DecoratedOperator, JmsSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            # The message is the first argument, and not the DAG's author's to give.
+            # The first argument is the message, which the DAG's author doesn't pass.
             python_callable=functools.partial(python_callable, None),
             op_args=op_args,
             op_kwargs=op_kwargs,
@@ -54,10 +54,10 @@ class JmsSensorDecoratedOperator(DecoratedOperator, JmsSensor):
 
 
 def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
-    """Make a sensor of a function that says of a message whether it is the one to wait for.
+    """Create a sensor from a function that returns whether a message is the expected one.
 
     The function's first argument is the `JmsMessage`; the others come from the call in the DAG or from the
-    task's context. What it refuses stays on the queue::
+    task's context. Messages that it refuses stay on the queue::
 
         @task.jms_sensor(destination="queue://orders", peek=False, deferrable=True)
         def large_order(message, least=1_000):
@@ -67,7 +67,7 @@ def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs:
 
     Args:
         python_callable: The function.
-        **kwargs: The arguments of `JmsSensor`, but for `predicate`, which the function is.
+        **kwargs: The arguments of `JmsSensor`, except `predicate`.
 
     Raises:
         ConfigurationError: A `predicate` is given.

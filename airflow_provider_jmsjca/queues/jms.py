@@ -1,8 +1,8 @@
-"""What `MessageQueueTrigger` of the provider `common.messaging` finds for `jms`.
+"""Queue provider for `MessageQueueTrigger` of the provider `common.messaging`, with the scheme `jms`.
 
-Airflow imports this module where that provider is installed; without it the import fails, and Airflow takes
-the feature for disabled. A `MessageQueueTrigger` of any scheme imports it: so it imports nothing else of this
-package until its own scheme is asked for.
+Airflow imports this module where that provider is installed; otherwise the import fails, and Airflow disables
+the feature. A `MessageQueueTrigger` of any scheme imports it. So it imports the rest of this package only for
+its own scheme.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class JmsMessageQueueProvider(BaseMessageQueueProvider):
-    """Makes a `JmsActivationTrigger` of a `MessageQueueTrigger`.
+    """Creates a `JmsActivationTrigger` for a `MessageQueueTrigger`.
 
-    Two ways to say it:
+    It has two forms:
 
     - `MessageQueueTrigger(scheme="jms", jms_conn_id="jms_default", destination="queue://orders", ...)`
     - `MessageQueueTrigger(queue="jms://jms_default/queue/orders", ...)`
 
-    What else is given are arguments of `JmsActivationTrigger`, whose guarantee holds: Airflow stores and runs
-    that trigger.
+    Further arguments are those of `JmsActivationTrigger`. Airflow stores and runs that trigger, with its
+    guarantees.
     """
 
     scheme = "jms"
 
     def queue_matches(self, queue: str) -> bool:
-        """Say whether a queue is one of ours: whether it begins with `jms://`."""
+        """Return whether a queue begins with `jms://`."""
         return queue.strip().lower().startswith(f"{self.scheme}://")
 
     def trigger_class(self) -> type[JmsActivationTrigger]:
@@ -40,7 +40,7 @@ class JmsMessageQueueProvider(BaseMessageQueueProvider):
         return JmsActivationTrigger
 
     def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
-        """Return the trigger's arguments that the queue says: `jms_conn_id` and `destination`.
+        """Return the trigger's arguments `jms_conn_id` and `destination` from the queue.
 
         Raises:
             ConfigurationError: The queue isn't `jms://conn_id/queue/NAME` or `jms://conn_id/topic/NAME`; or

@@ -74,44 +74,45 @@ _MOST_MESSAGES = 1_000
 
 
 class JmsSensor(SecretsRefused, BaseSensorOperator):
-    """Succeeds when a queue holds a message; consumes it, or leaves it for a later task.
+    """Succeeds when a queue has a message; consumes it, or leaves it for a later task.
 
-    With `peek=True` it consumes nothing. How a look is done on each broker, and what it does to the
-    redelivered flag, is said at `JmsActivationTrigger`.
+    With `peek=True` it consumes nothing. `JmsActivationTrigger` documents how each broker is probed, and the
+    effect on the redelivered flag.
 
     With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
-    only after it is in a sealed file of the spool, so nothing is lost whatever dies. The messages belong to
-    the task instance and not to its attempt. A retry returns the same ones and takes no others, and so does a
-    task that is cleared. What the broker repeats, here or to another sensor of the queue, is dropped as far
-    back as the spool retains ids. Where producers make the ids (RabbitMQ), an equal message that was sent on
-    purpose is claimed too. What an earlier run took from the queue and never finished,
-    the log names once in a run, with the task to clear. A message that can't be decoded is moved to
-    `dead_letter_destination`. Without one it goes where the redelivery handling of the connection or of
-    `[jmsjca]` moves messages. Without either it stays, and the sensor looks past it.
+    only after it is in a sealed file of the spool, so no crash loses it. The messages belong to the task
+    instance, not to its attempt. A retry returns the same ones and takes no others, and so does a task that
+    was cleared. Redelivered messages, here or at another sensor of the queue, are dropped as long as the
+    spool retains their ids. Where producers create the ids (RabbitMQ), an equal message that was sent on
+    purpose is claimed too. If an earlier run took messages and never finished, the log names the task to
+    clear, once in a run. A message that can't be decoded is moved to `dead_letter_destination`, else to the
+    target of the redelivery handling of the connection or of `[jmsjca]`. Without either it stays, and the
+    sensor skips it.
 
     Args:
         destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection. Templated.
-        message_selector: Only messages that match count; `None` for all. Templated.
-        peek: Leave the message where it is.
-        deferrable: Wait in the triggerer and hold no worker. The trigger only looks; the worker consumes.
-        predicate: Called with messages, as `JmsMessage`, in the order of the queue until it returns
-            something true. With `peek=False` it is asked about each, and what it refuses stays on the queue.
-            It may be asked about a message again. 1,000 messages are looked past at most, fewer where the
-            broker's page is smaller (ActiveMQ Classic: 200). Raising fails the try, and consumes nothing.
-        fail_on: A message that satisfies it fails the task, without retries: a function, as `predicate`, or
-            the text of a message selector, such as `status = 'FAILED'`. With `peek=False` that message is
-            consumed alone: those around it stay.
-        dead_letter_destination: Where messages go that can't be decoded, with `peek=False`; `$` stands for
-            the queue's name. Templated.
-        max_messages: Most messages of a batch, 1 to 1,000; only with `peek=False`.
-        batch_timeout: Seconds to wait for further messages of a batch once there is one.
-        max_body_bytes: Of a message whose body and properties are longer as JSON, XCom has a reference to a
-            copy in the spool. The copy is kept for `[jmsjca] reference_retention_days`.
+        message_selector: Only matching messages count; `None` for all. Templated.
+        peek: Leave the message on the queue.
+        deferrable: Wait in the triggerer and occupy no worker. The trigger only probes; the worker consumes.
+        predicate: Called with messages, as `JmsMessage`, in the order of the queue until it returns a true
+            value. With `peek=False` it is called for each message, and those that it refuses stay on the
+            queue. It may be called several times for a message. At most 1,000 messages are skipped, fewer
+            where the broker's page is smaller (ActiveMQ Classic: 200). An exception fails the try, and
+            nothing is consumed.
+        fail_on: A message that satisfies it fails the task, without retries. A function like `predicate`, or
+            the text of a message selector, such as `status = 'FAILED'`. With `peek=False` only that message
+            is consumed.
+        dead_letter_destination: Destination of messages that can't be decoded, with `peek=False`; `$` stands
+            for the queue's name. Templated.
+        max_messages: Maximum number of messages in a batch, 1 to 1,000; only with `peek=False`.
+        batch_timeout: Seconds to wait for further messages of a batch after the first.
+        max_body_bytes: If body and properties of a message are longer as JSON, XCom has a reference to a copy
+            in the spool. The copy is kept for `[jmsjca] reference_retention_days`.
         spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
-        **kwargs: `poke_interval` (seconds between two looks), `timeout` (seconds, then the sensor fails or,
-            with `soft_fail`, is skipped), `mode`, and those of every operator; `execution_timeout` counts the
-            time it is deferred too.
+        **kwargs: `poke_interval` (seconds between two probes), `timeout` (seconds after which the sensor
+            fails or, with `soft_fail`, is skipped), `mode`, and those of every operator. The
+            `execution_timeout` includes the time in which it is deferred.
 
     Returns:
         As XCom `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}`; with `peek=False`
@@ -162,10 +163,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self.batch_timeout = batch_timeout
         self.max_body_bytes = max_body_bytes
         self.spool_path = spool_path
-        self._names_left = True  # once in a run: not when it comes back to a worker
+        self._names_left = True  # once in a run, not after each deferral
 
     def execute(self, context: Context) -> Any:
-        """Look once, then wait here or in the triggerer."""
+        """Probe once, then wait here or in the triggerer."""
         if context.get("task_reschedule_count", 0):
             self._names_left = False
         if not self.deferrable:
@@ -178,20 +179,20 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once; return what the task returns, if there is something.
+        """Probe once; return the task's result, if there is one.
 
         Raises:
-            AirflowFailException: A message satisfies `fail_on`; or the configuration can't be used; or the
-                broker refuses.
+            AirflowFailException: A message satisfies `fail_on`, the configuration is invalid, or the broker
+                refuses.
         """
         found = self._look(context)
         return PokeReturnValue(is_done=found.value is not None, xcom_value=found.value)
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
-        """Look again after the trigger saw a message, or when time is up.
+        """Probe again after the trigger has seen a message, or at the deadline.
 
         Raises:
-            AirflowFailException: The trigger met a fault that trying again doesn't mend.
+            AirflowFailException: The trigger reports a permanent fault.
             AirflowSensorTimeout: `timeout` is over, counted from the start of this try.
             AirflowTaskTimeout: `execution_timeout` is over, counted from the start of this try.
         """
@@ -212,7 +213,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
         if timeout_at is None:
             return look()
-        # Airflow's own timer begins anew whenever a deferred task comes back to a worker.
+        # Airflow's own timer begins anew each time a deferred task returns to a worker.
         left = timeout_at - time.time()
         if left <= 0:
             raise AirflowTaskTimeout(timed_out(self))
@@ -230,21 +231,21 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         woken: bool = False,
         over: bool = False,
     ) -> Any:
-        """Return what the task returns, or leave the worker.
+        """Return the task's result, or defer.
 
         Args:
-            context: Of the task.
-            until: When `timeout` is over, in seconds since the epoch.
-            timeout_at: When `execution_timeout` is.
-            woken: The trigger saw a message.
-            over: The trigger saw that `timeout` is over: this is the last look.
+            context: The task's context.
+            until: End of `timeout`, in seconds since the epoch.
+            timeout_at: End of `execution_timeout`, in seconds since the epoch.
+            woken: Whether the trigger saw a message.
+            over: Whether `timeout` is over: this is the last probe.
         """
         with self._softened():
             found = self._look(context)
             if found.value is None:
                 if over or time.time() >= until:
                     raise AirflowSensorTimeout(f"no message within the timeout of {self.timeout:g} s")
-                # What was seen and not taken is still there, and would end the wait at once.
+                # Messages that were seen and not taken would end the wait at once.
                 pause = self.poke_interval if woken or found.left else 0
                 with task_failures():
                     self._defer(self._source(), until, timeout_at, not_before=time.time() + pause)
@@ -277,12 +278,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def _state(self) -> dict[str, Any]:
-        """Return what else whoever resumes has to know, JSON only."""
+        """Return further state for `resume`, as JSON."""
         return {}
 
     @contextlib.contextmanager
     def _softened(self) -> Iterator[None]:
-        """Skip a task that fails, if it is told to, as Airflow does where it isn't deferred."""
+        """Skip the task instead of failing it, if so configured, as Airflow does without deferral."""
         try:
             yield
         except (AirflowSensorTimeout, AirflowFailException) as error:
@@ -332,11 +333,11 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self._failing()
 
     def _watched(self) -> tuple[str, str | None]:
-        """Return the queue to look at, and the selector."""
+        """Return the queue and the selector."""
         return self.destination, self.message_selector or None
 
     def _key(self, context: Context) -> TaskKey:
-        """Return whose the messages are."""
+        """Return the key of the task that owns the messages."""
         return task_key(context)
 
     def _source(self) -> _Source:
@@ -357,8 +358,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             spec, settings = hook.activation(ActivationSpec(**given))
             listener = listener_settings(spec, ListenerContext().over(settings))
             selector = listener.subscription.selector
-        # Nobody needs an identity to take messages of a queue: with one, the sensor would be refused while a
-        # listener has it.
+        # A queue needs no client id, with which the broker would refuse the sensor while a listener has it.
         return _Source(
             queue=queue, selector=selector, connection=replace(settings, client_id=None), listener=listener
         )
@@ -398,7 +398,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 with _connected(source) as connection:
                     result = claim(connection, open_batch, what)
             except TransientBrokerError as error:
-                # What is sealed by now is this task's, whatever the broker knows of it.
+                # Sealed messages belong to this task, whether or not the broker has the acknowledgement.
                 manifest = self._held(source, spool / batch_id, open_batch, what)
                 if manifest is None:
                     raise
@@ -426,7 +426,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return _Found(value=self._value(manifest, messages, spool))
 
     def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
-        """Name what earlier runs took from the queue and nobody finished, at the first look of a run."""
+        """Log unfinished batches of earlier runs, at the first probe of a run."""
         from airflow_provider_jmsjca.spool.spool import unfinished_batches  # noqa: PLC0415 - not at parse time
 
         if self._names_left:
@@ -459,14 +459,14 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     def _held(
         self, source: _Source, folder: SpoolPath, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
-        """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
+        """Finish and return the batch that this or an earlier attempt claimed; `None` if there is none."""
         from airflow_provider_jmsjca.engine.collecting.claim import finish  # noqa: PLC0415 - not at parse time
 
         if not is_folder(folder):
             return None
         with open_batch() as batch:
             if batch.rows == 0:
-                batch.complete()  # somebody died before he had anything
+                batch.complete()  # an attempt died before it had a message
             elif batch.manifest is None:
                 try:
                     with _connected(source) as connection:
@@ -543,11 +543,11 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a look brought.
+    """Result of a probe.
 
     Attributes:
-        value: What the task returns; `None` if it has to go on waiting.
-        left: Messages that were seen and not wanted.
+        value: The task's result; `None` if it has to wait.
+        left: Number of messages that were seen and refused.
     """
 
     value: dict[str, Any] | None = None
@@ -556,10 +556,10 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Where to look.
+    """Queue, connection and selector of a probe.
 
     Attributes:
-        listener: The rules for what is consumed; `None` for who only looks.
+        listener: Settings for consuming; `None` with `peek=True`.
     """
 
     queue: Destination

@@ -61,94 +61,92 @@ class JmsActivationTrigger(BaseEventTrigger):
     Two kinds of event:
 
     - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
-      messages of an event are acknowledged together, after Airflow has stored the event. Nothing is lost when
-      the triggerer, the broker or the network dies. A message redelivered in the life of a triggerer makes no
-      second event. After a crash of the triggerer those under way may make one, with the same `message_id`.
-    - `event="ready"`: messages are there. Nothing is consumed; a task of the DAG, such as
-      `JmsToSparkSubmitOperator`, drains the queue. While messages are there, an event comes every `interval`
-      seconds. While nobody consumes the first of them, events come less and less often, down to every 5
-      minutes. Set `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into
+      messages of an event are acknowledged together, after Airflow has stored the event. No message is lost
+      when the triggerer, the broker or the network fails. A message that is redelivered while the triggerer
+      runs makes no second event. After a crash of the triggerer, messages whose events were being stored may
+      make one, with the same `message_id`.
+    - `event="ready"`: the queue has messages. None is consumed; a task of the DAG, such as
+      `JmsToSparkSubmitOperator`, drains the queue. While the queue has messages, there is an event every
+      `interval` seconds. While the first message stays the same, events become rarer, down to one in 5
+      minutes. Set `max_active_runs=1` on the DAG: Airflow then combines all events of a run's duration into
       one further run. So 50,000 messages make a few runs. A message that arrives while a run is ending still
       gets its own.
 
-    With `hold_until_ack=True` a message is acknowledged when every DAG run that its event has started has
-    succeeded. A `JmsAcknowledgeOperator` in one of them may say so earlier. When a run fails, or
-    `hold_timeout` has passed, the redelivery handling deals with the message. Messages wait in the triggerer
-    and hold no worker, as many at once as `prefetch`. If the triggerer is restarted a message comes again,
-    goes on waiting for its run, and makes no second event, whenever that happens. Only failures count for the
-    redelivery handling then, and not what the broker delivered before. Airflow tells nothing of a
-    run that isn't there yet. So a DAG isn't waited for if the asset schedules it after the others have ended.
-    Where several assets are watched with the same arguments, the runs of each have to succeed.
+    With `hold_until_ack=True` each event has its own DAG run. The message is acknowledged when the runs of
+    all DAGs on the asset have succeeded. A `JmsAcknowledgeOperator` in one of them can acknowledge it
+    earlier. When a run fails, or after `hold_timeout`, the redelivery handling applies. Up to `prefetch`
+    messages wait in the triggerer and occupy no worker. After a restart of the triggerer, a message is
+    redelivered, finds its run, and makes no second event. Then only failures count for the redelivery
+    handling, not deliveries by the broker. A DAG that had no run yet at the end of `hold_timeout` no longer
+    counts. If several assets are watched with equal arguments, the runs of each have to succeed.
 
-    A look at the queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
+    Probing a queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
     `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
-    Artemis hands one message out and takes it back without counting or marking it. RabbitMQ marks that one
-    message as redelivered, and quorum queues count it as delivered. There each look at the same message
-    doubles the interval, up to an hour. So looking alone reaches a queue's delivery limit late: 20 looks take
-    half a day.
+    Artemis delivers one message and takes it back without counting or marking it. RabbitMQ marks that one
+    message as redelivered, and quorum queues count a delivery. There each probe of the same message doubles
+    the interval, up to an hour. So probes alone reach a queue's delivery limit late: 20 probes take half a
+    day.
 
     Triggers with the same arguments share one subscription, and each of them gets every event. Triggers with
     different arguments on one queue compete for its messages, as JMS consumers do.
 
-    Wrong arguments and refusals by the broker don't raise, because Airflow would restart a trigger that
-    raises every two seconds. They are logged, and tried again with growing pauses, up to a minute. Wrong
-    arguments are a `UserWarning` besides, when the DAG is parsed.
+    Invalid arguments and refusals by the broker don't raise, because Airflow would restart the trigger every
+    two seconds. They are logged and retried with growing pauses, up to a minute. Invalid arguments also cause
+    a `UserWarning` when the DAG is parsed.
 
     Where this installation has a store, the trigger is listed by `airflow jms activations list`. While an
     operator has it suspended, drained or stopped, it has no subscription and makes no events. It stays
     registered in Airflow, and subscribes again when it is resumed.
 
-    For an `AssetWatcher`: in a task of your own that is deferred until this trigger fires, nobody can look
-    whether the event reached the task. A task that is cleared or times out at that moment loses the message;
-    `JmsSensor(peek=False)` and `JmsListenOperator` don't.
+    Use the trigger in an `AssetWatcher` only. In a task of your own that is deferred until this trigger
+    fires, it can't check whether the event reached the task. A task that is cleared or times out at that
+    moment loses the message. `JmsSensor(peek=False)` and `JmsListenOperator` don't.
 
-    In `dag.test()` Airflow runs triggers without storing events; then nothing is acknowledged and a consumed
+    In `dag.test()` Airflow runs triggers without storing events. Then nothing is acknowledged, and a consumed
     message goes back.
 
-    The trigger is an activation: what is consumed and how is an activation spec, given whole in `spec`, by
-    its fields, or both. The levels below it are heard as for a listener: what the connection and `[jmsjca]`
-    say of redelivery, selectors, prefetch and so on holds. Where nobody says otherwise, many events are under
-    way at once (`concurrency_mode` cc, as many as `prefetch`), and redelivery waits patiently. With
-    `concurrency_mode="serial"` each event is made after the one before was stored. What a trigger can't do is
-    refused by name: an in-progress queue, a consumer on every member, answers to what a
-    handler sends.
+    The trigger is an activation. Its activation spec is given as `spec`, as single fields, or both. Options
+    of the connection and of `[jmsjca]`, such as redelivery, selectors and prefetch, apply as for a listener.
+    By default up to `prefetch` events are stored at once (`concurrency_mode` cc), and redelivery has growing
+    pauses. With `concurrency_mode="serial"` each event is created after the previous one was stored. Options
+    that a trigger doesn't support are refused by name: an in-progress queue, a consumer on every member,
+    replies.
 
     Args:
-        jms_conn_id: The Airflow connection; `None`: that of the spec.
+        jms_conn_id: The Airflow connection; `None` takes that of the spec.
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
             `destination.object` of `[jmsjca]`. Several, in a list or with `;` between them, take turns.
-        message_selector: Only messages that match; `None` for all. Parameters such as `${region}` are filled
-            in.
-        spec: An `ActivationSpec`, or its fields. Secrets are refused: Airflow stores and shows it.
+        message_selector: Only matching messages; `None` for all. Parameters such as `${region}` are replaced.
+        spec: An `ActivationSpec`, or its fields. Secrets are refused, because Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
-            says none.
-        prefetch: How many messages may await that their events are stored, 1 to 1000; 500 by default, 100
-            with `hold_until_ack`. A `prefetch` of the destination beats it.
+            has none.
+        prefetch: Maximum number of messages whose events are being stored, 1 to 1000; 500 by default, 100
+            with `hold_until_ack`. A `prefetch` of the destination takes precedence.
         event: `"message"` or `"ready"`.
-        interval: Seconds between two `ready` events while messages are there.
-        payload: What an event carries. `"message"`: the whole message. `"reference"`: the headers, and a
-            reference to the whole message, which then lies in the spool (`[jmsjca] spool_path`).
-            `"headers"`: the message without its body, which is lost when the message is acknowledged.
+        interval: Seconds between two `ready` events while the queue has messages.
+        payload: Content of an event. `"message"`: the whole message. `"reference"`: the headers, and a
+            reference to the whole message in the spool (`[jmsjca] spool_path`). `"headers"`: the message
+            without its body, which is lost when the message is acknowledged.
             `JmsMessage.from_event` reads the first two, `JmsMessage.all_from_event` batches.
-        max_body_bytes: With `payload="message"` a message whose body and properties are larger as JSON goes
-            by reference. A message whose properties alone are larger is refused.
-        hold_timeout: With `hold_until_ack=True`: seconds after which a message that no DAG run has
-            acknowledged counts as failed. One whose time is over when the trigger starts has its time again:
-            runs stand still while their DAG is paused.
-        dead_letter_destination: Where refused messages are moved to; `None` leaves them unsettled on the
-            broker, with an error in the log. Where the redelivery handling ends with a move, they go there
-            then.
-        redelivery_handling: What happens to a message whose event Airflow didn't store, or that the broker
-            repeats before that, by how often it came: `"3:5000; 10:move(queue:$.dead)"` waits 5 s from the
-            third time on and moves it at the tenth. Where no level says one, it waits 1, 2, 5, 10 and 30
-            seconds, then 30 for ever, and never moves or deletes.
+        max_body_bytes: With `payload="message"`, a message whose body and properties are larger as JSON is
+            passed by reference. A message whose properties alone are larger is refused.
+        hold_timeout: With `hold_until_ack=True`: seconds after the start of its DAG run, after which a
+        message
+            that is not acknowledged counts as failed. Without a run they begin when the event
+            is stored. They begin anew when another run with held messages starts, or the trigger.
+        dead_letter_destination: Destination of refused messages. By default they go to the target of the
+        redelivery handling's move. Without one they stay unsettled on the broker, with an error in the log.
+        redelivery_handling: Action for a message whose event Airflow didn't store, or that the broker
+            redelivers before that, by the number of deliveries: `"3:5000; 10:move(queue:$.dead)"` waits 5 s
+            from the third on and moves it at the tenth. If no level sets it, it waits 1, 2, 5, 10 and then
+            always 30 seconds, and never moves or deletes.
         **fields: Any other field of an activation spec, under any of its spellings:
             `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
-            above 1 an event holds up to so many messages. It is made when they are there, when they hold 1
-            MiB, or `batch_timeout` seconds after the first of them. Without a `batch_timeout` it is made as
-            soon as none came for `batch_idle_timeout`, 0.1 seconds.
+            above 1 an event has up to this many messages. It is created when they have arrived, when they
+            exceed 1 MiB, or `batch_timeout` seconds after the first. Without a `batch_timeout` it is created
+            when none arrived for `batch_idle_timeout`, 0.1 seconds.
 
-    Source: J46-J64, J128-J148, J143, J178-J182, C12; JMS 2.0 section 8.7.
+    Source: JMS 2.0 section 8.7.
     """
 
     def __init__(
@@ -169,7 +167,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         redelivery_handling: str | None = None,
         **fields: Any,
     ) -> None:
-        # Nothing is raised here: whatever a constructor raises stops the whole triggerer.
+        # Nothing is raised here: an exception in a constructor stops the whole triggerer.
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
         given: dict[str, Any] = {
             "jms_conn_id": jms_conn_id,
@@ -187,7 +185,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             "redelivery_handling": redelivery_handling,
         }
         self._arguments = {name: plain(name, value) for name, value in (given | fields).items()}
-        # By asset: the list of its held messages, and when it was asked for.
+        # By asset: the time of the last query for its list of held messages, and the list.
         self._lists: dict[str, tuple[float, Any]] = {}
         _warn_of_faults(self._arguments)
 
@@ -196,18 +194,18 @@ class JmsActivationTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", dict(self._arguments)
 
     def shared_stream_key(self) -> Hashable:
-        """Return what decides which events come: all but how they are written down."""
+        """Return the arguments that select the events; those for their form are left out."""
         path = self.serialize()[0]
         try:
             return path, ActivationOptions.parse(self._arguments).key
         except ConfigurationError:
-            # A stream of its own, which says what is wrong.
+            # A stream of its own, which reports the faults.
             return path, repr(sorted(self._arguments.items()))
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the broker's side, in Airflow's ack mode."""
-        # Made again from all arguments, so that those left out have their defaults.
+        """Return the producer, in Airflow's ack mode."""
+        # Constructed from all arguments, so that omitted ones have their defaults.
         _, arguments = (made := cls(**kwargs)).serialize()
         key = made.shared_stream_key()
 
@@ -222,7 +220,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         )
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for each thing the stream brings."""
+        """Yield an event for each item of the stream."""
         with self._following():
             async for raw in shared_stream:
                 if isinstance(raw, Destination):
@@ -239,13 +237,13 @@ class JmsActivationTrigger(BaseEventTrigger):
                     yield event
                     raw.open -= 1
                 if self.task_instance is not None:
-                    # A deferred task takes one event. To go on would lose messages, to return would lose the
-                    # acknowledgement: Airflow cancels us when it has stored the event.
+                    # A deferred task takes one event. Going on would lose messages, and returning would lose
+                    # the acknowledgement: Airflow cancels the trigger when it has stored the event.
                     await asyncio.Event().wait()
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        """Be named in what the log says of the stream."""
+        """Register as a follower of the stream, for its log records."""
         key, follower = self.shared_stream_key(), _Follower(self._who, self._stores())
         followers = _followers.setdefault(key, [])
         followers.append(follower)
@@ -258,16 +256,16 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     @property
     def _who(self) -> str:
-        """Whose the events are."""
+        """The task or the assets that get the events, for the log."""
         if self.task_instance is not None:
             return f"task {self.task_instance.dag_id}.{self.task_instance.task_id}"
         return ", ".join(f"asset {name!r}" for name in self._stores()) or f"trigger {self.trigger_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, then wait to be cancelled; for `dag.test()`, which runs nothing but this.
+        """Yield one event, then wait to be cancelled; only `dag.test()` calls it.
 
         Raises:
-            ConfigurationError: The arguments or the connection can't be used.
+            ConfigurationError: The arguments or the connection are invalid.
             PermanentBrokerError: The broker refuses.
         """
         from airflow_provider_jmsjca.triggers.producers import closing  # noqa: PLC0415 - not at parse time
@@ -290,9 +288,9 @@ class JmsActivationTrigger(BaseEventTrigger):
         return ActivationOptions.parse(self._arguments).jms_conn_id
 
     async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
-        """Return the event; `None` if no message is left for it, or it can't be made.
+        """Return the event; `None` if it has no message, or can't be created.
 
-        None is left where each was refused, or waits for the run of an event that was stored before.
+        It has none if each message was refused, or waits for the run of an event that was stored before.
         """
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
@@ -320,21 +318,21 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     @functools.cached_property
     def _holds(self) -> bool:
-        """Whether messages wait for the word of their DAG runs."""
+        """Whether messages are held until their DAG runs end."""
         return ActivationOptions.parse(self._arguments).holds
 
     async def _found(self, delivery: StreamDelivery, received: float) -> list[Hold]:
-        """Return what a message waits for whose event was stored before; nothing if there is none.
+        """Return the holds of a message whose event was stored before; empty if there is none.
 
-        Airflow answers one question at a time, and each takes as long as storing an event. So one look at the
-        list of records serves all messages that were received before that look.
+        Airflow answers one query at a time, and each takes as long as storing an event. So one read of the
+        list of records serves all messages that were received before it.
 
         Args:
-            delivery: Of the message.
-            received: When, by the monotonic clock.
+            delivery: The message.
+            received: Time of its receipt, by the monotonic clock.
 
         Raises:
-            JmsError: There is no asset whose store could be used, or Airflow can't be asked.
+            JmsError: No asset is watched, or Airflow is not reachable.
         """
         stores = self._stores()
         if not stores:
@@ -352,7 +350,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return [each for each in holds if each is not None]
 
     async def _listed(self, asset: str, store: AssetStore, received: float) -> Any:
-        """Return the list of an asset's held messages as it was at `received` or later."""
+        """Return the list of an asset's held messages, read at `received` or later."""
         looked, listed = self._lists.get(asset, (-math.inf, None))
         if looked <= received:
             looked = time.monotonic()
@@ -363,7 +361,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     def _held(
         self, event: dict[str, Any], handed: OutstandingEvent, deliveries: Sequence[StreamDelivery]
     ) -> dict[str, Any]:
-        """Return the event of messages that wait, and note what they wait for."""
+        """Return the event with its token, and add holds for its messages."""
         token, since, of = uuid.uuid4().hex, time.time(), len(deliveries)
         keys = {each: record_key(each.message, each.destination) for each in deliveries}
         for delivery, key in keys.items():
@@ -374,7 +372,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
 
     def _receipted(self, event: dict[str, Any], handed: OutstandingEvent) -> dict[str, Any]:
-        """Return the event, and what it is known by once it is stored; unchanged where no asset watches."""
+        """Return the event with a receipt; unchanged if no asset is watched."""
         from airflow_provider_jmsjca.triggers.receipts import Receipt  # noqa: PLC0415 - not at parse time
 
         stores = self._stores()
@@ -391,17 +389,17 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     def _stores(self) -> dict[str, AssetStore]:
         """Return the stores of the assets that watch with this trigger, by their names."""
-        # Airflow tells a trigger of the assets that watch it, but not in so many words.
+        # Airflow has no public list of the assets that watch a trigger.
         stores = self.asset_state_store
         if stores is None:
             return {}
         return {name: stores[Asset(name)] for name in vars(stores).get("_by_name", {})}
 
     async def _content(self, message: JmsMessage, destination: Destination) -> dict[str, Any] | None:
-        """Return what the event carries of a message; `None` if that is too large.
+        """Return the content of an event for a message; `None` if it is too large.
 
         Raises:
-            JmsError: The message can't be put into the spool.
+            JmsError: The message can't be written to the spool.
         """
         from airflow_provider_jmsjca.triggers.references import sealed  # noqa: PLC0415 - not at parse time
 
@@ -427,13 +425,13 @@ class JmsActivationTrigger(BaseEventTrigger):
 
 
 class _Follower(NamedTuple):
-    """A trigger that gets the events of a stream: what the log calls it, and the stores of its assets."""
+    """A trigger that gets the events of a stream: its name in the log, and the stores of its assets."""
 
     name: str
     stores: Mapping[str, AssetStore]
 
 
-# Who has the events of which stream now, in the triggerer: for the log.
+# The followers of each stream in this triggerer.
 _followers: dict[Hashable, list[_Follower]] = {}
 
 
@@ -442,11 +440,11 @@ def _named(followers: Sequence[str]) -> str:
 
 
 def _warn_of_faults(arguments: Mapping[str, Any]) -> None:
-    """Show the author of a DAG, when it is parsed, what the triggerer will stumble over."""
+    """Warn of invalid arguments while the DAG is parsed."""
     try:
         ActivationOptions.parse(arguments).check()
     except ConfigurationError as error:
-        # Where warnings are errors they are none here: it would stop the triggerer.
+        # Not where warnings are errors: an exception would stop the triggerer.
         with contextlib.suppress(UserWarning):
             warnings.warn(str(error), UserWarning, stacklevel=3)
 

@@ -1,4 +1,4 @@
-"""The arguments of `JmsActivationTrigger`: as Airflow stores them, checked, and as levels read them."""
+"""Arguments of `JmsActivationTrigger`: stored by Airflow, checked, and converted to a configuration level."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_INTERVAL = 10
 DEFAULT_HOLD_TIMEOUT = 3600
 DEFAULT_MAX_BODY_BYTES = 262_144
 OWN_ARGUMENTS = ("jms_conn_id", "spec", "event", "interval", "payload", "max_body_bytes", "hold_timeout")
-"""Arguments that are about events; all others are fields of an activation spec."""
+"""Arguments of the trigger itself; all others are fields of an activation spec."""
 _TEXTS = ("message_selector", "subscription_name", "redelivery_handling")
 _TEXT_LISTS = ("destination", "dead_letter_destination")
 
@@ -55,27 +55,27 @@ _LOOKS = frozenset(
         "minimal_reconnect_logging",
     }
 )
-"""Fields that say something to who only looks at a queue."""
+"""Fields that apply to `event="ready"`, which only browses a queue."""
 
 _OWN_WAY = frozenset({"connection_url", "username", "password", "options", "share_login"})
-"""Fields that may lead to another broker, or to the same one as another user."""
+"""Fields that may select another broker or another user."""
 
 _UNUSABLE = "unusable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationOptions:
-    """What a trigger's author asks for, and who shares the stream of events.
+    """Parsed arguments of a trigger, and the key of the stream of events that it shares.
 
     Attributes:
         jms_conn_id: The Airflow connection.
-        activation: What is consumed and how, as the level of an activation.
+        activation: The fields of the activation spec, as a configuration level.
         event: As of `JmsActivationTrigger`.
         interval: As of `JmsActivationTrigger`.
         payload: As of `JmsActivationTrigger`; triggers that differ in it may share events.
         max_body_bytes: As of `JmsActivationTrigger`; in the same way.
         hold_timeout: As of `JmsActivationTrigger`.
-        key: Equal for all triggers that get the same events; how those are written down isn't in it.
+        key: Equal for all triggers that share a stream; the form of the events is not part of it.
     """
 
     jms_conn_id: str
@@ -92,7 +92,7 @@ class ActivationOptions:
         """Return the options.
 
         Args:
-            given: The arguments of `JmsActivationTrigger`, made plain by `plain`.
+            given: The arguments of `JmsActivationTrigger`, converted by `plain`.
 
         Raises:
             ConfigurationError: Every fault, each with the argument's name and the value found.
@@ -116,7 +116,7 @@ class ActivationOptions:
             faults.append("hold_timeout: expected hold_until_ack with it")
         if event is EventMode.READY and (others := [name for name in names if name not in _LOOKS]):
             faults.append(f"{', '.join(others)}: for event='message' only; with 'ready' nothing is consumed")
-        if read.values.get("allow_message_delays") is True:  # at other levels it is for those that send
+        if read.values.get("allow_message_delays") is True:  # at other levels it applies to senders
             faults.append("allow_message_delays: a trigger doesn't do it: nothing is sent")
         conn_id = given["jms_conn_id"] or read.values.get("jms_conn_id") or JmsHook.default_conn_name
         if not isinstance(conn_id, str) or _unusable(given["jms_conn_id"]):
@@ -137,7 +137,7 @@ class ActivationOptions:
                 str(event),
                 interval,
                 given["hold_timeout"],
-                # What is in an event decides where a batch ends.
+                # The content of an event decides at which message a batch ends.
                 *((given["payload"], given["max_body_bytes"]) if "batch_size" in names else ()),
                 *(repr((name, read.values[name])) for name in names if name != "jms_conn_id"),
                 *map(repr, sorted(read.parameters.items())),
@@ -146,26 +146,26 @@ class ActivationOptions:
 
     @property
     def holds(self) -> bool:
-        """Whether messages wait for the word of their DAG runs."""
+        """Whether messages are held until their DAG runs end."""
         read = read_given(self.activation.fields, ActivationSpec.model_fields)
         return read.values.get("hold_until_ack") is True
 
     @property
     def _limbo_conn_id(self) -> str:
-        """The Airflow connection that messages in limbo are sent over; empty if the spec says another way."""
+        """Airflow connection over which messages in limbo are sent; empty if the spec has its own URL."""
         read = read_given(self.activation.fields, ActivationSpec.model_fields)
         return "" if _OWN_WAY & read.values.keys() else self.jms_conn_id
 
     @property
     def title(self) -> str:
-        """The destination as the author names it, for the log."""
+        """The destination as given by the author, for the log."""
         fields = self.activation.fields
         given = next((fields[each] for each in fields if _name(each) == "destination"), None)
         texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
         return ", ".join(map(_destination_text, texts)) or "nowhere"
 
     def check(self) -> None:
-        """Look for faults among the options, without asking what the levels below them say.
+        """Check the options on their own, without the levels below them.
 
         Raises:
             ConfigurationError: Every fault.
@@ -180,14 +180,16 @@ class ActivationOptions:
     async def settings(
         self, in_force: EffectiveOptions | None = None
     ) -> tuple[EffectiveOptions, ConnectionSettings]:
-        """Return what holds, and what to connect with, as Airflow's connection says now; for an event loop.
+        """Return the effective options, and connection settings from the current Airflow connection.
+
+        For an event loop.
 
         Args:
-            in_force: What held before, and still does but for the connection.
+            in_force: The effective options, if only the connection is to be read again.
 
         Raises:
             ConfigurationError: Every fault of every level.
-            TransientBrokerError: Airflow can't be asked now.
+            TransientBrokerError: Airflow is not reachable now.
 
         Source: J41, J46-J49, J113, J143, C12.
         """
@@ -195,15 +197,15 @@ class ActivationOptions:
         in_force = in_force or self.in_force(resolved)
         settings = settings_for(self.jms_conn_id, resolved)
         if self.event is EventMode.READY:
-            # Whoever only looks has no identity: the client id is for the consumer.
+            # Only the consumer uses the client id: the broker refuses a second connection with it.
             return in_force, replace(settings, client_id=None)
         return in_force, with_client_id_of(settings, in_force.spec, "")
 
     def settings_as_edited(self, in_force: EffectiveOptions) -> Callable[[], Awaitable[ConnectionSettings]]:
-        """Return what returns the settings to connect with, as Airflow's connection says when it is called.
+        """Return a function that returns the connection settings of the current Airflow connection.
 
-        It is called once a minute for each of perhaps a thousand activations, so settings are worked out
-        only when a connection was edited. It raises as `settings` does.
+        It is called once a minute for up to a thousand activations. So the settings are computed only after
+        the connection was edited. The function raises the errors of `settings`.
         """
         said: tuple[object, ...] | None = None
         settings: ConnectionSettings | None = None
@@ -218,16 +220,16 @@ class ActivationOptions:
         return now
 
     def in_force(self, resolved: Resolved) -> EffectiveOptions:
-        """Return what holds after every level was heard.
+        """Return the effective options of all levels.
 
         Raises:
-            ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
+            ConfigurationError: The levels contradict each other, or set an unsupported option.
         """
         return EffectiveOptions.of(resolved, self.event, self._limbo_conn_id)
 
 
 def _templates(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with names that Airflow would render in a task: in a trigger it renders nothing."""
+    """Yield a fault for each name with a template: Airflow renders templates in tasks, not in triggers."""
     for name in ("jms_conn_id", *_TEXT_LISTS):
         found = values.get(name)
         for text in found if isinstance(found, tuple) else (found,):
@@ -236,7 +238,7 @@ def _templates(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """Return the fields of the activation: those in `spec` and those given beside it."""
+    """Return the fields of the activation, from `spec` and from the other arguments."""
     beside: dict[str, Any] = {}
     for name, value in given.items():
         if name in OWN_ARGUMENTS or value is None or value == "":
@@ -263,7 +265,7 @@ def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
 
 
 def _field_fault(name: str, value: Any) -> str | None:
-    """Return what is wrong with a field that is given as an argument."""
+    """Return the fault of a field that is given as an argument, or `None`."""
     kind = type(value).__name__
     if (why := _unusable(value)) is not None:
         return f"{name} {why}"
@@ -290,12 +292,12 @@ def _inside(spec: Any, faults: list[str]) -> dict[str, Any]:
 
 
 def _with_kind(text: str) -> str:
-    """Return the destination with its kind: a bare name is a queue's, as it is for sensors and operators."""
+    """Return the destination with its kind: a bare name is a queue, as for sensors and operators."""
     try:
         reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
         return text if reference.lookup else reference_text(reference.resolve({}))
     except ConfigurationError:
-        return text  # the spec says what is wrong with it
+        return text  # the spec reports it
 
 
 def _destination_text(text: str) -> str:
@@ -353,7 +355,7 @@ def _shown(value: object) -> str:
 
 
 def _unusable(value: object) -> str | None:
-    """Return what is wrong with an argument that `plain` could not keep."""
+    """Return the fault of an argument that `plain` could not convert, or `None`."""
     return value[_UNUSABLE] if isinstance(value, dict) and _UNUSABLE in value else None
 
 
@@ -366,13 +368,14 @@ _NO_SECRETS = (
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return an argument as Airflow stores it: JSON that is the same after reading, without secrets.
+    """Return an argument in the form that Airflow stores: JSON that reads back unchanged, without secrets.
 
-    What can't be stored becomes a note that `ActivationOptions.parse` refuses by name. Nothing is raised.
+    Raises nothing. A value that can't be stored becomes a marker, for which `ActivationOptions.parse` reports
+    a fault.
 
     Args:
-        name: Of the argument.
-        value: Of any type.
+        name: Name of the argument.
+        value: Value of any type.
     """
     try:
         if isinstance(value, ActivationSpec):
@@ -382,7 +385,7 @@ def plain(name: str, value: Any) -> Any:
         stored = _plain(value, 0)
         # Also where an empty value becomes a note: reading it again must give the same.
         return {_UNUSABLE: _NO_SECRETS} if secret_fields({name: value or stored}) else stored
-    except Exception:  # noqa: BLE001  # an argument of any type: to raise would stop the triggerer
+    except Exception:  # noqa: BLE001  # an argument of any type; an exception would stop the triggerer
         return {_UNUSABLE: f"is of type {type(value).__name__}, which can't be stored"}
 
 

@@ -1,4 +1,4 @@
-"""What holds for a stream of events, once every level was heard: a trigger's defaults and bounds."""
+"""Effective options of a stream of events: a trigger's defaults and limits on top of all levels."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import EventMode
 
 WHO = "JmsActivationTrigger"
-"""Whose faults they are, in errors."""
+"""Name of the trigger in errors."""
 MOST_IN_FLIGHT = 1000
-"""How many messages may be under way: Airflow gives a watcher up that lags so many events behind."""
+"""Maximum number of unconfirmed messages: Airflow gives up a watcher that lags this many events behind."""
 DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
-"""Pauses of 1, 2, 5, 10 and 30 seconds, then 30 for ever: nothing is moved or deleted unless that is said."""
+"""Pauses of 1, 2, 5, 10 and then always 30 seconds; no message is moved or deleted by default."""
 
 _MOST_IN_A_BATCH = 10_000
-# Airflow stores events in rounds of a second or two, and tells us of the whole round: so many go into one.
+# Airflow stores events in rounds of one or two seconds and confirms a whole round: this many fit into one.
 _DEFAULT_PREFETCH = 500
-# Each of them is asked for again and again, over a pipe that all triggers share.
+# Each held message causes repeated queries over a pipe that all triggers share.
 _DEFAULT_PREFETCH_HELD = 100
 
 _REFUSED = {
@@ -51,20 +51,19 @@ _REFUSED = {
     "endpoint_pool_steady_size": "no threads are kept",
     "pool_idle_timeout": "no threads are kept",
 }
-"""What a trigger can't do, and why."""
+"""Options that a trigger doesn't support, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveOptions:
-    """What holds for a stream of events.
+    """Effective options of a stream of events.
 
     Attributes:
-        spec: The spec in force; its destinations are looked up.
-        event: As of `JmsActivationTrigger`.
-        timed: A delivery is rolled back after the spec's `transaction_timeout`, because somebody set that.
-        lingers: A batch is waited for until its `batch_timeout`, however long nothing comes: nobody has set
-            another end.
-        limbo_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
+        spec: The effective spec, with resolved destinations.
+        event: As in `JmsActivationTrigger`.
+        timed: A level sets `transaction_timeout`: a delivery is rolled back after it.
+        lingers: A batch ends at its `batch_timeout` only, because no level sets `batch_idle_timeout`.
+        limbo_conn_id: Airflow connection over which messages in limbo are sent; empty without a limbo.
     """
 
     spec: ActivationSpec
@@ -75,15 +74,15 @@ class EffectiveOptions:
 
     @classmethod
     def of(cls, resolved: Resolved, event: EventMode, limbo_conn_id: str) -> Self:
-        """Return what holds.
+        """Return the effective options.
 
         Args:
-            resolved: What the levels say.
-            event: As of `JmsActivationTrigger`.
+            resolved: The merged options of all levels.
+            event: As in `JmsActivationTrigger`.
             limbo_conn_id: As the attribute.
 
         Raises:
-            ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
+            ConfigurationError: The levels contradict each other, or set an unsupported option.
         """
         said = resolved.values
         values = dict(said)
@@ -101,7 +100,7 @@ class EffectiveOptions:
 
     @property
     def batch_size(self) -> int:
-        """How many messages make an event at most."""
+        """Maximum number of messages in an event."""
         return self.spec.batch_size
 
     @property
@@ -116,10 +115,10 @@ class EffectiveOptions:
         return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
 
     def check(self) -> None:
-        """Refuse what a trigger can't do.
+        """Check that a trigger supports the options.
 
         Raises:
-            ConfigurationError: Each such option, and why.
+            ConfigurationError: Each option that it doesn't support, with the reason.
         """
         faults: list[str] = []
         spec, destinations = self.spec, self.spec.destinations
@@ -168,26 +167,26 @@ class EffectiveOptions:
         name: str,
         store: Store | None = None,
     ) -> ListenerSettings:
-        """Return the settings of the stream: those of a listener, but for what a trigger is.
+        """Return the settings of the stream. They differ from a listener's in three ways.
 
-        Poison that can't be moved stays and lets others pass. Airflow has a time limit of its own for each
-        event, so that the transaction timeout only counts where somebody set one. A message that was held
-        when the triggerer ended has not failed: its run may succeed yet.
+        A poison message that can't be moved stays and lets others pass. Airflow has its own time limit for
+        each event, so the transaction timeout counts only if a level sets it. A message that was held when
+        the triggerer ended has not failed: its run may still succeed.
 
         Args:
-            connection: What it connects with; `None`: only to see whether the settings can be made.
+            connection: Settings of the connection; `None` only checks whether the settings are valid.
             name: For the log.
             store: For a spec with `use_store`.
 
         Raises:
-            ConfigurationError: The spec asks for what can't be.
+            ConfigurationError: The spec is invalid.
         """
         spec, units = self.spec, self.spec.endpoint_pool_max_size
         receivers = units if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
         if spec.hold_until_ack:
-            spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
+            spec = spec.replace(hold_until_ack=None)  # the trigger itself holds the deliveries
         if spec.batch_size > 1:
-            # The messages of a batch are under way one by one: what makes an event of them comes later.
+            # The stream delivers single messages; the trigger collects them into batches later.
             under_way = units * spec.batch_size
             spec = spec.replace(
                 batch_size=None,
@@ -198,7 +197,7 @@ class EffectiveOptions:
             )
         surroundings = ListenerContext(
             find=functools.partial(find_destination, variables=False),
-            # Whether there is a store is checked only where the listener connects.
+            # The store is checked only when the listener connects.
             store=store or (cast("Store", object()) if connection is None else None),
             jms_conn_id=self.limbo_conn_id,
         )
@@ -222,7 +221,7 @@ class EffectiveOptions:
 
 @contextlib.contextmanager
 def _named() -> Iterator[None]:
-    """Say of faults whose they are."""
+    """Prefix faults with the name of the trigger."""
     try:
         yield
     except ConfigurationError as error:
@@ -233,7 +232,7 @@ _DEFAULT = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
 def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
-    """Return what holds for a trigger where nobody says otherwise: many events at once, growing pauses."""
+    """Return a trigger's defaults for options that no level sets: concurrent events, growing pauses."""
     values: dict[str, OptionValue] = {}
     if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
         values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
@@ -245,21 +244,21 @@ def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
     if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
         batch = said.get("batch_size")
         size = batch.value if batch is not None and isinstance(batch.value, int) else 1
-        # With batches one is collected while another is stored.
+        # One batch is collected while another is stored.
         units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
         values["endpoint_pool_max_size"] = min(units, MOST_IN_FLIGHT)
     return values
 
 
 def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
-    """Return how many messages may be under way: the prefetch of the destination, else of the activation."""
+    """Return the prefetch of the destination, else that of the activation."""
     found = said.get("destination")
     texts = found.value if found is not None and isinstance(found.value, tuple) else ()
     for text in texts:
         try:
             own = prefetch_of(find_destination(str(text), variables=False))
         except ConfigurationError:
-            continue  # the spec says what is wrong with it
+            continue  # the spec reports it
         if own is not None:
             return own
     asked = said.get("prefetch")

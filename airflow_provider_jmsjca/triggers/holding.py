@@ -1,22 +1,22 @@
-"""Messages that wait, after their events were stored, for the word of their DAG runs.
+"""Holds messages after their events were stored, until their DAG runs end.
 
-What has to be remembered over a restart of the triggerer stands in Airflow's store of the watched asset, which
-triggers, tasks and the scheduler reach alike:
+The records that have to survive a restart of the triggerer are in Airflow's state store of the watched asset, to
+which triggers, tasks and the scheduler have access:
 
 | key | value | written by |
 |---|---|---|
-| `jms-hold.<digest of the message>` | the token of its event and of any before it, how many messages it has, since when it waits | the triggerer, with the event |
-| `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why; single ones in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
+| `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the run starts |
+| `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
+| `jms-held` | the keys of such records, and of some deleted ones | the triggerer, with the event |
+| `jms-heard` | the last outcomes, by token | as the outcomes |
+| `jms-started` | the time at which a run last started | the scheduler, when a run starts |
 
-| `jms-held` | the keys of such records, and of some that are gone | the triggerer, with the event |
-| `jms-heard` | the last words, by token | those who write a word |
+A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads the two
+lists, the records that a list names, and outcomes that are in no list. `JmsAcknowledgeOperator` can't lock its
+list, so its entry may be overwritten. Such outcomes are read separately, after 10 seconds and then less often.
 
-A triggerer asks Airflow one question at a time, and each takes as long as storing an event. So the two lists
-are asked for, records only where a list names them, and words where no list has them. `JmsAcknowledgeOperator`
-can't lock its list, so what it adds may be overwritten. Such words are looked for by themselves, after 10
-seconds and then less often.
-
-Records and words are deleted 30 seconds after the message was settled, the word of a batch with the last of its messages.
+Records and outcomes are deleted 30 seconds after the message was settled; the outcome of a batch with its last
+message.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from airflow_provider_jmsjca.triggers.payload import (
 if TYPE_CHECKING:  # `triggers.activation` imports this module at parse time
     from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 
-# Between looks at the list of words.
+# Between reads of the list of outcomes.
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
-# Between looks at the word on one message.
+# Between reads of the outcome of one message.
 _LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
-# Between looks at a message whose time is over, while Airflow can't be asked.
+# Between reads of a message whose time is over, while Airflow is not reachable.
 _LEAST_SECONDS = 0.5
-# Between two questions to Airflow, which all triggers of the triggerer ask over one pipe.
+# Between two queries: all triggers of a triggerer send them over one pipe.
 _BREATH_SECONDS = 0.02
-# A killed broker forgets acknowledgements, and is back after seconds. Should the triggerer die meanwhile, the
-# records are needed still.
+# A killed broker forgets acknowledgements and returns after seconds. If the triggerer dies before that, the
+# records are needed.
 _KEPT_SECONDS = 30.0
 _CLOSE_SECONDS = 0.3
 
@@ -64,35 +64,35 @@ _log = safe_logger(__name__)
 
 
 class AssetStore(Protocol):
-    """Airflow's store of an asset, as a trigger sees it."""
+    """Airflow's state store of an asset, as triggers use it."""
 
     async def aget(self, key: str, default: Any = None) -> Any:
         """Return a value, or the default."""
 
     async def aset(self, key: str, value: Any) -> None:
-        """Keep a value."""
+        """Store a value."""
 
     async def adelete(self, key: str) -> None:
-        """Forget a value, if it is there."""
+        """Delete a value, if there is one."""
 
 
 def record_key(message: JmsMessage, destination: Destination) -> str | None:
-    """Return under which key a message waits, the same at each delivery; `None`: it has no id."""
+    """Return the key of a message's record, equal at each delivery; `None` for a message without an id."""
     digest = lasting_digest(message, destination)
     return None if digest is None else f"jms-hold.{digest}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """What one trigger knows of a message that waits.
+    """The wait of a message for the runs of one event.
 
     Attributes:
-        asset: Of which asset's event it waits.
-        store: Of that asset.
-        key: Under which the message waits there; `None`: it has no id, and would not be found again.
-        token: Of its event.
-        of: How many messages the event has.
-        since: When the event was stored, in seconds since the epoch.
+        asset: Name of the event's asset.
+        store: State store of the asset.
+        key: Key of the message's record there; `None` for a message without an id, which has no record.
+        token: Token of the event.
+        of: Number of messages in the event.
+        since: Start of the wait, in seconds since the epoch.
     """
 
     asset: str
@@ -104,7 +104,7 @@ class Hold:
 
     @property
     def word(self) -> tuple[str, str]:
-        """The word that is waited for: that of the runs which the event of this asset has started."""
+        """Identifies the outcome: the asset and the token of its event."""
         return self.asset, self.token
 
     @classmethod
@@ -112,7 +112,7 @@ class Hold:
         """Return the hold of a message whose event was stored before; `None` if there is none.
 
         Raises:
-            JmsError: Airflow can't be asked.
+            JmsError: Airflow's asset store is not reachable.
         """
         record = await _record(store, key)
         if record is None:
@@ -128,19 +128,19 @@ class Hold:
         )
 
     async def stored(self) -> bool:
-        """Return whether the message is recorded, as it is with its event; of one without an id nobody knows.
+        """Return whether the message has its record, which is stored with its event; `True` without an id.
 
         Raises:
-            JmsError: Airflow can't be asked.
+            JmsError: Airflow's asset store is not reachable.
         """
         return self.key is None or await _record(self.store, self.key) is not None
 
 
 async def asked(store: AssetStore, key: str) -> Any:
-    """Return what is kept under a key; `None`: nothing.
+    """Return the value of a key; `None` if there is none.
 
     Raises:
-        JmsError: Airflow can't be asked.
+        JmsError: Airflow's asset store is not reachable.
     """
     try:
         return await store.aget(key)
@@ -155,7 +155,7 @@ async def _record(store: AssetStore, key: str) -> dict[str, Any] | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
-    """A delivery that waits."""
+    """A delivery that is held."""
 
     delivery: StreamDelivery
     holds: Sequence[Hold]
@@ -165,16 +165,17 @@ class _Held:
 
 
 class Holder:
-    """Ends deliveries as their DAG runs say; for one event loop.
+    """Settles deliveries by the outcome of their DAG runs; for one event loop.
 
-    Guarantee: a message is returned only after every trigger that has its event was told that it is
-    acknowledged. Closed, or killed, it forgets what waits: the messages go back to the broker, and when they
-    come again they are found by their records.
+    Guarantee: a message is acknowledged only after the outcomes of all its triggers' events acknowledge it.
+    On close or crash the messages go back to the broker. When they are redelivered, their records are found.
 
     Args:
-        timeout: How long a message waits before it counts as failed. One whose time was over when the holder
-            was made has its time again: runs stand still while their DAG is paused.
-        where: From where the messages are, for the log.
+        timeout: Time after which a message counts as failed. It begins when the event is stored, and anew
+            when its run starts. If it was over when the holder was created, it begins anew: runs don't
+            proceed while their DAG is paused. While a message has no run, each start of another run renews
+            it.
+        where: Source of the messages, for the log.
         clock: Seconds, monotonic.
     """
 
@@ -192,7 +193,7 @@ class Holder:
         self._listen_at = 0.0
 
     def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
-        """End the delivery when its runs have spoken."""
+        """Settle the delivery when its runs have ended."""
         held = _Held(delivery=delivery, holds=holds, due=0.0)
         self._look_later(held)
         self._listen_soon(first=not self._held)
@@ -202,7 +203,7 @@ class Holder:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def aclose(self) -> None:
-        """Stop looking, and delete the records of what is acknowledged; within a moment."""
+        """Stop, and delete the records of acknowledged messages; within 0.3 seconds."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -234,13 +235,13 @@ class Holder:
                 continue
 
     def _listen_soon(self, *, first: bool = True) -> None:
-        """Look at the list of words at short intervals again."""
+        """Read the list of outcomes at short intervals again."""
         self._listens = 0
         soon = self._clock() + _LISTENS.wait(1, 0).total_seconds()
         self._listen_at = soon if first else min(self._listen_at, soon)
 
     async def _listen(self) -> dict[tuple[str, str], Any]:
-        """Return the listed words of the runs, and have the messages looked at that wait for them."""
+        """Return the listed outcomes, and mark the messages that wait for them as due."""
         self._listens += 1
         self._listen_at = self._clock() + _LISTENS.wait(self._listens, 0).total_seconds()
         words: dict[tuple[str, str], Any] = {}
@@ -260,7 +261,7 @@ class Holder:
         return words
 
     def _look_later(self, held: _Held) -> None:
-        """Set when the word on a message is looked for although no list has it; at its deadline too."""
+        """Set when the outcome of a message is read although no list has it; not later than its deadline."""
         held.looks += 1
         left = min(self._deadline(hold) for hold in held.holds) - time.time()
         wait = _LOOKS.wait(held.looks, 0).total_seconds()
@@ -272,14 +273,14 @@ class Holder:
             _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
 
     async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
-        """Ask what the runs say of one message, and end its delivery if they have spoken."""
+        """Read the outcome of one message, and settle its delivery if there is one."""
         self._look_later(held)
         try:
             why = await self._failure(held, outcomes)
             if why is None and not held.said.issuperset(each.word for each in held.holds):
                 return
             if why is not None:
-                await self._delete(held.holds)  # its next delivery makes an event of its own
+                await self._delete(held.holds)  # its next delivery makes a new event
         except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
             self._report(error)
             return
@@ -293,7 +294,7 @@ class Holder:
             held.delivery.raised(JmsError(why))
 
     async def _failure(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> str | None:
-        """Note what the runs say, and return why the message failed; `None` where none of them says so."""
+        """Record outcomes, and return why the message failed; `None` if it has not failed."""
         for hold in held.holds:
             if hold.word in held.said:
                 continue
@@ -321,7 +322,7 @@ class Holder:
         return None
 
     async def _renewed(self, hold: Hold) -> bool:
-        """Return whether the time of a message began anew: its run started, or another one while it waits."""
+        """Return whether the timeout began anew: this run or, if there is none, another one has started."""
         if hold.key is None:
             return False
         record = await _record(hold.store, hold.key)
@@ -334,12 +335,12 @@ class Holder:
         return time.time() <= self._deadline(hold)
 
     def _deadline(self, hold: Hold) -> float:
-        """Return when a message counts as failed, in seconds since the epoch."""
+        """Return the time at which a message counts as failed, in seconds since the epoch."""
         deadline = hold.since + self._timeout
         return deadline if deadline > self._began else self._began + self._timeout
 
     async def _forget(self) -> None:
-        """Delete the records of messages whose acknowledgements have had their time."""
+        """Delete the records of messages that were acknowledged 30 seconds ago."""
         due = [hold for moment, hold in self._settled if moment <= self._clock()]
         self._settled = [each for each in self._settled if each[0] > self._clock()]
         try:
@@ -356,7 +357,7 @@ class Holder:
 
 
 async def _spend(hold: Hold) -> None:
-    """Delete the word of a run, when it was heard for every message of its event: some may be yet to come."""
+    """Delete an outcome once it was applied to every message of its event."""
     key = outcome_key(hold.token)
     word = await hold.store.aget(key) if hold.of > 1 else None
     if isinstance(word, dict) and (left := word.get("left", hold.of) - 1) > 0:

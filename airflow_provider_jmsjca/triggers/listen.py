@@ -1,4 +1,4 @@
-"""Waits, for a deferred listener, until it has something to do or its time is up."""
+"""Trigger of deferred listeners: waits for messages or a deadline."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ _log = safe_logger(__name__)
 
 
 class JmsListenTrigger(JmsReadyTrigger):
-    """Fires once: when one of its queues holds messages, or at a moment. It consumes nothing.
+    """Fires once, when one of its queues has messages or at a deadline. It consumes nothing.
 
-    The event is that of `JmsReadyTrigger`, with what was seen: `watch` (the queue, with its member),
-    `message_id` (`None`: it has none, or can't be decoded) and `deliveries` (0 where a look doesn't count);
-    or `{"event": "deadline"}`. It carries `state` back. A queue that is refused is tried again after 1, 5,
-    15, 60, 60 ... seconds; that all are is an error, unless `retry_permanent` is set.
+    The event is that of `JmsReadyTrigger`, with three more keys: `watch` (the queue, with its member),
+    `message_id` (`None` if the message has none or can't be decoded) and `deliveries` (0 where probes don't
+    count). At the deadline it is `{"event": "deadline"}`. Both return `state`. A refused queue is tried again
+    after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an error, unless `retry_permanent` is
+    set.
 
     Args:
         further: Queues to watch besides `destination`.
-        members: Watch them on each of these hosts of the connection; empty: on whichever can be reached.
-        message_selector: The selector in force: what the connection says about it isn't heard again.
-        not_before: When to look first, in seconds since the epoch, by `watch`; at once where there is none.
-        retry_permanent: Also go on when everything is refused.
-        state: What the task wants to know when it goes on. It travels here and not in the arguments of
-            `defer`, because `dag.test()` drops those.
+        members: Hosts of the connection on which to watch the queues; empty for any reachable host.
+        message_selector: The effective selector; that of the connection is not applied again.
+        not_before: Time of the first probe of each `watch`, in seconds since the epoch; at once by default.
+        retry_permanent: Whether to go on when all queues are refused.
+        state: Returned to the task in the event. It is not passed as an argument of `defer`, because
+            `dag.test()` drops those.
         **kwargs: The arguments of `JmsReadyTrigger`.
     """
 
@@ -79,7 +80,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         yield TriggerEvent(payload | {"state": self.state})
 
     async def _first(self) -> dict[str, Any]:
-        """Return what the first queue has to say that holds messages; a fault only if all are refused."""
+        """Return the event of the first queue that has messages; an error if all are refused."""
         refused: dict[str, str | None] = {}
         watches = []
         for destination in (self.destination, *self.further):
@@ -100,10 +101,10 @@ class JmsListenTrigger(JmsReadyTrigger):
         """Return the event of one queue.
 
         Args:
-            name: Of this watch.
+            name: Name of this watch.
             text: The queue.
-            member: Where.
-            refused: What each watch was told last, by its name; `None` while it isn't refused. Shared.
+            member: The host.
+            refused: The last refusal of each watch, by name; `None` while it isn't refused. Shared.
         """
         await asyncio.sleep(max(0.0, self.not_before.get(name, 0.0) - time.time()))
         reported, attempts = "", 0

@@ -1,4 +1,4 @@
-"""What an event carries into the DAG."""
+"""Payloads of events, and the records that Airflow's asset store keeps of them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, to_json
 
 _BODY_KEYS = ("body", "item_types")
-# Of what was stored: two triggerers and their restarts, and the gaps that several pauses make.
+# Two triggerers and their restarts; the gaps between stored events that several pauses leave.
 _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
 HELD_KEY = "jms-held"
-"""Under this key an asset's store lists the records of held messages: one look serves many messages."""
+"""Key of the list of held messages in an asset's store: one query serves many messages."""
 HEARD_KEY = "jms-heard"
-"""Under this key an asset's store lists the last words of runs, by the tokens of their events."""
+"""Key of the list of the last outcomes in an asset's store, by the tokens of their events."""
 STARTED_KEY = "jms-started"
-"""Under this key an asset's store has the time at which a run with held messages last started, in seconds."""
-# What is listed is looked through for records that are gone when it has doubled, and has so many.
+"""Key of the time at which a run with held messages last started, in seconds since the epoch."""
+# The list is checked for deleted records when it has doubled and has at least this many.
 _LEAST_LOOKED_THROUGH = 256
 _WORDS_HEARD = 500
 
 
 class EventMode(enum.StrEnum):
-    """What an event stands for.
+    """Kind of event.
 
     Attributes:
-        MESSAGE: One message, consumed: it is acknowledged when Airflow has stored the event.
-        READY: Messages are there. They stay; a task of the DAG consumes them.
+        MESSAGE: One message. It is consumed, and acknowledged when Airflow has stored the event.
+        READY: The queue has messages. They stay there; a task of the DAG consumes them.
     """
 
     MESSAGE = "message"
@@ -40,11 +40,11 @@ class EventMode(enum.StrEnum):
 
 
 class Payload(enum.StrEnum):
-    """How much of a message an event carries.
+    """Parts of a message that an event carries.
 
     Attributes:
-        MESSAGE: All of it; of one whose body is too large the headers, and a reference to the whole.
-        HEADERS: All but the body, which is gone when the message is acknowledged.
+        MESSAGE: The whole message. If its body is too large, the headers and a reference to the message.
+        HEADERS: The headers. The body is lost when the message is acknowledged.
         REFERENCE: The headers, and a reference to the whole message in the spool.
     """
 
@@ -57,9 +57,9 @@ class Fit(enum.Enum):
     """How a message fits into an event.
 
     Attributes:
-        WHOLE: As the payload says.
-        SEALED: The message's body has to go into the spool.
-        NOT: The message's properties alone are too large.
+        WHOLE: In the form that `payload` selects.
+        SEALED: The body has to go into the spool.
+        NOT: The properties alone are too large.
     """
 
     WHOLE = enum.auto()
@@ -68,11 +68,11 @@ class Fit(enum.Enum):
 
 
 def message_content(destination: Destination, message: JmsMessage, form: Payload) -> dict[str, Any]:
-    """Return what an event carries of one message, JSON only.
+    """Return the part of an event for one message, as JSON.
 
     `{"destination": "queue://orders", "message": {...}}`, where `message` is the form that
-    `JmsMessage.from_json` reads. Otherwise it is `headers`, the same without the body; with
-    `Payload.REFERENCE` whoever calls adds the `reference` to what was sealed.
+    `JmsMessage.from_json` reads. Other payloads have `headers` instead, the same without the body. With
+    `Payload.REFERENCE` the caller adds the `reference` to the spooled message.
     """
     content = to_json(message)
     name = str(Payload.MESSAGE)
@@ -83,44 +83,44 @@ def message_content(destination: Destination, message: JmsMessage, form: Payload
 
 
 def message_event(jms_conn_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the payload of the event for one message: what it carries, `event` and `jms_conn_id`."""
+    """Return the payload of the event for one message: its content, `event` and `jms_conn_id`."""
     return {"event": "message", "jms_conn_id": jms_conn_id, **content}
 
 
 def batch_event(jms_conn_id: str, contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the payload of the event for a batch: `messages` holds what it carries of each."""
+    """Return the payload of the event for a batch: `messages` has the content of each."""
     return {"event": "batch", "jms_conn_id": jms_conn_id, "messages": list(contents)}
 
 
 def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the payload of an event whose messages wait for the word of its DAG run.
+    """Return the payload of an event whose messages are held until its DAG runs end.
 
     Args:
-        event: The payload of one that doesn't wait.
-        token: What tells the event from others.
-        of: How many messages the event has.
-        keys: Under which keys those of them that have an id are recorded, when the event is stored.
+        event: The payload without that.
+        token: Identifies the event.
+        of: Number of messages in the event.
+        keys: Keys of the records of those messages that have an id.
     """
     return {**event, "hold": {"token": token, "of": of, "keys": list(keys)}}
 
 
 def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -> dict[str, Any]:
-    """Return the payload of an event whose trigger looks, later, whether it was stored.
+    """Return the payload of an event whose trigger checks later whether it was stored.
 
     Args:
-        event: The payload.
-        key: Under which key is kept what was stored.
-        stream: What tells the trigger from others that use this key, after a restart.
-        number: Of the event, counted from 1.
+        event: The payload without that.
+        key: Key of the record of stored events.
+        stream: Identifies one start of the trigger among those that use the key.
+        number: Number of the event in the stream, from 1.
     """
     return {**event, "receipt": {"key": key, "stream": stream, "number": number}}
 
 
 def receipt_of(extra: object) -> tuple[str, str, int] | None:
-    """Return key, stream and number of such an event, by what Airflow keeps of it; `None` for others.
+    """Return key, stream and number from the `extra` of a stored event; `None` if it has none.
 
-    An event that somebody has made over Airflow's API is another one. It must not say that a trigger's event
-    of this number was stored: the message of that one would be acknowledged, stored or not.
+    An event that was created over Airflow's API doesn't count. It could pass for the trigger's event with
+    this number, whose message would then be acknowledged although that event isn't stored.
     """
     found = {} if _is_made_by_hand(extra) else _part("receipt", extra)
     key, stream, number = (found.get(name) for name in ("key", "stream", "number"))
@@ -130,9 +130,10 @@ def receipt_of(extra: object) -> tuple[str, str, int] | None:
 
 
 def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[int]]]:
-    """Return what is kept of the events that were stored, with one more: from and to, for each stream.
+    """Add a number to the record of stored events: ranges of first and last number, by stream.
 
-    Gaps are numbers whose events were not stored. Of a stream some last gaps are kept, and some last streams.
+    Numbers between ranges are events that were not stored. Only the last streams, and the last ranges of
+    each, are kept.
     """
     streams = dict(kept) if isinstance(kept, Mapping) else {}
     ranges = _ranges(streams.pop(stream, None))
@@ -145,13 +146,13 @@ def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[i
 
 
 def has_number(kept: object, stream: str, number: int) -> bool:
-    """Say whether the event of this number was stored, by what is kept."""
+    """Return whether the event with this number was stored, according to the record."""
     ranges = _ranges(kept.get(stream)) if isinstance(kept, Mapping) else []
     return any(first <= number <= last for first, last in ranges)
 
 
 def _ranges(found: object) -> list[list[int]]:
-    """Return ranges; whoever writes tasks may write what they like into the store of their asset."""
+    """Return the valid ranges of a record; tasks can write any value into the store of their asset."""
     known: list[list[int]] = []
     for each in found if isinstance(found, list) else ():
         match each:
@@ -161,23 +162,22 @@ def _ranges(found: object) -> list[list[int]]:
 
 
 def is_event(extra: object) -> bool:
-    """Say whether this is what Airflow keeps of an event that one of the triggers has made."""
+    """Return whether this is the `extra` of an event of one of our triggers."""
     payload = extra.get("payload") if isinstance(extra, Mapping) and extra.get("from_trigger") else None
     return isinstance(payload, Mapping) and "jms_conn_id" in payload and "event" in payload
 
 
 def hold_token(extra: object) -> str | None:
-    """Return the token in what Airflow keeps of such an event; `None` for other events.
+    """Return the token of an event with held messages, from its `extra`; `None` for other events.
 
-    An event that somebody has made again over Airflow's API is another one: the message doesn't wait for its
-    runs.
+    A copy of the event that was created over Airflow's API doesn't count: no message waits for its runs.
     """
     found = _hold(extra).get("token")
     return found if isinstance(found, str) and not _is_made_by_hand(extra) else None
 
 
 def message_ids(extra: object) -> list[str]:
-    """Return the ids of the messages in what Airflow keeps of an event."""
+    """Return the ids of the messages of an event, from its `extra`."""
     payload = extra.get("payload") if isinstance(extra, Mapping) else None
     if not isinstance(payload, Mapping):
         return []
@@ -196,7 +196,7 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
     Args:
         word: `acknowledged` is for all messages of an event, `messages` for single ones, by their ids. It is
             open while it `awaits` DAGs.
-        message_id: Of the message.
+        message_id: The message's id.
     """
     if not isinstance(word, Mapping):
         return None
@@ -216,11 +216,11 @@ def awaited_dags(word: object) -> list[str]:
 
 
 def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
-    """Return what is to be kept of such an event's messages, by their keys; nothing for other events.
+    """Return the records of an event's held messages, by key; nothing for other events.
 
     Args:
-        extra: What Airflow keeps of the event.
-        since: When it was stored, in seconds since the epoch.
+        extra: The event's `extra`.
+        since: Time at which it was stored, in seconds since the epoch.
     """
     hold, token = _hold(extra), hold_token(extra)
     keys = hold.get("keys")
@@ -235,10 +235,10 @@ def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool])
     """Return the list of records of held messages, with more keys.
 
     Args:
-        kept: The list so far; `None`: there is none.
-        keys: Of new records.
-        is_kept: Says whether there is still a record of this key. Keys without a record are dropped from the
-            list when it has doubled.
+        kept: The list so far; `None` if there is none.
+        keys: Keys of the new records.
+        is_kept: Returns whether the record of a key still exists. Other keys are dropped from the list when
+            it has doubled.
     """
     held = _held_keys(kept) or {}
     held |= dict.fromkeys(keys)
@@ -252,7 +252,7 @@ def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool])
 
 
 def may_be_held(kept: object, key: str) -> bool:
-    """Say whether there may be a record of this key, by the list; without a list there may be."""
+    """Return whether a record of this key may exist: it is in the list, or there is no list."""
     held = _held_keys(kept)
     return held is None or key in held
 
@@ -263,36 +263,36 @@ def _held_keys(kept: object) -> dict[str, None] | None:
 
 
 def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the list of the last words of runs, by the tokens of their events, with one more."""
+    """Return the list of the last outcomes, by token, with one more."""
     words = heard(kept) | {token: dict(word)}
     return dict(list(words.items())[-_WORDS_HEARD:])
 
 
 def heard(kept: object) -> dict[str, Any]:
-    """Return the words in such a list, by token."""
+    """Return the outcomes in such a list, by token."""
     return dict(kept) if isinstance(kept, Mapping) else {}
 
 
 def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
-    """Say whether a message of such an event may wait for the word of its runs.
+    """Return whether a message of an event may still wait for its runs.
 
     Args:
-        extra: What Airflow keeps of the event.
-        kept: Returns what is kept under a key; `None`: nothing.
+        extra: The event's `extra`.
+        kept: Returns the value of a key in the asset's store, or `None`.
     """
     records = hold_records(extra, 0)
     of = _hold(extra).get("of")
     if not isinstance(of, int) or len(records) < of:
-        return True  # of a message without an id nothing is kept
+        return True  # a message without an id has no record
     token = hold_token(extra)
     return any(isinstance(each, Mapping) and token in tokens_of(each) for each in map(kept, records))
 
 
 def tokens_of(record: Mapping[str, Any]) -> list[Any]:
-    """Return the tokens of the events in a record: the last, and those that were stored before it.
+    """Return the tokens of the events in a record, the last one first.
 
-    There are several where a triggerer was believed dead while it lived: it and its successor may each have
-    made an event of one message, and only one of them waits.
+    There are several if a triggerer was taken for dead while it was alive. It and its successor may each have
+    created an event for the message, and only one of them waits.
     """
     also = record.get("also")
     return [record.get("token"), *(also if isinstance(also, list) else [])]
@@ -310,17 +310,17 @@ def _part(part: str, extra: object) -> Mapping[str, Any]:
 
 
 def _is_made_by_hand(extra: object) -> bool:
-    # Airflow sets it, whatever is given.
+    # Airflow sets it and ignores the value in the request.
     return isinstance(extra, Mapping) and bool(extra.get("from_rest_api"))
 
 
 def outcome_key(token: str) -> str:
-    """Return under which key a DAG run says what becomes of the messages of an event."""
+    """Return the key of the outcome of an event's messages."""
     return f"jms-outcome.{token}"
 
 
 def ready_event(jms_conn_id: str, destination: Destination) -> dict[str, Any]:
-    """Return the payload of the event that says messages are there."""
+    """Return the payload of the event that reports waiting messages."""
     return {"event": "ready", "jms_conn_id": jms_conn_id, "destination": str(destination)}
 
 
@@ -329,8 +329,8 @@ def fit(message: JmsMessage, limit: int, form: Payload) -> Fit:
 
     Args:
         message: The message.
-        limit: Bytes as JSON of body and properties; where the body doesn't travel, of the properties alone.
-        form: What the event carries.
+        limit: Maximum bytes of body and properties as JSON; of the properties alone if the event has no body.
+        form: The parts that the event carries.
     """
     bodiless = replace(message, body_kind=BodyKind.EMPTY, body=None, item_types={})
     properties = _size("properties", bodiless, limit) if message.properties else 0
@@ -342,14 +342,14 @@ def fit(message: JmsMessage, limit: int, form: Payload) -> Fit:
 
 
 def weight(message: JmsMessage, limit: int, form: Payload) -> int:
-    """Return about how many bytes an event carries for a message; the arguments are those of `fit`."""
+    """Return the approximate number of bytes of a message in an event; the arguments are those of `fit`."""
     body = _least_size(message.body) if form is Payload.MESSAGE else 0
     return _least_size(message.properties) + (body if body <= limit else 0)
 
 
 def _size(part: str, message: JmsMessage, limit: int) -> int:
-    """Return how many bytes the body, or the properties, of a message take as JSON; at least, if too many."""
-    # The cheap bound first: to write down a body of many megabytes would hold up the event loop.
+    """Return the bytes of the body or the properties as JSON; a lower bound if above the limit."""
+    # The cheap bound first: serializing a body of many megabytes would block the event loop.
     least = _least_size(getattr(message, part))
     return least if least > limit else len(json.dumps(to_json(message)[part]))
 

@@ -1,4 +1,4 @@
-"""The broker's side of event streams: what Airflow's shared stream runs once for all triggers alike."""
+"""Producers of event streams: Airflow's shared stream runs one for all triggers with equal arguments."""
 
 from __future__ import annotations
 
@@ -65,33 +65,33 @@ Parse = Callable[[], ActivationOptions]
 MOST_BATCH_BYTES = 1_048_576
 """A batch ends when bodies and properties in its event would exceed this."""
 _MOST_HELD = MOST_BYTES // 2
-"""A batch ends when its messages, bodies that its event only refers to included, take so much of memory."""
+"""A batch ends when its messages take this much memory, including bodies that its event only refers to."""
 
-# How long the events that Airflow has of a trigger may take to be stored, once the trigger is cancelled.
+# Time for Airflow to store the events of a trigger that was cancelled.
 _STORING_SECONDS = 30.0
 _STORED_LOOKS_SECONDS = 0.2
 _SETTLING_SECONDS = 5.0
 
-# After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
+# Pauses after faults that need a correction. Airflow would restart a trigger that raises every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
 FAULT_KEY = "jms-fault"
-"""Under this key the store of a watched asset says why it gets no events."""
+"""Key of the reason why a watched asset gets no events, in the asset's store."""
 _REPEAT_SECONDS = 600.0
-# A source that has been open for so long is mended, whether or not messages come.
+# A source that has been open for this long works, whether or not messages come.
 _MENDED_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class _Fault:
-    """Why a source can't be opened.
+    """The fault because of which a source can't be opened.
 
     Attributes:
-        since: When the first attempt failed.
-        attempts: How many have failed.
-        text: Of the last error.
-        logged: When it was logged last, by the monotonic clock.
+        since: Time of the first failed attempt.
+        attempts: Number of failed attempts.
+        text: Text of the last error.
+        logged: Time of the last log record, by the monotonic clock.
     """
 
     since: datetime
@@ -100,7 +100,7 @@ class _Fault:
     logged: float = -math.inf
 
     def failed(self, error: JmsError, now: float) -> bool:
-        """Count a failed attempt; return whether it is to be logged: a new error, or ten minutes are over."""
+        """Count a failed attempt; return whether to log it: the error is new, or ten minutes have passed."""
         self.attempts += 1
         is_due = str(error) != self.text or now >= self.logged + _REPEAT_SECONDS
         if is_due:
@@ -109,14 +109,14 @@ class _Fault:
 
 
 class _Producer(SharedStreamProducer):
-    """Opens a source of events, and opens it again after faults that somebody mends meanwhile.
+    """Opens a source of events, and reopens it after faults.
 
     Args:
-        parse: Returns the options, or raises what is wrong with them.
-        retry: Whether a fault is waited out, and the source opened again; otherwise the fault is raised.
-        who: Says whose the events are, for the log.
-        stores: Returns the stores of the assets that get the events, by name. A fault is noted there too.
-        mending: How long to wait.
+        parse: Returns the options; raises `ConfigurationError`.
+        retry: Whether to reopen the source after a fault; otherwise the fault is raised.
+        who: Returns the assets or the task that get the events, for the log.
+        stores: Returns the stores of the assets that get the events, by name. Faults are written there too.
+        mending: Pauses between attempts.
     """
 
     def __init__(
@@ -140,10 +140,10 @@ class _Producer(SharedStreamProducer):
         self._control: StreamControl | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield events and what is needed to settle them, for ever.
+        """Yield events, each with the token with which Airflow confirms it; never ends.
 
-        While an operator wants the activation suspended, drained or stopped, it has no subscription and
-        yields nothing.
+        While an operator has the activation suspended, drained or stopped, it has no subscription and yields
+        nothing.
         """
         with releasing():
             while True:
@@ -168,7 +168,7 @@ class _Producer(SharedStreamProducer):
                     self._mended = asyncio.create_task(self._is_mended(_MENDED_SECONDS))
 
     async def _failed(self, error: JmsError) -> int:
-        """Log a fault and note it beside the assets, now and again; return how many attempts have failed."""
+        """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
         fault = self._fault = self._fault or _Fault(since=datetime.now(UTC))
         if fault.failed(error, time.monotonic()):
             since = fault.since.isoformat(timespec="seconds")
@@ -192,7 +192,7 @@ class _Producer(SharedStreamProducer):
         return fault.attempts
 
     async def _is_mended(self, after: float = 0) -> None:
-        """Say that a fault is over, after a number of seconds; do nothing where there was none."""
+        """Report, after a number of seconds, that a fault is over; do nothing if there was none."""
         fault = self._fault
         if fault is None:
             return
@@ -209,7 +209,7 @@ class _Producer(SharedStreamProducer):
             mended.cancel()
 
     async def _note(self, value: dict[str, Any] | None) -> None:
-        """Note a fault beside the assets that get the events, or delete the note."""
+        """Write a fault to the stores of the assets that get the events, or delete it."""
         try:
             async with asyncio.timeout(_NOTE_SECONDS):
                 for store in self._stores().values():
@@ -218,7 +218,7 @@ class _Producer(SharedStreamProducer):
             log.debug("%s can't be written: %s", FAULT_KEY, error)
 
     async def _begin(self) -> tuple[ActivationOptions, EffectiveOptions, AsyncConnection]:
-        """Return what holds now, and what lends connections."""
+        """Return the options, the effective options, and the source of connections."""
         options = self._parse()
         self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
         in_force, settings = await options.settings()
@@ -264,19 +264,19 @@ class _Producer(SharedStreamProducer):
 
     @property
     def _is_up(self) -> bool:
-        """Whether events come as soon as messages do; read from any thread."""
+        """Whether the subscription is open; readable from any thread."""
         raise NotImplementedError
 
     def _counted(self) -> Sample:
-        """Return what became of messages; from any thread."""
+        """Return the counts of messages; callable from any thread."""
         return Sample(status=RunStatus.UP)
 
     def _interrupt(self) -> None:
-        """End the events: a state is requested."""
+        """End the stream because a state was requested."""
         raise NotImplementedError
 
     async def _settle_under_way(self) -> None:
-        """Wait until events that Airflow has are stored, for a while."""
+        """Wait for a limited time until Airflow has stored the events that it has received."""
 
     def _events(
         self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
@@ -289,7 +289,7 @@ class _Producer(SharedStreamProducer):
     async def aclose(self) -> None:
         """Close; messages whose events were not stored go back to the broker.
 
-        Guarantee: it closes to the end, also if the caller is cancelled meanwhile.
+        Guarantee: cancelling the caller doesn't interrupt the close.
         """
         self._stop_waiting()
         if self._control is not None:
@@ -304,24 +304,22 @@ _MENDED = (ConfigurationError, PermanentBrokerError, TransientBrokerError, Trans
 
 
 class OutstandingEvent:
-    """A message, or a batch of them, on its way through the triggers that share the stream.
+    """A message or a batch that the triggers of a stream turn into events.
 
     Attributes:
         deliveries: The messages.
-        batch: Whether their event is that of a batch.
-        open: How many triggers are at work on its event, or have made it and not been asked for the next by
-            Airflow. Airflow binds an event to its message only after it has awaited its own log; a trigger
-            that is cancelled before, because its DAG is paused, counts as done with the message although
-            nobody has the event.
-        refused: The messages that a trigger found too large.
-        fault: Why a trigger could not make its event; `None`: none failed.
-        holds: What each message waits for after its event was stored, one entry for each trigger; empty where
-            messages don't wait.
-        received: When it was received, by the monotonic clock.
-        receipts: Where it is seen that the event was stored, one for each trigger that watches assets; empty
-            where messages wait.
-        stream: Names the stream, since it was opened.
-        number: Of the event in the stream, from 1 on.
+        batch: Whether the event is one of a batch.
+        open: Number of triggers that are creating the event, or have yielded it and were not asked for the
+            next one. Airflow binds an event to its message only after it has awaited its own log. A trigger
+            that is cancelled before that, because its DAG is paused, counts as finished although its event is
+            lost.
+        refused: Messages that a trigger found too large.
+        fault: The error of a trigger that could not create its event; `None` if none failed.
+        holds: Holds of each message, one for each trigger; empty if messages aren't held.
+        received: Time of receipt, by the monotonic clock.
+        receipts: Receipts of the event, one for each trigger that watches assets; empty if messages are held.
+        stream: Identifies this opening of the stream.
+        number: Number of the event in the stream, from 1.
     """
 
     __slots__ = (
@@ -353,47 +351,46 @@ class OutstandingEvent:
 
     @property
     def has_left(self) -> bool:
-        """Whether Airflow has the event, and a look tells whether it has stored it."""
+        """Whether Airflow has received the event, and a query shows whether it has stored it."""
         return not self.open and bool(self.holds or self.receipts)
 
     async def is_recorded(self) -> bool:
-        """Say whether all that wait for their runs are recorded, as they are with their event.
+        """Return whether all held messages have their records, which are stored with the event.
 
         Raises:
-            JmsError: Airflow can't be asked.
+            JmsError: Airflow's asset store is not reachable.
         """
         return all([await hold.stored() for holds in self.holds.values() for hold in holds])
 
     def event_stored(self) -> None:
-        """Settle the messages of a stored event, but for those that wait for their runs or were refused."""
+        """Settle the messages of a stored event, except held and refused ones."""
         for delivery in self.deliveries:
             if delivery not in self.holds and delivery not in self.refused:
                 delivery.returned()
 
 
 class MessageProducer(_Producer):
-    """Each message is an event. It is acknowledged when Airflow has stored the event, and not before.
+    """Produces an event for each message, and acknowledges it after Airflow has stored the event.
 
-    Airflow is the handler of a delivery: an event that it stored is returned, one that a trigger refused is
-    poison, and one that was neither is rolled back, for the redelivery handling to deal with. Messages of a
-    batch end alike, but for those that were refused.
+    A stored event acknowledges its message. An event that a trigger refused makes its message poison. In all
+    other cases the message is rolled back, and the redelivery handling applies. The messages of a batch are
+    settled alike, except refused ones.
 
-    Guarantee: nothing is lost. After a crash between storing and acknowledging the message comes again and
-    makes a second event with the same message id, unless the spec has `use_store`: then only a crash between
-    Airflow's storing and ours does. Without a crash a message whose broker keeps its id makes
-    one event, however often it is redelivered.
+    Guarantee: no message is lost. After a crash between storing and acknowledging, the message is redelivered
+    and makes a second event with the same message id. With `use_store` only a crash between Airflow's commit
+    and ours does that. Without a crash, a message makes one event however often it is redelivered, if its
+    broker keeps its id.
 
-    An event that Airflow confirms and has dropped acknowledges nothing, where an asset is watched. Nor does
-    closing race with the storing of events. Airflow takes a trigger from a triggerer that it believes dead,
-    and that one may yet store what the trigger has made. So messages stay in hand until their events are
-    stored, half a minute at most.
+    Where an asset is watched, an event that Airflow confirms and has dropped acknowledges nothing. When the
+    stream closes, messages stay unsettled until their events are stored, for half a minute at most: Airflow
+    moves triggers away from a triggerer that it takes for dead, and which may still store their events.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
         super().__init__(parse, **more)
         self._stream: DeliveryStream | None = None
         self._holder: Holder | None = None
-        # What was stored stays known while a fault is mended, and events still await their storing then.
+        # Stored events are remembered while the source is reopened; others are still being stored then.
         self._once = DeliveryMemory()
         self._tracker = RedeliveryTracker()
         self._under_way: set[OutstandingEvent] = set()
@@ -440,7 +437,7 @@ class MessageProducer(_Producer):
         return handed, handed
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Settle what was stored, dead-letter what was refused, roll back what was neither."""
+        """Acknowledge the messages of stored events, dead-letter refused ones, roll back the others."""
         for handed, outcome in batch:
             self._under_way.discard(handed)
             why = self._not_stored(handed, outcome)
@@ -461,7 +458,7 @@ class MessageProducer(_Producer):
                         )
                     )
                 elif why is None and (holds := handed.holds.get(delivery)):
-                    if self._holder is not None:  # else it is closed, and the message went back
+                    if self._holder is not None:  # otherwise it is closed, and the message was returned
                         self._holder.take(delivery, holds)
                 elif why is None:
                     stored.append(delivery)
@@ -476,7 +473,7 @@ class MessageProducer(_Producer):
 
     @staticmethod
     def _not_stored(handed: OutstandingEvent, outcome: AdvanceOutcome) -> str | None:
-        """Return why an event is none that Airflow has; `None` if Airflow has it, or it was refused."""
+        """Return why Airflow doesn't have an event; `None` if Airflow has it, or it was refused."""
         if outcome.rejected:
             return None
         if not outcome.is_clean:
@@ -508,7 +505,7 @@ class MessageProducer(_Producer):
                     await self._advanced.wait()
 
     async def _end(self) -> None:
-        """Close; messages go back to the broker, those whose events are being stored a moment later."""
+        """Close; messages go back to the broker, later if their events are being stored."""
         confirmed = await self._acknowledger.stop()
         being_stored = [handed for handed in self._under_way if handed.has_left]
         if (confirmed or being_stored) and (stream := self._leave_stream()) is not None:
@@ -555,7 +552,7 @@ async def _close_once_stored(
     being_stored: Sequence[OutstandingEvent],
     collected: list[StreamDelivery],
 ) -> None:
-    """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
+    """Close a stream after Airflow has stored its events, so that the next receiver finds them stored."""
     try:
         async with asyncio.timeout(_STORING_SECONDS):
             known = await are_shown([each.receipts for each in confirmed])
@@ -572,7 +569,7 @@ async def _close_once_stored(
                     await asyncio.sleep(_STORED_LOOKS_SECONDS)
         await stream.aclose(within=_SETTLING_SECONDS)
     except (TimeoutError, JmsError) as error:
-        # Nobody stores the events of a trigger that was deleted, and nobody answers at the end of a process.
+        # Events of a deleted trigger are never stored, and Airflow doesn't answer at the end of a process.
         log.debug("Messages go back, and whether their events are stored isn't known: %s", error)
     finally:
         await stream.aclose()
@@ -601,9 +598,9 @@ async def _batches(
     """Yield batches of deliveries, in their order, as the spec in force ends them.
 
     Args:
-        stream: Of deliveries.
-        in_force: How many make a batch, and how long one is waited for.
-        weigh: Returns about how many bytes an event carries for a message.
+        stream: The deliveries.
+        in_force: Size and timeouts of a batch.
+        weigh: Returns the approximate number of bytes of a message in an event.
         held: Empty; gets the deliveries of the batch that is being collected.
     """
     clock = asyncio.get_running_loop().time
@@ -646,11 +643,11 @@ async def _batches(
 
 
 class ReadyProducer(_Producer):
-    """While messages are there, events come again and again; the messages stay where they are.
+    """Produces events as long as a queue has messages, and leaves the messages there.
 
-    Guarantee: no wake-up is lost. An event that Airflow didn't store, a message that came while a DAG run
-    was ending, a DAG that was paused: as long as messages are there another event follows, as
-    `core.backoff.pause` says.
+    Guarantee: no wake-up is lost. As long as the queue has messages, another event follows after
+    `core.backoff.pause`: also after an event that Airflow didn't store, a message that arrived while a DAG
+    run was ending, or a paused DAG.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
@@ -696,7 +693,7 @@ class ReadyProducer(_Producer):
             await self._unless_interrupted(asyncio.sleep(wait.total_seconds()))
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Do nothing: nothing was taken from the broker, and the next event comes anyway."""
+        """Do nothing: no message was consumed, and another event follows."""
 
     async def _close(self) -> None:
         watch, self._watch = self._watch, None
@@ -706,7 +703,7 @@ class ReadyProducer(_Producer):
 
 @contextlib.asynccontextmanager
 async def closing(producer: SharedStreamProducer) -> AsyncIterator[SharedStreamProducer]:
-    """Close the producer at the end, whatever the end is."""
+    """Close the producer on exit."""
     try:
         yield producer
     finally:

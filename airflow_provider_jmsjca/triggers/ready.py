@@ -1,4 +1,4 @@
-"""Waits, for a deferred task, until messages are there."""
+"""Trigger of deferred tasks: waits for messages on a queue."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ CANNOT_WATCH = "%s can't be watched, it is tried again: %s"
 
 
 class JmsReadyTrigger(BaseTrigger):
-    """Fires once, when a queue holds messages. It consumes nothing.
+    """Fires once, when a queue has messages. It consumes nothing.
 
     The event is `{"event": "ready", "destination": ..., "jms_conn_id": ...}`, or `{"event": "error", "error":
-    ...}` if the broker refuses or the configuration can't be used; lost connections are retried inside.
+    ...}` if the broker refuses or the configuration is invalid. Lost connections are retried.
 
     Args:
         jms_conn_id: The Airflow connection.
         destination: `queue://name` or the name of a queue.
         message_selector: Only messages that match count; `None` for all.
-        poll_interval: Seconds between two looks, for brokers that can be browsed.
-        member: Look at this host of the connection, `broker-a:61613`; `None`: at whichever can be reached.
-        deadline: Seconds since the epoch, after which the event is `{"event": "deadline"}`; `None`: it waits
-            for ever.
+        poll_interval: Seconds between two probes, for brokers that can be browsed.
+        member: Host of the connection to watch, `broker-a:61613`; `None` for any reachable host.
+        deadline: Time at which the event is `{"event": "deadline"}`, in seconds since the epoch; `None` for
+            no limit.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class JmsReadyTrigger(BaseTrigger):
         yield TriggerEvent(ready_event(self.jms_conn_id, queue))
 
     def subject(self, queue: str) -> str:
-        """Return what the log calls the watch of a queue: with its connection, and the task that waits."""
+        """Return the name of a watch in the log: the queue, its connection, and the task that waits."""
         watched = f"{queue} over connection {self.jms_conn_id!r}"
         task = self.task_instance
         return watched if task is None else f"{watched} for task {task.dag_id}.{task.task_id}"
@@ -105,7 +105,7 @@ class JmsReadyTrigger(BaseTrigger):
         return None if self.deadline is None else max(0.0, self.deadline - time.time())
 
     async def _options(self, hook: JmsHook) -> Resolved:
-        """Return what the connection says; Airflow may be asked again and again until it answers."""
+        """Return the options of the connection; retries until Airflow answers."""
         while True:
             try:
                 return await hook.aoptions()
@@ -119,9 +119,9 @@ class JmsReadyTrigger(BaseTrigger):
         """Return as soon as the queue holds a message.
 
         Args:
-            queue: Which.
+            queue: The queue.
             member: As the trigger's argument.
-            selector_is_final: The selector is the one in force; what the connection says about it was heard.
+            selector_is_final: Whether the selector is the effective one, with that of the connection applied.
 
         Raises:
             PermanentBrokerError: The broker refuses.
@@ -134,7 +134,7 @@ class JmsReadyTrigger(BaseTrigger):
             selector = selector_in_force(options, queue, selector)
 
         async def find() -> ConnectionSettings:
-            # Whoever only looks has no identity: the client id is for the consumer, who would be refused.
+            # Only the consumer uses the client id: the broker refuses a second connection with it.
             settings = replace(await hook.asettings(), client_id=None)
             return settings if member is None else settings_of(member, settings)
 

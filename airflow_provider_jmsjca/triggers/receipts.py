@@ -1,9 +1,9 @@
-"""Messages are acknowledged when Airflow's store of the watched asset shows that their events were stored.
+"""Acknowledges messages when Airflow's state store of the watched asset shows that their events were stored.
 
-Airflow's own word isn't enough. Where nobody watches the asset any more, because the DAG was paused or its
-file was edited a moment ago, Airflow drops an event and confirms it all the same. So each event is noted
-beside the asset in the transaction that stores it. That is looked up before anything is acknowledged, once
-for all events of a round.
+Airflow's confirmation isn't enough. If the asset is no longer watched, because the DAG was paused or its file
+was edited a moment ago, Airflow drops an event and confirms it. So the transaction that stores an event also
+writes a receipt to the asset's store. Receipts are read before messages are acknowledged, once for all events
+of a round.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Receipt:
     """A place that shows whether the event of one trigger was stored.
 
     Attributes:
-        stores: Of the assets that the trigger watches, by name. One of them is enough: the DAG of another may
-            be paused.
-        key: Under which key.
-        stream: Of the trigger, since it was started.
-        number: Of the event.
+        stores: State stores of the assets that the trigger watches, by name. A receipt in one of them is
+            enough: the DAG of another may be paused.
+        key: Key of the receipts.
+        stream: Identifies the start of the trigger.
+        number: Number of the event.
     """
 
     stores: Mapping[str, AssetStore]
@@ -47,10 +47,10 @@ class Receipt:
 
 
 async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
-    """Say for each event whether all its receipts are shown; each row is asked for once.
+    """Return for each event whether all its receipts exist; each row is read once.
 
     Raises:
-        JmsError: Airflow can't be asked.
+        JmsError: Airflow's asset store is not reachable.
     """
     rows: dict[tuple[str, str], Any] = {}
 
@@ -67,7 +67,7 @@ async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedDeliveries:
-    """Deliveries whose event Airflow has confirmed."""
+    """Deliveries of an event that Airflow has confirmed."""
 
     deliveries: Sequence[StreamDelivery]
     receipts: Sequence[Receipt]
@@ -80,10 +80,10 @@ class ConfirmedDeliveries:
 
 
 class Acknowledger:
-    """Ends deliveries whose events Airflow has confirmed, when those are seen to be stored; for one loop.
+    """Acknowledges messages of confirmed events once their receipts exist; for one event loop.
 
-    Guarantee: no message is acknowledged whose event was dropped. It stays in hand until the trigger is
-    ended, half a minute at most.
+    Guarantee: a message whose event was dropped is not acknowledged. It stays unsettled until the trigger
+    ends, for half a minute at most.
 
     Args:
         clock: Seconds, monotonic.
@@ -97,14 +97,14 @@ class Acknowledger:
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
-        """End the deliveries when their event is seen to be stored."""
+        """Settle the deliveries when their event has its receipts."""
         self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
         self._more.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> list[ConfirmedDeliveries]:
-        """Stop looking; return what still waits."""
+        """Stop; return the events that still wait."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -125,7 +125,7 @@ class Acknowledger:
         waiting = tuple(self._waiting)
         try:
             found = await are_shown(each.receipts for each in waiting)
-        except JmsError as error:  # it is asked again, and the log says so once
+        except JmsError as error:  # read again later, and logged once
             if str(error) != self._reported:
                 self._reported = str(error)
                 _log.warning("Messages wait for their acknowledgement: %s", error)

@@ -1,4 +1,4 @@
-"""The triggerer sends what is due in limbo, and drops what is too old: one task for all its triggers."""
+"""Sends the due messages of limbo from the triggerer: one task for all its triggers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _log = safe_logger(__name__)
 _THREADS = ThreadPool(1)
 _LOOK_UP_SECONDS = 30.0
-# After a fault of the store, which a database that is away or a missing upgrade is.
+# After a fault of the store: its database is not reachable, or not upgraded.
 _MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
 
 
 class _Task:
-    """The task of one event loop, and how many triggers keep it."""
+    """The task of one event loop, and the number of triggers that use it."""
 
     def __init__(self) -> None:
         self.users = 1
@@ -46,9 +46,10 @@ _tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Task] = weakref.We
 
 @contextlib.contextmanager
 def releasing() -> Iterator[None]:
-    """Have what is due in limbo sent meanwhile, if this installation uses its store; for an event loop.
+    """Send due messages of limbo inside the context, if this installation uses its store; for an event loop.
 
-    Guarantee: as of `LimboSender`. All triggers of a process share one task, and leases keep processes apart.
+    Guarantee: that of `LimboSender`. All triggers of a process share one task; leases exclude other
+    processes.
     """
     loop = asyncio.get_running_loop()
     found = _tasks.get(loop)
@@ -94,13 +95,13 @@ async def _release() -> None:
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:
-            # After a round that is under way: to close is to give up its leases, and another process would
-            # send the same messages again.
+            # After the current round: closing gives up its leases, and another process would send the same
+            # messages again.
             _THREADS.leave(functools.partial(leave_shared_store, store))
 
 
 def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:
-    """Connect, in a thread; Airflow is asked in the triggerer's event loop."""
+    """Connect, in a thread; the Airflow connection is read in the triggerer's event loop."""
     conn_id, _ = in_limbo(name)
     question = JmsHook(conn_id).aoptions()
     try:

@@ -1,8 +1,8 @@
-"""Notices messages that stay on the queue although its listener has nothing to do.
+"""Reports messages that stay on a queue although its listener is idle.
 
-Two things are known to do that. Artemis may keep a message for a consumer that was killed: nobody gets it
-until the broker is restarted. And a paused queue, or another consumer that holds messages and doesn't go on,
-looks from here like an empty queue.
+Two causes are known. Artemis may keep a message for a consumer that was killed, and deliver it only after a
+restart of the broker. And a paused queue, or another consumer that holds messages without progress, looks
+empty to the listener.
 
 Source: docs/reference/broker-facts.md.
 """
@@ -34,31 +34,31 @@ from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 IDLE_BEFORE: Final = timedelta(seconds=3)
-"""How long nothing has come, when the first look is taken."""
+"""Idle time before the first check."""
 BETWEEN_LOOKS: Final = timedelta(seconds=60)
 APART: Final = timedelta(seconds=1)
-"""How long lies between the two counts of one look: what moves isn't stuck."""
+"""Time between the two counts of a check: messages that move aren't stuck."""
 HELD_LONG: Final = timedelta(minutes=5)
-"""How long another consumer may hold a message before that is worth a warning."""
+"""Time for which another consumer may hold a message without a warning."""
 _NAMED: Final = 5
 
 
 class BacklogWatch:
-    """Looks now and then, in a thread and over a connection of its own, and says in the log what stays.
+    """Checks a queue periodically, in a thread and over its own connection, and logs messages that stay.
 
     Args:
-        name: The listener's, for the log.
-        queue: What it consumes.
-        filtered: Whether it has a selector: what waits may then not be for it.
-        consumers: How many it has on the queue.
+        name: Name of the listener, for the log.
+        queue: The listener's queue.
+        filtered: Whether the listener has a selector. Waiting messages may then not match it.
+        consumers: Number of the listener's consumers on the queue.
         connect: Opens a connection.
-        idle_for: Tells for how many seconds the listener has had nothing to do; 0 while it has.
-        keeps: Tells whether the listener keeps messages unsettled then.
+        idle_for: Returns for how many seconds the listener has been idle; 0 while it is busy.
+        keeps: Returns whether the listener keeps messages unsettled while it is idle.
         clock: Seconds, monotonic.
 
     Attributes:
-        queue: What the listener consumes.
-        looking: Whether a look is under way.
+        queue: The listener's queue.
+        looking: Whether a check is running.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class BacklogWatch:
 
     @property
     def is_time(self) -> bool:
-        """Whether there has been nothing to do for long enough to look."""
+        """Whether the listener has been idle for long enough to check."""
         return self._idle_for() >= IDLE_BEFORE.total_seconds()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the checks."""
         threading.Thread(target=self._run, name=f"jms-backlog {self._name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; a look under way is left alone."""
+        """Start no more checks; a running one is not interrupted."""
         self._over.set()
 
     def _run(self) -> None:
@@ -119,10 +119,10 @@ class BacklogWatch:
             pause = BETWEEN_LOOKS.total_seconds()
 
     def look(self) -> None:
-        """Count twice over a connection of its own, and say what stays.
+        """Count twice over a new connection, and log messages that stay.
 
         Raises:
-            JmsError: The broker can't be asked.
+            JmsError: The broker can't be queried.
         """
         connection = self._connect()
         try:
@@ -131,10 +131,10 @@ class BacklogWatch:
             connection.close()
 
     def probe_queues(self, connection: Connection) -> None:
-        """Count twice over a connection that is there, and say what stays.
+        """Count twice over an open connection, and log messages that stay.
 
         Raises:
-            JmsError: The broker can't be asked.
+            JmsError: The broker can't be queried.
         """
         before = connection.backlog(self.queue)
         if before.waiting or before.taken:
@@ -147,12 +147,12 @@ class BacklogWatch:
 
     def _judge(self, before: Backlog, now: Backlog) -> None:
         moment = self._clock()
-        # What this listener keeps unsettled is in the log already, and can't be told from the rest.
+        # Messages that this listener keeps unsettled are logged elsewhere, and look the same here.
         held = frozenset[str]() if self._keeps() else before.taken_ids & now.taken_ids
         self._held_since = {each: self._held_since.get(each, moment) for each in held}
         said: dict[str, int] = {}
-        # Whatever this listener has in hand is none of it: it has nothing.
-        # A consumer that goes meanwhile leaves its messages to this one, and they may be on their way.
+        # This listener is idle, so none of these messages is in flight to it. A consumer that ends during the
+        # check returns its messages, which may be on their way to this listener.
         alone = max(before.consumers, now.consumers) <= self._consumers
         if held and alone:
             text = (
@@ -189,17 +189,17 @@ def _names(messages: frozenset[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-# The one that waits for messages by receiving, where the broker can't be browsed.
+# The consumer that waits for messages where the broker can't be browsed.
 _OWN_CONSUMERS = 1
 
 
 def watch_while_deferred(connect: ConnectFunction, queue: Destination, *, filtered: bool) -> BacklogWatch:
-    """Return what notices messages that stay on a queue while nobody consumes it.
+    """Return a watch for messages that stay on a queue while its task is deferred.
 
     Args:
         connect: Opens a connection.
-        queue: Which.
-        filtered: Whether its messages are selected: what waits may then be for others.
+        queue: The queue.
+        filtered: Whether the task has a selector. Waiting messages may then not match it.
     """
     return BacklogWatch(
         name=f"{queue}, deferred",
@@ -216,15 +216,14 @@ def watch_while_deferred(connect: ConnectFunction, queue: Destination, *, filter
 async def look_for_what_stays(
     watch: BacklogWatch, run: Callable[[Callable[[], None]], Awaitable[None]] = in_thread
 ) -> None:
-    """Say in the log what stays on a queue; goes on until it is cancelled, or the broker can't be asked.
+    """Log messages that stay on a queue, until cancelled or until the broker can't be queried.
 
-    It looks every `BETWEEN_LOOKS`, unless there is something to do just then, over a connection
-    of its own each time: a broker that refuses to answer closes it.
+    It checks every `BETWEEN_LOOKS` while idle. Each check has its own connection, because a broker that
+    refuses to answer closes it.
 
     Args:
-        watch: What looks.
-        run: Runs a look, as `AsyncConnection.in_thread` does in one of its few threads; otherwise each look
-            has a thread of its own.
+        watch: The watch.
+        run: Runs a check in a thread, as `AsyncConnection.in_thread`. By default each has its own thread.
     """
     try:
         while True:

@@ -1,4 +1,4 @@
-"""One look whether a queue holds a message, over a connection that is there; it blocks."""
+"""Blocking probes of a queue over an open connection."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _log = safe_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Messages are there.
+    """A queue has messages.
 
     Attributes:
-        message: The one seen; `None` if it can't be decoded.
-        deliveries: How often the broker has delivered it, our look included; 0 where a look doesn't count.
+        message: The first message; `None` if it can't be decoded.
+        deliveries: Number of its deliveries, the probe included; 0 where probes don't count.
     """
 
     message: JmsMessage | None
@@ -36,15 +36,15 @@ _WAIT = timedelta(seconds=1)
 
 
 def peek(connection: Connection, queue: Destination, selector: str | None, within: timedelta = _WAIT) -> bool:
-    """Say whether a queue holds a message; blocks.
+    """Return whether a queue has a message; blocks.
 
-    Brokers that can be browsed are. On others one message is received and handed back.
+    The queue is browsed where the broker allows it. Otherwise one message is received and returned.
 
     Args:
-        connection: Where.
+        connection: An open connection.
         queue: A queue, not a topic.
-        selector: Only messages that match count.
-        within: How long a broker that can't be browsed may take to deliver one.
+        selector: Only matching messages count.
+        within: Time to wait for a message where the broker can't be browsed.
 
     Raises:
         CapabilityError: The selector can't work on this broker.
@@ -76,17 +76,17 @@ def browse_or_receive(
     most: int,
     within: timedelta = _WAIT,
 ) -> Iterator[JmsMessage]:
-    """Yield messages of a queue in its order, and leave them there; blocks.
+    """Yield messages of a queue in order, and leave them there; blocks.
 
-    Brokers that can be browsed are. On others messages are received, and handed back at the end. Of one that
-    can't be decoded a browser yields what can be read; where messages are received it is passed over.
+    The queue is browsed where the broker allows it: then the readable part of a message that can't be decoded
+    is yielded. Otherwise messages are received and returned at the end, and such a message is skipped.
 
     Args:
-        connection: Where.
+        connection: An open connection.
         queue: A queue, not a topic.
-        selector: Only messages that match.
-        most: How many at most.
-        within: How long a broker that can't be browsed may deliver none.
+        selector: Only matching messages.
+        most: Maximum number of messages.
+        within: Time to wait for each message where the broker can't be browsed.
 
     Raises:
         CapabilityError: The selector can't work on this broker.

@@ -1,4 +1,4 @@
-"""Notices that messages are there, without consuming them."""
+"""Waits for messages on a queue without consuming them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from airflow_provider_jmsjca.transports.base import (
 
 log = safe_logger(__name__)
 
-# How long closing is waited for. A cancelled trigger has to be gone soon; the thread closes on.
+# Time to wait for a close. A cancelled trigger has to end soon; the thread finishes the close.
 _CLOSE_SECONDS = 0.4
 
 
 class _FirstMessage:
-    """The first message over one consumer; messages and a loss are told on the connection's thread.
+    """The first message over one consumer. Callbacks run on the connection's thread.
 
     Attributes:
-        found: The message, or `None`: before one came, the connection was lost, or its settings changed.
+        found: The message; `None` if the connection was lost or its settings changed before one arrived.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -62,10 +62,10 @@ def _log_failure(closing: asyncio.Future[None]) -> None:
 
 
 class QueueWatch:
-    """Looks whether a queue holds messages.
+    """Checks whether a queue has messages.
 
-    Brokers that can be browsed are, which doesn't bring messages nearer to a limit of deliveries. On others
-    one message is received and handed back, which may count as a delivery. Either may set redelivered flags.
+    The queue is browsed where the broker allows it, which doesn't count as a delivery. Otherwise one message
+    is received and returned, which may count as one. Both may set redelivered flags.
 
     For one task of one event loop. Guarantee: it consumes nothing, also when cancelled or killed.
     """
@@ -81,11 +81,11 @@ class QueueWatch:
         """Prepare to watch.
 
         Args:
-            connection: Where.
+            connection: Source of connections.
             queue: A queue, not a topic.
-            selector: Only messages that match count.
-            poll: Time between two looks at an empty queue, for brokers that can be browsed; longer the more
-                queues of the broker are watched in this process, 100 seconds for 1,000.
+            selector: Only matching messages count.
+            poll: Time between two probes of an empty queue, where the broker can be browsed. It grows with
+                the number of queues of the broker that this process watches: 100 seconds for 1,000.
         """
         self._connection = connection
         self._queue = queue
@@ -93,11 +93,11 @@ class QueueWatch:
         self._poll = poll
 
     async def wait(self) -> Ready:
-        """Return as soon as messages are there; connect first where needed, for as long as it takes.
+        """Return as soon as the queue has messages; connects first if needed, without a time limit.
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConfigurationError: The settings or the selector can't work on this broker.
+            ConfigurationError: The settings or the selector don't work on this broker.
         """
         after = 0.0
         while True:
@@ -116,11 +116,11 @@ class QueueWatch:
             after = self._poll.total_seconds()
 
     async def look(self) -> Ready | None:
-        """Return what is there now, or `None` if nothing is; one attempt.
+        """Return the first message, or `None` if there is none; one attempt.
 
         Raises:
             CapabilityError: The broker can't be browsed.
-            JmsError: As the transport says.
+            JmsError: The error of the transport.
         """
         connection = await self._connection.get()
         return await self._look(connection)
@@ -149,10 +149,10 @@ class QueueWatch:
             self._connection.release()
 
     async def _receive_from(self, connection: Connection) -> Ready | None:
-        """Receive a message, and hand it back; `None` if the connection is lost or stale before one comes.
+        """Receive and return a message; `None` if the connection is lost or stale before one arrives.
 
-        Guarantee: on cancellation it returns within half a second; a broker that doesn't answer is left to a
-        thread.
+        Guarantee: on cancellation it returns within half a second; a thread waits for a broker that doesn't
+        answer.
 
         Raises:
             TransientBrokerError: The consumer can't be opened now.
@@ -170,7 +170,7 @@ class QueueWatch:
             received = await first.found
             return None if received is None or received.is_stale else self._ready(received)
         finally:
-            # Without a message it may be up all the same: its settings have changed.
+            # The connection may be up without a message: its settings have changed.
             if connection.state is ConnectionState.UP:
                 closing = asyncio.ensure_future(self._connection.in_thread(consumer.close))
                 closing.add_done_callback(_log_failure)

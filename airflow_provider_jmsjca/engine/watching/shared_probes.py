@@ -1,4 +1,4 @@
-"""Looks at queues, made together by all who watch queues over one connection."""
+"""Queue probes: those over one connection are made together."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection
 
-# Between two looks over one connection, whoever looks. Those of one second are made in one round trip, which
-# takes a tenth of the time: most of a look is spent on waking threads.
+# Between two probes over one connection. Those of one second share a round trip, which takes a tenth of the
+# time: most of a probe is spent on waking threads.
 _APART_SECONDS = 0.1
 
-# So many queues are asked about in one round trip.
+# Queues in one round trip.
 _TOGETHER = 10
 
 
@@ -33,9 +33,9 @@ class _Probe:
 
 
 class SharedProbes:
-    """The looks of all who watch queues over one connection in one event loop.
+    """The probes of all watches over one connection, in one event loop.
 
-    The more they are the longer is the time between two looks at the same queue: ten are made in a second.
+    Ten probes are made in a second. So the more watches there are, the less often each queue is probed.
     """
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class SharedProbes:
         """Return the first message of a queue, `None` if it holds none.
 
         Args:
-            connection: The one that these looks are for.
-            queue: Which.
+            connection: The connection of these probes.
+            queue: The queue.
             selector: Only messages that match count.
-            after: Seconds to wait first, at least; 0: the look is made as soon as can be.
+            after: Minimum seconds to wait first; 0 probes at once.
 
         Raises:
             CapabilityError: The broker can't be browsed.
-            JmsError: As the transport says.
+            JmsError: The error of the transport.
 
         Guarantee: on cancellation it returns at once.
         """
@@ -92,13 +92,13 @@ class SharedProbes:
 
 
 def _make(connection: Connection, looks: Sequence[_Probe], loop: asyncio.AbstractEventLoop) -> None:
-    """Look, in a thread."""
+    """Probe the queues, in a thread."""
     answers: Sequence[JmsMessage | BaseException | None]
     try:
         answers = connection.first_messages([(look.queue, look.selector) for look in looks])
     except BaseException as error:  # noqa: BLE001 - raised again where the answers are awaited
         answers = [error] * len(looks)
-    with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the tasks that waited
         loop.call_soon_threadsafe(_answer, looks, answers)
 
 
@@ -107,7 +107,7 @@ def _answer(looks: Sequence[_Probe], answers: Sequence[JmsMessage | BaseExceptio
         if look.found.done():
             continue
         if isinstance(answer, BaseException):
-            # One exception object isn't raised in several tasks.
+            # Several tasks must not raise the same exception object.
             look.found.set_exception(copy.copy(answer))
         else:
             look.found.set_result(answer)
@@ -119,7 +119,7 @@ _probes_by_loop: weakref.WeakKeyDictionary[
 
 
 def probes_of(connection: Connection) -> SharedProbes:
-    """Return the looks of all who watch queues over a connection in the running event loop."""
+    """Return the probes over a connection in the running event loop."""
     known = _probes_by_loop.setdefault(asyncio.get_running_loop(), weakref.WeakKeyDictionary())
     found = known.get(connection)
     if found is None:
