@@ -1,4 +1,4 @@
-"""The commands `airflow jms ...`: they show what is in force, mend stores and spools, convert descriptors.
+"""The commands `airflow jms ...`: queues, dead letters, activations, effective options, store and spool.
 
 May import every other room. Only Airflow imports this one.
 """

@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.operating.activations import (
 )
 from airflow_provider_jmsjca.store.base import ActivationRun, RunStatus, WantedState
 
-# Of a table: what fits side by side. The other formats have every column.
+# Columns of a table. The other formats have every column.
 _COLUMNS = ("activation", "state", "owner", "where", "delivered", "committed", "in_flight", "note")
 
 

@@ -1,4 +1,4 @@
-"""What the commands of `airflow jms attempts` and `airflow jms indoubt` do."""
+"""The commands of `airflow jms attempts` and `airflow jms indoubt`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def reset_command(args: argparse.Namespace) -> None:
-    """Count messages anew."""
+    """Reset the counts of messages."""
     _check_choice(args, chosen=_is_one(args) or args.at_least > 1)
     with contextlib.closing(installed_store()) as store:
         count = store.attempts.reset(replace(_chosen(args, store), at_least=args.at_least))
@@ -69,7 +69,7 @@ def reset_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def in_doubt_list_command(args: argparse.Namespace) -> None:
-    """Print the messages that were received and aren't settled, and whether who has them lives."""
+    """Print received, unsettled messages, and whether the process that holds them is alive."""
     with contextlib.closing(installed_store()) as store:
         found = _unsettled(store, _activation(args, store))
     chosen = [each for each in found if args.state in {None, each[1]["state"]}]
@@ -78,7 +78,7 @@ def in_doubt_list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def in_doubt_reset_command(args: argparse.Namespace) -> None:
-    """Let messages in doubt be delivered again as any others; what is in hand is left alone."""
+    """Let messages in doubt be delivered again; in-flight messages stay as they are."""
     _check_choice(args, chosen=_is_one(args))
     with contextlib.closing(installed_store()) as store:
         everywhere = store.attempts.open_at()

@@ -1,4 +1,4 @@
-"""What the commands of `airflow jms` do."""
+"""Output and errors of all commands, and the commands `explain` and `import`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shortened(text: str) -> str:
 
 
 def echo(text: str) -> None:
-    """Print a line on standard error; what producers and brokers wrote in it doesn't steer the terminal."""
+    """Print a line on standard error, with control characters escaped."""
     sys.stderr.write(f"{escaped(text)}\n")
 
 
@@ -90,17 +90,17 @@ def check_choice(
     ways: str,
     things: str = "messages",
 ) -> None:
-    """Refuse a change of messages that nobody has chosen, or that are chosen in two ways.
+    """Refuse a change without a selection of messages, or with two.
 
     Args:
-        args: `all` says that all are meant.
+        args: `all` selects all messages.
         chosen: Ids or a filter are given.
         ids: The ids that are given.
         ways: How messages can be chosen.
-        things: What is changed, where that isn't messages.
+        things: Plural noun for the changed objects.
 
     Raises:
-        ConfigurationError: Says what to give.
+        ConfigurationError: The selection is missing or ambiguous.
     """
     if args.all and ids:
         raise ConfigurationError(
@@ -112,7 +112,7 @@ def check_choice(
 
 
 def one_line_errors(command: CommandFunction) -> CommandFunction:
-    """Print errors of ours as lines, one for each fault, and leave with exit code 1.
+    """Print each fault of a `JmsError` on a line, and leave with exit code 1.
 
     The command finds connections in Airflow's database, too.
     """
@@ -135,7 +135,7 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
 def explain_command(args: argparse.Namespace) -> None:
     """Print each effective option with its value (secrets masked), origin and default.
 
-    What the levels contradict each other in is said after the table, and what can't be reached or looked up.
+    Contradictions between the levels, and addresses or objects that cannot be resolved, follow the table.
     """
     activation = None if args.activation is None else _layer(Path(args.activation), args.name)
     named = _connection_of(activation)
@@ -202,7 +202,7 @@ def import_command(args: argparse.Namespace) -> None:
 
 
 def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
-    """Return what Patch Bay's `MessagingManager.properties` say for every sink, and what isn't read of it.
+    """Return the settings of Patch Bay's `MessagingManager.properties` for all sinks, and the ignored ones.
 
     Source: P16, P21.
     """
@@ -275,7 +275,7 @@ def _connection_of(activation: Layer | None) -> str | None:
 
 
 def _left_out(named: str, shown: str | None) -> str:
-    """Say that a DAG will use another connection than the one whose values were shown."""
+    """Return a note that a DAG will use another connection than the one shown."""
     try:
         JmsHook.get_connection(named)
         undefined = ""
@@ -288,7 +288,7 @@ def _left_out(named: str, shown: str | None) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """Return what the file holds; of one that is too long just so much that it is refused."""
+    """Return the content of a file, cut just above the accepted length."""
     try:
         with path.open("rb") as file:
             return file.read(LONGEST_TEXT + 1)

@@ -44,7 +44,7 @@ _STATES = (
 def _store_commands() -> GroupCommand:
     return GroupCommand(
         name="store",
-        help="The database of what outlives a process: attempts, ids handled, limbo",
+        help="The database with attempts, handled ids and limbo",
         subcommands=(
             ActionCommand(
                 name="upgrade",
@@ -62,11 +62,11 @@ def _store_commands() -> GroupCommand:
             ),
             ActionCommand(
                 name="run",
-                help="Send what is due in limbo, until it is stopped",
+                help="Send due messages of limbo, until it is stopped",
                 description="Several may run at once, on any host that reaches the database.",
                 func=lazy_load_command(f"{_LIMBO}.run_command"),
                 args=(
-                    Arg(("--once",), action="store_true", help="send what is due now, and end"),
+                    Arg(("--once",), action="store_true", help="send the messages that are due now, and end"),
                     ARG_VERBOSE,
                 ),
             ),
@@ -75,7 +75,7 @@ def _store_commands() -> GroupCommand:
 
 
 def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return what reads a whole number that a database can hold."""
+    """Return a parser for a whole number that fits into a database column."""
 
     def read(text: str) -> int:
         # Of more digits Python itself refuses to make a number.
@@ -104,7 +104,7 @@ def _limbo_commands() -> GroupCommand:
     changes = {
         "revive": "Let failed messages be sent again, with all their tries",
         "release": "Let waiting messages be sent now",
-        "purge": "Drop messages for good; what is being sent stays",
+        "purge": "Delete messages for good; messages being sent stay",
     }
     return GroupCommand(
         name="limbo",
@@ -178,7 +178,7 @@ def _attempts_commands() -> GroupCommand:
             _history_command(),
             ActionCommand(
                 name="reset",
-                help="Count messages anew",
+                help="Reset the counts of messages",
                 func=lazy_load_command(f"{_ATTEMPTS}.reset_command"),
                 args=(_OF_ACTIVATION, _MESSAGE, _AT_LEAST, _ALL, ARG_VERBOSE),
             ),
@@ -213,7 +213,7 @@ def _activations_commands() -> GroupCommand:
     }
     return GroupCommand(
         name="activations",
-        help="Activations in all processes: what they do, and suspending, draining and stopping them",
+        help="Activations in all processes: list, suspend, drain, stop and resume them",
         subcommands=(
             ActionCommand(
                 name="list",
@@ -277,7 +277,7 @@ def _in_doubt_commands() -> GroupCommand:
         subcommands=(
             ActionCommand(
                 name="list",
-                help="List them, and who has them",
+                help="List them, with the process that holds each",
                 func=lazy_load_command(f"{_ATTEMPTS}.in_doubt_list_command"),
                 args=(
                     _OF_ACTIVATION,
@@ -292,7 +292,7 @@ def _in_doubt_commands() -> GroupCommand:
             ActionCommand(
                 name="reset",
                 help="Let messages in doubt be delivered again as any others",
-                description="What a living process has in hand is left alone.",
+                description="Messages in flight in a live process stay as they are.",
                 func=lazy_load_command(f"{_ATTEMPTS}.in_doubt_reset_command"),
                 args=(_OF_ACTIVATION, _MESSAGE, _ALL, ARG_VERBOSE),
             ),
@@ -339,7 +339,7 @@ def _spool_commands() -> GroupCommand:
                 help="Give up the damaged segments of batches, and keep the others",
                 description=(
                     "The messages in a damaged segment are lost, and the rest of its batch goes on: clear "
-                    "the task that failed. What is left of the segment stays in the batch's folder."
+                    "the task that failed. The rest of the segment stays in the batch's folder."
                 ),
                 func=lazy_load_command(f"{_SPOOL}.salvage_command"),
                 args=(
@@ -678,7 +678,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="jms",
-            help="JMS connections, activation specs, the store and what is in it, the spool",
+            help="Queues, dead letters, activations, activation specs, the store and the spool",
             subcommands=(
                 ActionCommand(
                     name="explain",
@@ -700,7 +700,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                             help="an activation spec in YAML or JSON, or a deployment descriptor (.xml)",
                         ),
                         Arg(("--name",), help="which activation of a descriptor that has several"),
-                        Arg(("--only-set",), action="store_true", help="leave out what nobody set"),
+                        Arg(("--only-set",), action="store_true", help="leave out options that are not set"),
                         ARG_OUTPUT,
                         ARG_VERBOSE,
                     ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
@@ -90,8 +91,16 @@ def _connections(state: AirflowState) -> list[str]:
     in_environment = {
         name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT)
     }
-    with_type = {name for name in in_environment if JmsHook.get_connection(name).conn_type == "jms"}
+    with_type = {name for name in in_environment if _is_jms(name)}
     return sorted({*state.connections, *with_type, *(each.jms_conn_id for each in state.watched)})
+
+
+def _is_jms(conn_id: str) -> bool:
+    """Tell whether a connection of the environment is a JMS connection; an unreadable one is not."""
+    try:
+        return JmsHook.get_connection(conn_id).conn_type == "jms"
+    except (AirflowException, ValueError):
+        return False
 
 
 def _store(args: argparse.Namespace) -> Iterator[Finding]:

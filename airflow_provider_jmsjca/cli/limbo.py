@@ -1,4 +1,4 @@
-"""What the commands of `airflow jms limbo` do, and `airflow jms store run`."""
+"""The commands of `airflow jms limbo`, and `airflow jms store run`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def purge_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def run_command(args: argparse.Namespace) -> None:
-    """Send what is due in limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
+    """Send due messages of limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

@@ -1,4 +1,4 @@
-"""What the commands of `airflow jms spool` do."""
+"""The commands of `airflow jms spool`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def verify_command(args: argparse.Namespace) -> None:
-    """Read all files of the batches and print what is wrong; leave with exit code 1 if anything is."""
+    """Read all files of the batches and print each fault; leave with exit code 1 if there is one."""
     spool = spool_path(args.spool_path)
     checked = [(batch, verify(batch)) for batch in batches(spool, args.batches)]
     _print(

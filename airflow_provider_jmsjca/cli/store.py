@@ -1,4 +1,4 @@
-"""What the commands of `airflow jms store` do."""
+"""The commands of `airflow jms store`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that say what became of a task or a DAG run.
+"""Messages about the outcome of a task or a DAG run.
 
 May import `operators` and all below.
 """

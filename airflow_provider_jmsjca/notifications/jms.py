@@ -1,4 +1,4 @@
-"""Tells a queue or a topic what became of a task or a DAG run."""
+"""Sends a message about the outcome of a task or a DAG run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # what Airflow masks its logs with
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # masks Airflow's logs
 
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
@@ -30,7 +30,7 @@ class JmsNotifier(BaseNotifier):
     Use it for `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
     `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts. For these,
     `AsyncCallback(JmsNotifier, kwargs={...})` sends from the triggerer without blocking its event loop. One
-    notifier may serve many tasks: each call renders its templates anew.
+    notifier may serve many tasks: each call renders its templates again.
 
     Guarantee: a call returns when the broker has confirmed the messages. If the broker can't be reached or
     refuses, the call raises once, within the timeouts of the connection, and is not tried again: Airflow
@@ -44,7 +44,7 @@ class JmsNotifier(BaseNotifier):
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
             `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them. Secrets that
             Airflow masks in its logs are masked there too, and passwords of URLs and of `password=...` in
-            what an exception says. Templated.
+            the text of an exception. Templated.
         jms_conn_id: The Airflow connection. Templated.
         properties: Added to messages that are given as values, and to the one of `None`. Templated.
         message_type: JMSType of such messages. Templated.
@@ -54,7 +54,7 @@ class JmsNotifier(BaseNotifier):
         time_to_live: Seconds until they expire; `None`: the messages' own, by default never. Templated.
         delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
             them when they are due, as of `JmsPublishOperator`. Templated.
-        context: What templates see, where the notifier is awaited; Airflow gives it.
+        context: Template context where the notifier is awaited; Airflow passes it.
 
     Raises:
         ConfigurationError: The destination holds a secret.
@@ -160,7 +160,7 @@ class JmsNotifier(BaseNotifier):
 
 
 def _report(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a message says whose author said nothing, as far as Airflow knows it."""
+    """Return the content of a message without `messages`: the fields that Airflow knows."""
     run, task, exception = context.get("dag_run"), context.get("ti"), context.get("exception")
     known = {
         "dag_id": _part(task, "dag_id") or _part(run, "dag_id") or _part(context.get("dag"), "dag_id"),
@@ -184,8 +184,8 @@ def _part(whole: object, name: str) -> Any:
 
 
 def _said(text: str) -> str:
-    """Return what an exception says without what Airflow knows for secrets, and what looks like one."""
-    # Masked first: half a secret wouldn't be known as one.
+    """Return the text of an exception with the secrets known to Airflow, and likely passwords, masked."""
+    # Mask before shortening: part of a secret would not be recognised.
     return masked_text(str(redact(text)))
 
 

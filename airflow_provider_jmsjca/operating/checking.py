@@ -30,7 +30,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: What was checked.
+        name: Subject of the check.
         passed: Whether it succeeded.
         detail: Figures, or the error.
     """

@@ -138,7 +138,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a replay did.
+    """Result of a replay.
 
     Attributes:
         sent: Letters sent back by destination; with `dry_run` those that would be.

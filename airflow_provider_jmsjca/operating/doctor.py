@@ -1,4 +1,4 @@
-"""Examines an installation: what keeps messages from being processed, why, and which command fixes it.
+"""Examines an installation for problems that keep messages from being processed.
 
 Each function examines one part and returns findings. An examination changes nothing: it logs in, reads
 statistics, and browses where the broker has no side effect of browsing.

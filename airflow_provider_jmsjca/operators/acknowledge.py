@@ -1,4 +1,4 @@
-"""Says from within a DAG what becomes of the messages that have started it."""
+"""Acknowledges or rejects, from within a DAG, the messages that have started it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class JmsAcknowledgeOperator(BaseOperator):
             word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
         store = stores[self.asset]
         events = triggering[self.asset]
-        # What a task has passed on is an event of its own: no message waits for its runs.
+        # An event passed on by a task is a new event: no message waits for its runs.
         own = [event.extra for event in events if event.source_task_id is None]
         waiting = {str(hold_token(extra)): extra for extra in own if hold_token(extra)}
         spoken = 0

@@ -30,7 +30,7 @@ OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 
 
 def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> int:
-    """Send what the finished batch turned away, with the reason and the original ids in properties.
+    """Send the rejected messages of a finished batch, with reason and original ids in properties.
 
     Guarantee: nothing is lost. Progress is marked in the batch's folder after every 500 confirmed messages:
     called again, it goes on from there. A crash between a confirmation and its mark repeats up to 500
@@ -39,7 +39,7 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
     and says so, also where the broker closes the connection over it.
 
     Args:
-        connect: Opens a connection; it is closed here, and opened anew after it was lost.
+        connect: Opens a connection; it is closed here, and reopened after a loss.
         manifest: Of the batch.
         target: The dead-letter destination; `$` stands for the name of the batch's source.
 
@@ -49,7 +49,7 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
     Raises:
         ConfigurationError: The dead letters would come back to the batch's source.
         SpoolError: The batch isn't finished, or a file is damaged.
-        PermanentBrokerError: The broker refused one, whatever was left out of it.
+        PermanentBrokerError: The broker refused a message, even in its smallest form.
         TransientBrokerError: There is no connection, or one message lost it each time.
 
     Source: J140, J149-J165.

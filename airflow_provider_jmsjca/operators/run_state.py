@@ -1,4 +1,4 @@
-"""What a listener takes along, through its deferrals, from one run at a worker to the next."""
+"""State of a listener that survives its deferrals, from one run at a worker to the next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunState:
     """Where a listener stands when it comes to a worker. Moments are seconds since the epoch.
 
     Attributes:
-        so_far: What became of messages before.
+        so_far: Counts of the runs before.
         until: When `run_for` is over; `None`: never.
         idle_until: When `idle_for` is over if nothing comes; `None`: not before this run has said.
         timeout_at: When Airflow's `execution_timeout` is over, counted from the first run.
@@ -105,7 +105,7 @@ class RunState:
         had been seen it was held by another consumer, or can't be delivered: the queue rests for a while.
 
         Args:
-            counts: What became of messages, those of this run included.
+            counts: Counts of all runs, this one included.
             now: The moment.
             began: When the run began.
             quiet: For how many seconds nothing came.
@@ -154,7 +154,7 @@ class RunState:
         return since is not None and now - since >= failing_for and many >= failures
 
     def as_state(self) -> dict[str, Any]:
-        """Return what `resumed` reads, JSON only."""
+        """Return the state for `resumed`, JSON values only."""
         return {
             "so_far": self.so_far.as_dict(),
             "until": self.until,

@@ -1,4 +1,4 @@
-"""What the author of a DAG says of messages to send, made into messages."""
+"""Makes messages from the arguments of operators and notifiers, and sends them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Sending:
         """Return the messages, each with its headers and its delay.
 
         Args:
-            deduplication: What their deduplication ids begin with; `None`: they have none.
+            deduplication: Prefix of their deduplication ids; `None`: they have none.
 
         Raises:
             ConfigurationError: Names every argument that is wrong, or every message that is none.
@@ -182,7 +182,7 @@ def send(
 
     Args:
         connection: Where to.
-        outgoing: What.
+        outgoing: The messages.
         transacted: All of them or none.
         limbo: The connection's name, by which delayed messages are put in limbo where the broker can't delay;
             `None`: such messages are refused.
@@ -191,7 +191,7 @@ def send(
         Numbers of the messages in limbo, if they are there; otherwise nothing.
 
     Raises:
-        CapabilityError: The broker can't do what is asked; nothing was sent.
+        CapabilityError: The broker lacks a capability; nothing was sent.
         PermanentBrokerError: The broker refused one; others may be there.
         InDoubtError: The connection was lost; some may be there.
     """

@@ -35,7 +35,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         collected: Remove also batches that no job was ever submitted for: those of `JmsCollectOperator`.
             Whoever reads them must be through by then.
         forget: Remove also the reports of batches that haven't changed for so many seconds; `None` keeps
-            them. A task that is cleared after that collects anew under the name of the old batch.
+            them. A task that is cleared after that collects again under the name of the old batch.
         care_after: A batch needs care if it is unfinished, undone, damaged or has unsent rejects. After so
             many seconds without a change a warning in the log names it. Before that it may only be waiting
             for a retry, and is named without a warning.
@@ -76,7 +76,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         self.only_look = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Prune, verify what is left, and name what needs care."""
+        """Prune, verify the remaining batches, and name those that need care."""
         del context
         with task_failures():
             faults = [

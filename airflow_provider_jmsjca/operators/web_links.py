@@ -103,10 +103,10 @@ def _filled(title: str, template: str, place: str, name: str) -> str:
 
 
 def _check(title: str, template: str, place: str) -> None:
-    """Refuse what a browser shouldn't be sent to, and what would show a secret.
+    """Refuse addresses that are unsafe for a browser, or hold a secret.
 
     Raises:
-        ConfigurationError: Says what is wrong, without the address: it may hold a secret.
+        ConfigurationError: The fault, without the address, which may hold a secret.
     """
     expected = f"expected http:// or https:// and a host, with {place} for the name"
     try:

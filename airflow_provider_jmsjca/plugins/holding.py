@@ -118,7 +118,7 @@ class RunEnded:
 
 
 class TriggererStarting:
-    """Loads what triggers need before a triggerer starts its event loop.
+    """Loads the modules of triggers before a triggerer starts its event loop.
 
     Airflow loads a trigger's module in that loop, which ours would block for a quarter of a second. The
     process that has the loop is forked from the one that is told of the start.
@@ -127,10 +127,10 @@ class TriggererStarting:
     @hookimpl
     def on_starting(self, component: object) -> None:
         """Load the triggers, where the process is that of `airflow triggerer`."""
-        del component  # a job, which doesn't know yet whose it will be
+        del component  # a job without its owner yet
         if _TRIGGERER in sys.modules:
             importlib.import_module(_TRIGGERS)
-            # What is loaded stays: a collection in the loop needn't look at hundreds of thousands of objects.
+            # The modules stay loaded: collections need not visit hundreds of thousands of objects.
             gc.freeze()
 
 
@@ -212,7 +212,7 @@ def _ended(dag_run: DagRun) -> None:
     request_next(session, dag_run)
     store = get_state_backend()
     for event in dag_run.consumed_asset_events:
-        # What a task has passed on is an event of its own: no message waits for its runs.
+        # An event passed on by a task is a new event: no message waits for its runs.
         token = hold_token(event.extra) if event.source_task_id is None else None
         if token is None:
             continue

@@ -110,6 +110,7 @@ def test_a_healthy_installation_has_no_findings(diagnose: Diagnose) -> None:
 
 def test_a_rotated_password(activemq: Broker, monkeypatch: pytest.MonkeyPatch, diagnose: Diagnose) -> None:
     define(activemq, monkeypatch, password="of-yesterday")
+    monkeypatch.setenv("AIRFLOW_CONN_UNREADABLE", '{"conn_type": "jms", "extra": "{"')
     code, found = diagnose()
     one = finding(found, "cannot log in")
     assert code == 1
