@@ -4,7 +4,7 @@
 |---|---|
 | `PoisonMessageError`, which a script raises to say so | everything of the spool and of the configuration |
 | a row that Spark or a table refuses: SQLSTATE 22, 23, `raise_error` (P0001) | lost executors, memory |
-| what a Python or Scala function raised for a row | a Python function that lacks a module, a file, memory |
+| an exception in a Python or Scala function | a Python function that lacks a module, a file, memory |
 | `ValueError`, `ArithmeticError` of the driver's script | any other exception of the script |
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # 22: data exception; 23: a table's constraint; 39: a user's function raised; P0001: raise_error, assert_true.
 _SQL_STATES = ("22", "23", "39", "P0001")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
-# What a Python worker says when the trouble isn't the row.
+# Exceptions of a Python worker that don't depend on the row.
 _SURROUNDINGS = frozenset(
     {
         "BrokenPipeError",
@@ -75,7 +75,7 @@ def data_failure(error: BaseException, stored: tuple[str, ...] = ()) -> DataFail
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception of Spark's and what caused it, the outermost first."""
+    """Yield an exception of Spark and its causes, the outermost first."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -112,7 +112,7 @@ def _asked(java: Any, method: str) -> object:
 
 
 def _of_python(error: BaseException) -> tuple[str, str] | None:
-    """Return class and text of what a Python function raised: the last line of its traceback."""
+    """Return class and text of an exception in a Python function: the last line of its traceback."""
     lines = str(error).partition("Traceback (most recent call last):")[2].splitlines()
     found = [match for line in lines if (match := _PYTHON_ERROR.match(line))]
     if not found or found[-1][1] in _SURROUNDINGS:

@@ -23,7 +23,7 @@ _log = safe_logger(__name__)
 
 
 class ProgressLines:
-    """Says Spark's address at once, and from then on every ten seconds what is under way.
+    """Writes Spark's address at once, then every ten seconds the stages in progress.
 
     A job that is done before has no further line. The thread ends with `stop`, with the session, or with the
     process.

@@ -33,7 +33,7 @@ _JSON_UNSUPPORTED: Final = (
 )  # fmt: skip
 # Of a DECIMAL.
 _MOST_DIGITS: Final = 38
-# Of what is wrong an error shows so many characters.
+# Maximum number of characters of a faulty part in an error.
 _SHOWN: Final = 40
 
 
@@ -76,10 +76,10 @@ def read_schema(path: Path) -> StructType | str:
 
 
 class _Schema:
-    """Reads a schema of another kind; what it doesn't understand is among the faults.
+    """Reads a schema of another kind, and collects the faults.
 
     Attributes:
-        faults: What was found, each with the path of the field.
+        faults: Unsupported parts, each with the path of the field.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Schema:
         return _spark("string"), True
 
     def _named(self, name: str, said: Any, path: str) -> tuple[DataType, bool]:
-        """Read what has a name, unless it is just being read."""
+        """Read a named type, unless it contains itself."""
         if name in self._within:
             return self._refuse(path, f"{name!r} is within itself, and Spark has no such type")
         self._within.append(name)

@@ -41,7 +41,7 @@ class BrokerOptions:
         self._client_id = options.text("clientId")
 
     def settings(self, client_id: str | None = None) -> ConnectionSettings:
-        """Return what to connect with, the password included.
+        """Return the connection settings, with the password.
 
         Args:
             client_id: Where the options say none.

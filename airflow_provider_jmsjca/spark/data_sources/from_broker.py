@@ -4,7 +4,7 @@ The driver receives, while Spark asks how far the next micro-batch goes. What is
 spool first and acknowledged then. So an offset that Spark plans stands for files, which are read again as
 often as Spark likes.
 
-| killed | what becomes of the messages |
+| killed | the messages |
 |---|---|
 | before a segment is sealed | the broker delivers them again |
 | between seal and acknowledgement | the broker delivers them again; they are dropped as known |
@@ -86,11 +86,11 @@ _PRUNE_SECONDS = 600.0
 
 
 class JmsDataSource(DataSource):
-    """Options: those in `OPTIONS`; the reference says what each means."""
+    """The options are those in `OPTIONS`; the reference page explains them."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> str:
@@ -98,17 +98,17 @@ class JmsDataSource(DataSource):
         return MESSAGE_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what collects one batch, and reads it as often as it is asked."""
+        """Return a reader that collects one batch, and can read it repeatedly."""
         check_schema(NAME, schema)
         return JmsReader(SpoolingReceiver(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what receives while the query runs."""
+        """Return a reader that receives while the query runs."""
         check_schema(NAME, schema)
         return JmsStreamReader(SpoolingReceiver(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what sends the rows of a DataFrame.
+        """Return a writer that sends the rows of a DataFrame.
 
         Raises:
             ConfigurationError: The mode is `overwrite`.
@@ -118,7 +118,7 @@ class JmsDataSource(DataSource):
         return JmsWriter(Sender(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 - Spark's
-        """Return what sends the rows of each micro-batch."""
+        """Return a writer that sends the rows of each micro-batch."""
         return JmsStreamWriter(Sender(self.options, schema))
 
 
@@ -189,7 +189,7 @@ class SpoolingReceiver:
         )
 
     def settings(self) -> ConnectionSettings:
-        """Return what to connect with, the password included."""
+        """Return the connection settings, with the password."""
         return self._broker.settings(client_id=self._durable)
 
     def backlog(self) -> int | None:
@@ -271,7 +271,7 @@ def _opened_store(url: str) -> Iterator[Store]:
 
 
 class JmsReader(DataSourceReader):
-    """One batch, named by `batchId`: whatever Spark does with it again reads the same messages."""
+    """One batch, named by `batchId`: every repetition by Spark reads the same messages."""
 
     def __init__(self, receiver: SpoolingReceiver) -> None:
         self._receiver = receiver
@@ -287,7 +287,7 @@ class JmsReader(DataSourceReader):
         if name is None:
             raise ConfigurationError(
                 f"{NAME}: option 'batchId' is missing: Spark may read twice, and a queue gives its messages "
-                "once; expected a name for what is received, such as orders-2026-05-01"
+                "once; expected a name for the batch, such as orders-2026-05-01"
             )
         return partitions_of([self._receiver.one_batch(check_batch_id(name))])
 
@@ -323,7 +323,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         return self._offset(length)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Receive what the queue has now; where the broker doesn't tell, until nothing comes."""
+        """Receive the messages now in the queue; if the broker can't count them, until none comes."""
         self._receiver.make_spool()
         self._is_bounded = True
         self._left = self._receiver.backlog()
@@ -392,7 +392,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             self._pruned = time.monotonic()
 
     def stop(self) -> None:
-        """End a receive that goes on; what isn't sealed goes back to the broker."""
+        """End a receive in progress; messages that aren't sealed go back to the broker."""
         self._receiver.stop.set()
         if self._registration is not None:
             self._registration.end()

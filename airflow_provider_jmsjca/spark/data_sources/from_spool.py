@@ -37,7 +37,7 @@ class SpoolDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> str:
@@ -45,12 +45,12 @@ class SpoolDataSource(DataSource):
         return MESSAGE_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads every finished batch that hasn't been pruned."""
+        """Return a reader of all finished batches that haven't been pruned."""
         check_schema(NAME, schema)
         return SpoolReader(_Settings(self.options).spool)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads the batches as they are finished."""
+        """Return a reader of the batches as they are finished."""
         check_schema(NAME, schema)
         settings = _Settings(self.options)
         return SpoolStreamReader(settings.spool, settings.most, skip=settings.skip)
@@ -124,7 +124,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(length)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is finished now, and nothing that comes later."""
+        """Read the batches that are finished now, and no later ones."""
         self._target = self._sequence.refresh()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name

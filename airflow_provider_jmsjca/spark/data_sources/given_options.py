@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 
 class GivenOptions:
-    """Options by name, whatever their case, as Spark gives them.
+    """Options by case-insensitive name, as Spark passes them.
 
     Args:
         source: Name of the format, for errors.

@@ -3,8 +3,8 @@
     spark-submit bisecting.py --application job.py --splits 64 --manifest ... --batch-id ... --fence ... [...]
 
 The script is run as it is, in this driver, once for each part; `argv` names the part as it would name a
-batch. Parts that succeed are stored under names of their own. A message that fails alone is turned away with
-the exception. When nothing is left, the batch is done, with what its parts stored and turned away.
+batch. Parts that succeed are stored under names of their own. A message that fails alone is rejected with
+the exception. When no part is left, the batch is done, with the rows and rejects of its parts.
 
 Guarantee: every message is stored once or turned away once. Killed at any point, the next attempt goes on
 with the parts that aren't done.
@@ -102,11 +102,11 @@ class _Bisection:
             self._finish()
 
     def _settle(self, rows: RowRange, *, inferred: bool) -> bool:
-        """Store a part or what can be stored of it; tell whether that is all of it.
+        """Store as much of a part as possible; return whether that is the whole part.
 
         Args:
             rows: Which part.
-            inferred: The part fails, for the half that was split off it does not.
+            inferred: The part must fail, because the whole failed and the other half did not.
         """
         check_fence(self._manifest.folder, self._fence)
         folder = part_folder(self._manifest, rows)
@@ -149,7 +149,7 @@ class _Bisection:
                 )
             self._splits += 1
             _say(f"rows {rows} are split into {left} and {right}")
-            # Both are there before one is run: what was split stays split.
+            # Both exist before one is run: a split is never undone.
             for half in (left, right):
                 make_part(self._manifest, half, self._fence)
         good = self._settle(left, inferred=False)
@@ -190,7 +190,7 @@ class _Bisection:
         return failure
 
     def _finish(self) -> None:
-        """Say in the batch's name what its parts stored and turned away."""
+        """Seal `_DONE` of the batch with the rows and rejects of its parts."""
         folder, stored, violations = self._manifest.folder, Counter[str](), Counter[str]()
         for _, part in self._done:
             done = Done.read(part)
