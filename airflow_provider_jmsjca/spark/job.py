@@ -1,4 +1,4 @@
-"""What a PySpark script needs to work on a batch.
+"""The class `Batch`, with which a PySpark script works on a batch.
 
     from pyspark.sql import SparkSession
     from airflow_provider_jmsjca.spark.job import Batch
@@ -9,7 +9,7 @@
         batch.write(flights.rows, "/data/flights")
         batch.reject(flights.rejects)
 
-The contract with whoever submits it (`JmsToSparkSubmitOperator`):
+The contract with the submitter (`JmsToSparkSubmitOperator`):
 
 | argument | meaning |
 |---|---|
@@ -17,15 +17,21 @@ The contract with whoever submits it (`JmsToSparkSubmitOperator`):
 | `--batch-id` | as in the manifest: a mix-up is an error |
 | `--fence` | the number `attempts.take_fence` gave to this attempt |
 
-Other arguments are the script's own: `Batch.arguments`. The submitter calls `take_fence(manifest.folder)`
-right before each submission, reads the counts from `Done.read(manifest.folder)` when the exit code is 0, and
-passes what `rejects.rejected_messages(manifest)` yields to the dead-letter destination. Exit codes: 0 the
-batch is done, now or before; 65 a file of the batch is missing, damaged or foreign; 75 a newer attempt has
-taken over; 78 the script asks for what can't be done; any other: the script failed. A script that leaves the
-`with` block by an exception of its own, or by `sys.exit`, hasn't done the batch: look for `_DONE` as well.
+Other arguments belong to the script: `Batch.arguments`. The submitter calls `take_fence(manifest.folder)`
+right before each submission. When the exit code is 0, it reads the counts from `Done.read(manifest.folder)`,
+and sends the messages of `rejects.rejected_messages(manifest)` to the dead-letter destination.
 
-The one line that says what is wrong goes to standard error; `spark-submit` in client mode hands it on as its
-own standard output, among whatever else the driver says.
+| exit code | meaning |
+|---|---|
+| 0 | the batch is done, by this attempt or an earlier one |
+| 65 | a file of the batch is missing, damaged or foreign |
+| 75 | a newer attempt has taken over |
+| 78 | the configuration of the script can't work |
+| any other | the script failed |
+
+A script that leaves the `with` block by an exception or by `sys.exit` hasn't done the batch, so the submitter
+also looks for `_DONE`. One line on standard error names the fault. `spark-submit` in client mode repeats it
+on its standard output, among the other output of the driver.
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.spark.body_formats import BodyFormat, Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
@@ -80,9 +87,9 @@ class Batch:
     that was overtaken by a newer attempt commits nothing.
 
     Attributes:
-        manifest: What belongs to the batch.
+        manifest: The batch.
         fence: The number of this attempt.
-        arguments: Arguments of the script that aren't ours.
+        arguments: The script's own arguments.
     """
 
     def __init__(self, manifest: Manifest, fence: int, arguments: Sequence[str] = ()) -> None:
@@ -154,9 +161,9 @@ class Batch:
     def messages(self, spark: SparkSession) -> DataFrame:
         """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`) and `_jms`.
 
-        `_jms` says which message a row is from, as in the rows of `json` and `try_map`; `reject` needs it.
+        `_jms` identifies a row's message, as in the rows of `json` and `try_map`; `reject` needs it.
 
-        From the first call until the `with` block ends, standard error says how far Spark is, see `progress`.
+        From the first call until the `with` block ends, Spark's progress is written to standard error.
         """
         if self._progress is None:
             self._progress = ProgressLines(spark)
@@ -167,16 +174,102 @@ class Batch:
             found = spark.createDataFrame([], MESSAGE_DDL)
         return found.selectExpr("*", f"struct(batch_id, segment, position) AS {ORIGIN}")
 
-    def json(self, messages: DataFrame, schema: StructType | str, *, keep: Sequence[str] = ()) -> Mapped:
-        """Read the bodies as JSON objects; see `mapping.sort_json`. Hand its `rejects` to `reject`.
+    def json(
+        self,
+        messages: DataFrame,
+        schema: StructType | str,
+        *,
+        keep: Sequence[str] = (),
+        timestamp_formats: Sequence[str] = (),
+    ) -> Mapped:
+        """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
-        The bodies are read once, although both halves are used. Until the `with` block ends, what was read is
-        kept in Spark's memory, and on its disks where that is too small.
+        Each body is read once for rows and rejects together. Until the `with` block ends, the result is
+        cached in Spark's memory, and on its disks if the memory is too small.
         """
-        return self._split(sort_json(messages, schema, keep))
+        return self._split(sort_json(messages, schema, keep, timestamp_formats=timestamp_formats))
+
+    def xml(
+        self,
+        messages: DataFrame,
+        schema: StructType | str,
+        *,
+        root: str,
+        empty_as_null: bool = False,
+        keep: Sequence[str] = (),
+        timestamp_formats: Sequence[str] = (),
+    ) -> Mapped:
+        """Read the bodies as XML documents, as strictly as `json`. Pass the `rejects` to `reject`.
+
+        Fields are the elements within the root, compared without namespaces. `_name` is the attribute `name`,
+        and `_VALUE` the text of an element that is a `STRUCT`. An `ARRAY` is an element that may be repeated.
+        A document with a `DOCTYPE` is rejected. Executors read the bodies in Python.
+
+        Args:
+            messages: With the columns of the message schema.
+            schema: As for `json`, without `MAP` and `VARIANT`.
+            root: Name of the root element, or with its namespace: `{http://example.com/orders}order`. A
+                document with another root is rejected.
+            empty_as_null: An element without content is NULL. Otherwise it is an empty text, which only fits
+                `STRING`. `xsi:nil="true"` is always NULL.
+            keep: As for `json`.
+            timestamp_formats: As for `json`.
+
+        Raises:
+            ConfigurationError: As `mapping.sort_json`; or there is no name of the root.
+        """
+        body_format = Xml(root=root, empty_as_null=empty_as_null)
+        return self._read(messages, schema, keep, body_format, timestamp_formats)
+
+    def csv(
+        self,
+        messages: DataFrame,
+        schema: StructType | str,
+        *,
+        delimiter: str = ",",
+        quote: str = '"',
+        header: bool = False,
+        null: str = "",
+        keep: Sequence[str] = (),
+        timestamp_formats: Sequence[str] = (),
+    ) -> Mapped:
+        """Read each body as one CSV record, as strictly as `json`. Pass the `rejects` to `reject`.
+
+        Quotes are those of RFC 4180. A body with a second record is rejected. Executors read the bodies in
+        Python.
+
+        Args:
+            messages: With the columns of the message schema.
+            schema: As for `json`, with types without parts.
+            delimiter: The character between values.
+            quote: The character around values; doubled it stands for itself. Empty text: there are no quotes.
+            header: The first line names the values, and names that the schema doesn't have are left out.
+                Otherwise the values are the fields of the schema, in their order.
+            null: A value without quotes and with this text is NULL.
+            keep: As for `json`.
+            timestamp_formats: As for `json`.
+
+        Raises:
+            ConfigurationError: As `mapping.sort_json`; or an option has a value that can't be used.
+        """
+        body_format = Csv(delimiter=delimiter, quote=quote, header=header, null=null)
+        return self._read(messages, schema, keep, body_format, timestamp_formats)
+
+    def _read(
+        self,
+        messages: DataFrame,
+        schema: StructType | str,
+        keep: Sequence[str],
+        body_format: BodyFormat,
+        timestamp_formats: Sequence[str],
+    ) -> Mapped:
+        found = sort_json(
+            messages, schema, keep, body_format=body_format, timestamp_formats=timestamp_formats
+        )
+        return self._split(found)
 
     def try_map(self, messages: DataFrame, columns: Mapping[str, Column | str]) -> Mapped:
-        """Evaluate expressions for each message; see `mapping.sort_tried`. Hand its `rejects` to `reject`.
+        """Evaluate expressions for each message, see `mapping.sort_tried`. Pass the `rejects` to `reject`.
 
         One bad message never fails the batch: a message for which an expression raises an error is a reject.
         Each expression is evaluated once, as with `json`.
@@ -235,7 +328,7 @@ class Batch:
         order_by: str | None = None,
         delete_when: str | None = None,
     ) -> int:
-        """Put rows into a table, once for each batch.
+        """Store rows in a table, once for each batch.
 
         A column that the table doesn't have is added to it, and is NULL in older batches. One that the rows
         don't have is NULL in this batch. The table also has `jms_batch_id`, and in place of a column `_jms`
@@ -335,25 +428,23 @@ class Batch:
         return self._stored[table]
 
     def reject(self, df: DataFrame) -> int:
-        """Turn messages away: once the batch is done they go to the dead-letter destination.
+        """Reject messages: once the batch is done they go to the dead-letter destination.
 
-        The executors write them into the spool, which they must be allowed to. The driver's memory doesn't
-        depend on their number.
+        The executors write the rejects into the spool, and need the rights to do so. The driver's memory
+        doesn't depend on their number.
 
         Args:
-            df: Columns `_jms` (which message), `exception_class` and `exception_message` (why). A message
-                that is named twice is turned away once, for the reason of the first call. Within one call the
-                reason counts that comes first in the alphabet.
+            df: Columns `_jms` (the message), `exception_class` and `exception_message` (the reason). A
+                message that is named twice is rejected once, with the reason of the first call. Within one
+                call the first reason in the order of the alphabet counts.
 
         Returns:
-            How many messages have been turned away so far.
+            Number of messages rejected so far.
 
         Raises:
             ConfigurationError: A column is missing, or a row names no message of the batch.
             FencedError: A newer attempt has begun.
             SpoolError: A file can't be written.
-
-        Source: J162, J163.
         """
         if not any(df is sealed for sealed in self._sealed):
             self._rejects.add(df)
@@ -398,7 +489,7 @@ class Batch:
         return self._write(rows, write, format, rejects_rows=False)
 
     def check_fence(self) -> None:
-        """Refuse to go on if a newer attempt has begun; call it before you commit anywhere by yourself.
+        """Raise an error if a newer attempt has begun. Call it before you commit anywhere else yourself.
 
         Raises:
             FencedError: A newer attempt has begun.
@@ -406,7 +497,7 @@ class Batch:
         check_fence(self.manifest.folder, self.fence)
 
     def finish(self) -> Done:
-        """Seal `_DONE` with the counts: the batch is done, for every later attempt too.
+        """Seal `_DONE` with the counts. Then the batch is done for every later attempt too.
 
         Raises:
             FencedError: A newer attempt has begun, or another one did it.
@@ -438,9 +529,9 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish if all went well; leave the process with one line where spool, fence or schema say no.
+        """Finish the batch, or leave the process with one line about a fault of spool, fence or schema.
 
-        An exception that is due to the data is noted in the batch's folder, for whoever bisects the batch.
+        An exception due to the data is recorded in the batch's folder, for the bisection of the batch.
         """
         self._forget()
         try:
@@ -454,7 +545,7 @@ class Batch:
             leave(fault)
 
     def _forget(self) -> None:
-        """Let go of what is kept in Spark, unless the script has stopped the session, and of its progress."""
+        """Release cached DataFrames, unless the script has stopped the session, and stop the progress."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
 
         if self._progress is not None:

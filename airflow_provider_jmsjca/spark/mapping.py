@@ -1,9 +1,9 @@
-"""Text bodies to typed columns, and apart from them the messages that don't fit.
+"""Reads text bodies into typed columns and separates the messages that don't fit.
 
-Spark's own readers read each body twice, whatever the number of columns: as typed fields, which gives the
-values, and as one VARIANT, which shows what is no JSON, is more than one value or has a name twice. A few
-comparisons tell the ordinary row from one that must be looked at closely; only in the latter is the kind of
-every value compared with its field. No Python runs on executors.
+Spark parses each JSON body twice, for any number of columns. Parsed as typed fields it gives the values.
+Parsed as one VARIANT it shows invalid JSON, a second value, and duplicate names. A few cheap comparisons
+recognise an ordinary row. Only for the other rows is the kind of every value compared with its field. JSON
+needs no Python on executors; XML and CSV are first turned into JSON there, by `body_formats`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.body_formats import KINDS, BodyFormat, Kind, Shape, Xml, read_body
+from airflow_provider_jmsjca.spark.failing import Attempt
 from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
-from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, reserved, shown, type_name
+from airflow_provider_jmsjca.spark.tables.columns import (
+    ORIGIN,
+    quoted_name,
+    quoted_text,
+    reserved,
+    shown,
+    type_name,
+)
+from airflow_provider_jmsjca.spark.timestamps import END, WRITTEN, TimestampForms, is_written
 from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY, UNDECODABLE
 
 if TYPE_CHECKING:
@@ -26,33 +37,27 @@ if TYPE_CHECKING:
 
 _JSON_KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
 _PLACE: Final = ("batch_id", "segment", "position")
-_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED = (
-    f"_jms_{name}" for name in ("body", "reason", "values", "converted", "kept", "undecodable", "unparsed")
+_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED, _READ = (
+    f"_jms_{name}"
+    for name in ("body", "reason", "values", "converted", "kept", "undecodable", "unparsed", "read")
 )
-_DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME: Final = "T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
-_ZONE: Final = "(Z|[+-][0-9]{2}:[0-9]{2})?"
-_ZONED: Final = "(Z|[+-][0-9]{2}:[0-9]{2})$"
-# How values are written whose types JSON doesn't have.
-_WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_ntz": _DATE + _TIME}
 _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
-_END: Final = "(?s:(?!.))"  # `$` would also match before a last line feed
 _OBJECT: Final = "^[ \t\r\n]*+[{]"
 _OPENS: Final = "^[ \t\r\n]*+[\\[{]"
-_BLANK: Final = f"^[ \t\r\n]*+{_END}"
+_BLANK: Final = f"^[ \t\r\n]*+{END}"
 _BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _FLOATS: Final = ("float", "double")
 # How a number, an object, an array or a value in quotation marks begins. BETWEEN would be computed apart, in
 # a copy of each row.
 _FIRST_OF_OTHERS: Final = ", ".join(str(ord(each)) for each in '"-0123456789[{')
-_SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *_WRITTEN})
+_SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *WRITTEN})
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # By the option of from_json that lifts it.
 _LIMITS: Final = {
     "maxNumLen": "a number of more than 1,000 digits",
     "maxNestingDepth": "more than 999 levels of objects and arrays",
 }
-# What other languages' writers put into JSON, by the option of from_json that reads it.
+# Extensions of JSON that other languages write, by the option of from_json that reads them.
 _NOT_OF_JSON: Final = {
     "allowNonNumericNumbers": "NaN or Infinity as a number",
     "allowSingleQuotes": "single quotes in place of double ones",
@@ -77,7 +82,7 @@ _NOT_JSON: Final = "the body is not JSON"
 _HALVES: Final = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-# Numbers that may be beyond DOUBLE, and how a VARIANT's JSON shows what one has become.
+# Numbers that may be beyond DOUBLE, and how the JSON of a VARIANT shows them.
 _VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
 _INFINITE: Final = '"-?Infinity"'
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
@@ -85,31 +90,37 @@ _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """Messages that fit the mapping, and those that don't.
+    """Rows of the messages that fit, and rejects for the others.
 
     Attributes:
-        rows: The columns asked for, then those that were kept, then `_jms`: a struct of `batch_id`, `segment`
-            and `position`, which say from which message a row is.
-        rejects: For the others `_jms`, `exception_class`, `exception_message`.
+        rows: The requested columns, then the kept ones, then `_jms`: a struct of `batch_id`, `segment` and
+            `position` that identifies the row's message.
+        rejects: `_jms`, `exception_class` and `exception_message` of each other message.
     """
 
     rows: DataFrame
     rejects: DataFrame
 
 
-def map_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str] = ()) -> Mapped:
-    """Read each body as one JSON object with these fields; see `sort_json`, and `split` for the two halves.
+def map_json(
+    messages: DataFrame,
+    schema: StructType | str,
+    keep: Sequence[str] = (),
+    *,
+    timestamp_formats: Sequence[str] = (),
+) -> Mapped:
+    """Read each body as one JSON object with these fields, see `sort_json`.
 
-    Each half reads the bodies by itself: `Batch.json` spares that.
+    Rows and rejects each parse the bodies again. `Batch.json` parses them once.
 
     Raises:
         ConfigurationError: As `sort_json`.
     """
-    return split(sort_json(messages, schema, keep))
+    return split(sort_json(messages, schema, keep, timestamp_formats=timestamp_formats))
 
 
 def split(sorted_messages: DataFrame) -> Mapped:
-    """Return the two halves of what `sort_json` returned."""
+    """Return rows and rejects from the result of `sort_json` or `sort_tried`."""
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     def names_in(part: str) -> list[str]:
@@ -132,19 +143,19 @@ def split(sorted_messages: DataFrame) -> Mapped:
 
 
 def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
-    """Evaluate expressions for each message, and say which failed.
+    """Evaluate expressions for each message, and find the messages for which one fails.
 
-    A message is turned away if an expression raises an error for it, or if it is undecodable. An expression
-    whose value is NULL hasn't failed. Each is evaluated once.
+    A message is rejected if it is undecodable or an expression raises an error for it. NULL is a value and no
+    failure. Each expression is evaluated once.
 
     Args:
-        messages: With `batch_id`, `segment`, `position` and whatever the expressions use.
-        columns: By the name of the column, an expression in SQL or a column. Functions written in Python
-            can't be tried: what they raise fails the job. Names that begin with `_jms`, and `jms_batch_id`,
+        messages: With `batch_id`, `segment`, `position` and the columns that the expressions use.
+        columns: By the name of the column, an expression in SQL or a column. An exception in a function
+            written in Python fails the job. Names that begin with `_jms`, and `jms_batch_id`,
             `jms_segment` and `jms_position`, are reserved.
 
     Returns:
-        For `split`: each message with its values and, or, what is wrong with it.
+        For `split`: each message with its values, its reason, or both.
 
     Raises:
         ConfigurationError: There are no columns, two have one name but for upper and lower case, or one has a
@@ -159,56 +170,48 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     faults = _name_faults(columns)
     if faults:
         raise ConfigurationError(f"try_map: {'; '.join(faults)}")
-    given = {name: sql.expr(each) if isinstance(each, str) else each for name, each in columns.items()}
+    attempts = {
+        name: Attempt(messages, sql.expr(each) if isinstance(each, str) else each)
+        for name, each in columns.items()
+    }
     undecodable = "CAST(NULL AS STRING)"
     if {"body_type", "properties"} <= set(messages.columns):
         undecodable = _undecodable()
-    # Outside of a generator Spark might evaluate what two expressions share before they are tried.
-    tried = sql.struct(*(_tried(messages, each).alias(name) for name, each in given.items()))
+    # Outside a generator Spark might evaluate a common part of two expressions before they are tried.
+    tried = sql.struct(*(each.tried().alias(name) for name, each in attempts.items()))
     apart = messages.select(
-        *_PLACE, sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_BODY)
+        "*", sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_BODY)
     )
+    reason = sql.when(sql.col(_UNDECODABLE).isNotNull(), sql.expr(_undecodable_reason()))
     return apart.select(
         *_PLACE,
-        sql.expr(
-            f"CASE WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()} "
-            f"ELSE {_failed(_BODY, columns)} END"
-        ).alias(_REASON),
+        reason.otherwise(_failed(_BODY, attempts)).alias(_REASON),
         sql.expr(_tried_values(_BODY, columns)).alias(_VALUES),
     )
 
 
-def _failed(tried: str, columns: Mapping[str, Column | str]) -> str:
-    """Return an expression that names what failed of expressions that were tried, or NULL."""
-    faults = []
-    for name, column in columns.items():
-        shown = f": {column}" if isinstance(column, str) else ""
-        fault = _quoted(f"column '{name}': the expression failed{shown}")
-        faults.append(f"CASE WHEN {_member(tried, name)} IS NULL THEN {fault} END")
-    return f"nullif(concat_ws('; ', {', '.join(faults)}), '')"
+def _failed(tried: str, attempts: Mapping[str, Attempt]) -> Column:
+    """Return a text with the reasons of the failed expressions, or NULL."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+    faults = [
+        sql.when(
+            sql.expr(f"{_member(tried, name)} IS NULL"),
+            sql.concat(sql.lit(f"column '{name}': "), attempt.reason()),
+        )
+        for name, attempt in attempts.items()
+    ]
+    return sql.nullif(sql.concat_ws("; ", *faults), sql.lit(""))
 
 
-def _tried_values(tried: str, columns: Mapping[str, Column | str]) -> str:
-    values = ", ".join(f"{_quoted(name)}, {_member(tried, name)}.value" for name in columns)
+def _tried_values(tried: str, columns: Iterable[str]) -> str:
+    values = ", ".join(f"{quoted_text(name)}, {_member(tried, name)}.value" for name in columns)
     return f"named_struct({values})"
 
 
-def _tried(messages: DataFrame, column: Column) -> Column:
-    """Return a struct with the value of a column, or NULL where the column raises an error."""
-    from pyspark.sql import Column  # noqa: PLC0415 - only jobs have pyspark
-    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
-
-    # SQL has this for single functions only (try_cast, try_divide); the expression behind them takes any.
-    jvm: Any = messages.sparkSession.sparkContext._jvm  # noqa: SLF001
-    columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    inner: Any = sql.struct(column.alias("value"))
-    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(columns.expression(inner._jc))  # noqa: SLF001
-    return Column(columns.column(tried))
-
-
 def _undecodable() -> str:
-    """Return an expression for why a message couldn't be decoded, NULL for a sound one."""
-    reason = f"coalesce(properties[{_quoted(REASON_PROPERTY)}], 'no reason was stored')"
+    """Return an expression for the reason that a message is undecodable; NULL for others."""
+    reason = f"coalesce(properties[{quoted_text(REASON_PROPERTY)}], 'no reason was stored')"
     return f"CASE WHEN body_type = '{UNDECODABLE}' THEN {reason} END"
 
 
@@ -216,10 +219,17 @@ def _undecodable_reason() -> str:
     return f"concat('the message can\\'t be decoded: ', {_UNDECODABLE})"
 
 
-def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str] = ()) -> DataFrame:
-    """Read each body as one JSON object with these fields, and say what is wrong with those that don't fit.
+def sort_json(
+    messages: DataFrame,
+    schema: StructType | str,
+    keep: Sequence[str] = (),
+    *,
+    body_format: BodyFormat | None = None,
+    timestamp_formats: Sequence[str] = (),
+) -> DataFrame:
+    """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
 
-    Text, bytes (as UTF-8) and map bodies are read. A message is turned away if its body is of another kind or
+    Text, bytes (as UTF-8) and map bodies are read. A message is rejected if its body is of another kind or
     undecodable, is not one JSON object, has a name twice, has a value that isn't of its field's type (a
     nullable field's too), or lacks a field that the schema says is `NOT NULL` (JSON `null` lacks it too), at
     any depth. The reason names the value by its path, such as `items[3].price`. Names the schema doesn't have
@@ -241,68 +251,84 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
     | `VARIANT` | any without a number beyond `DOUBLE` |
 
     Spark's JSON reader has limits: a body with a string of more than 20,000,000 characters, a number of more
-    than 1,000 digits or more than 999 levels of objects and arrays is turned away with the limit as the
-    reason.
+    than 1,000 digits or more than 999 levels of objects and arrays is rejected with the limit as the reason.
 
     Args:
         messages: With the columns of the message schema.
         schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
             that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
         keep: Columns of the message, or expressions in SQL with a name, that stand beside the fields:
-            `message_id`, `properties['region'] AS region`. A message for which one fails is turned away.
+            `message_id`, `properties['region'] AS region`. A message for which one fails is rejected.
+        body_format: The bodies are XML or CSV. Text and bytes are read. The rules for values are those of
+            JSON, for a text that is written like a value of JSON.
+        timestamp_formats: Further forms of `TIMESTAMP`; the first that fits counts. `usual` reads the forms
+            of Java, .NET, Jackson and Python, without digits beyond microseconds. `epoch_seconds`,
+            `epoch_millis` and `epoch_micros` read whole numbers. Others are Spark's patterns for dates.
 
     Returns:
-        For `split`: each message with its values and, or, what is wrong with it.
+        For `split`: each message with its values, its reason, or both.
 
     Raises:
         ConfigurationError: The schema has no fields, Spark can't read it, or one has a reserved name or a
             type not listed here; a column that is kept can't be had, or has a reserved name or that of a
-            field.
+            field; Spark doesn't know a format of timestamps.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
-    fields = _fields(schema)
+    fields, forms = _fields(schema), TimestampForms(tuple(timestamp_formats))
+    forms.check(messages.sparkSession)
     kept = _kept(messages, fields, keep)
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _UNPARSED,
         "allowNonNumericNumbers": "false",
     }
-    text = sql.expr("CAST(body AS STRING)")
-    kept_values = []
-    if kept:
-        tried = (_tried(messages, sql.expr(each)).alias(name) for name, each in kept.items())
-        kept_values.append(sql.struct(*tried).alias("kept"))
+    text, more = sql.expr("CAST(body AS STRING)"), []
+    if body_format is not None:
+        shape = _shape(fields, body_format)
+        read_bodies = sql.udf(
+            partial(read_body, body_format, shape), "text STRING, fault STRING", useArrow=False
+        )
+        messages = messages.withColumn(_READ, read_bodies("body", "body_type"))
+        text, more = sql.col(f"{_READ}.text"), [sql.col(f"{_READ}.fault").alias("fault")]
+    attempts = {name: Attempt(messages, sql.expr(each)) for name, each in kept.items()}
+    if attempts:
+        more.append(sql.struct(*(each.tried().alias(name) for name, each in attempts.items())).alias("kept"))
     read = sql.struct(
         text.alias("text"),
         sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
-        # Spark's from_json ignores what follows the first value; inside brackets nothing can follow unseen.
+        # Spark's from_json ignores what follows the first value; inside brackets any rest is an error.
         sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit("]"))).alias("whole"),
-        *kept_values,
+        *more,
     )
-    # Left to itself Spark repeats an expression wherever its result is used, and would read a body once for
-    # each column. A generator's output is never replaced by the expression that made it.
+    # Spark's optimizer repeats an expression wherever its result is used, and would parse a body once for
+    # each column. It never replaces the output of a generator by the expression.
     apart = messages.select(
-        *_PLACE,
-        "body_type",
+        *(["*"] if attempts else [*_PLACE, "body_type"]),  # reasons of attempts need the other columns
         sql.expr(_undecodable()).alias(_UNDECODABLE),
         sql.explode(sql.array(read)).alias(_BODY),
     )
-    reason = f"CASE WHEN coalesce({_ordinary(fields)}, false) THEN NULL ELSE {_complaint(fields)} END"
-    # Copied as a whole, at the cost of one value; what is no value yet stands beside it.
+    ordinary = _ordinary(fields, body_format, forms)
+    reason = (
+        f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {_complaint(fields, body_format, forms)} END"
+    )
+    # The parsed struct is copied whole, at the cost of one value. Converted values are a struct of their own.
     values = [sql.col(f"{_BODY}.parsed").alias(_VALUES)]
     found = {field.name: _member(f"{_BODY}.parsed", field.name) for field in fields.fields}
-    converted = {field.name: _value(field.dataType, found[field.name]) for field in fields.fields}
-    if pairs := [f"{_quoted(name)}, {value}" for name, value in converted.items() if value != found[name]]:
+    converted = {field.name: _value(forms, field.dataType, found[field.name]) for field in fields.fields}
+    if pairs := [
+        f"{quoted_text(name)}, {value}" for name, value in converted.items() if value != found[name]
+    ]:
         values.append(sql.expr(f"named_struct({', '.join(pairs)})").alias(_CONVERTED))
-    if kept:
-        reason = f"coalesce({reason}, {_failed(f'{_BODY}.kept', kept)})"
-        values.append(sql.expr(_tried_values(f"{_BODY}.kept", kept)).alias(_KEPT))
-    return apart.select(*_PLACE, sql.expr(reason).alias(_REASON), *values)
+    why = sql.expr(reason)
+    if attempts:
+        why = sql.coalesce(why, _failed(f"{_BODY}.kept", attempts))
+        values.append(sql.expr(_tried_values(f"{_BODY}.kept", attempts)).alias(_KEPT))
+    return apart.select(*_PLACE, why.alias(_REASON), *values)
 
 
 def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[str, str]:
-    """Return what is kept of a message: expressions by the name of their column."""
+    """Return the expressions for kept columns, by the name of the column."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
     taken = {name.lower() for name in fields.names}
@@ -311,8 +337,8 @@ def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[
         try:
             (name,) = messages.selectExpr(column).columns
         except PySparkException as error:
-            (what, *_) = str(error).strip().splitlines()
-            raise ConfigurationError(f"keep: {column!r}: {what}") from error
+            (said, *_) = str(error).strip().splitlines()
+            raise ConfigurationError(f"keep: {column!r}: {said}") from error
         if reserved([name]):
             raise ConfigurationError(f"keep: {column!r}: {_reserved_fault(name)}")
         if name.lower() in taken:
@@ -326,7 +352,7 @@ def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[
 
 
 def _fields(schema: StructType | str) -> StructType:
-    """Return a schema all of whose types have a rule in `sort_json`."""
+    """Return a schema in which every type has a rule in `sort_json`."""
     from pyspark.errors import ParseException  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
 
@@ -334,8 +360,8 @@ def _fields(schema: StructType | str) -> StructType:
     try:
         fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     except ParseException as error:
-        (what, *_) = str(error).strip().splitlines()
-        raise ConfigurationError(f"schema {schema!r}: {what}; {expected}") from error
+        (said, *_) = str(error).strip().splitlines()
+        raise ConfigurationError(f"schema {schema!r}: {said}; {expected}") from error
     if not isinstance(fields, StructType) or not fields.fields:
         raise ConfigurationError(f"schema {schema!r}: {expected}")
     faults = [*map(_reserved_fault, reserved(fields.names)), *_unknown(fields, "")]
@@ -349,7 +375,7 @@ def _reserved_fault(name: str) -> str:
 
 
 def _name_faults(names: Iterable[str]) -> list[str]:
-    """Say which names of columns are reserved, or are the same to Spark."""
+    """Return a fault for each reserved name, and for names that differ in case only."""
     lowered = Counter(name.lower() for name in names)
     twice = [name for name, count in lowered.items() if count > 1]
     return [
@@ -359,7 +385,7 @@ def _name_faults(names: Iterable[str]) -> list[str]:
 
 
 def _unknown(kind: DataType, path: str) -> list[str]:
-    """Say which parts of a type have no rule."""
+    """Return a fault for each part of a type that has no rule."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
@@ -384,8 +410,47 @@ def _unknown(kind: DataType, path: str) -> list[str]:
     return [f"{fault}, STRUCT, ARRAY or MAP<STRING, ...>"]
 
 
+def _shape(fields: StructType, body_format: BodyFormat) -> Shape:
+    """Return the shape of a body.
+
+    Raises:
+        ConfigurationError: Bodies of this format have no values of a type.
+    """
+    faults: list[str] = []
+    shape = _shape_of(fields, body_format, "", faults)
+    if faults:
+        raise ConfigurationError(f"schema: {'; '.join(faults)}")
+    return shape
+
+
+def _shape_of(kind: DataType, body_format: BodyFormat, path: str, faults: list[str]) -> Shape:
+    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    is_nested = isinstance(body_format, Xml) or not path
+    if isinstance(kind, StructType) and is_nested:
+        fields = {
+            field.name: _shape_of(field.dataType, body_format, f"{path}{field.name}.", faults)
+            for field in kind.fields
+        }
+        return Shape(kind=Kind.STRUCT, fields=fields)
+    if isinstance(kind, ArrayType) and is_nested and not isinstance(kind.elementType, ArrayType):
+        return Shape(
+            kind=Kind.ARRAY, items=_shape_of(kind.elementType, body_format, f"{path[:-1]}[].", faults)
+        )
+    name = kind.simpleString()
+    if name in {*_BITS, *_FLOATS} or name.startswith("decimal("):
+        return Shape(kind=Kind.NUMBER)
+    if name in {*WRITTEN, "string", "boolean", "binary"}:
+        return Shape(kind=Kind(name) if name in {"string", "boolean"} else Kind.WRITTEN)
+    faults.append(
+        f"field {path[:-1]!r}: no {body_format.name} value is read as {type_name(kind)}; expected a type "
+        f"without parts{', STRUCT or ARRAY' if isinstance(body_format, Xml) else ''}"
+    )
+    return Shape(kind=Kind.STRING)
+
+
 def _read_as(kind: DataType) -> str:
-    """Return the type that from_json reads a field as, so that nothing is rounded, wrapped or guessed."""
+    """Return the type to read a field as, so that from_json doesn't round, wrap or guess."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
@@ -400,47 +465,54 @@ def _read_as(kind: DataType) -> str:
     name = kind.simpleString()
     if name in {"tinyint", "smallint"}:
         return "INT"  # as TINYINT 200 is -56
-    return "STRING" if name in _WRITTEN or name == "binary" else name
+    return "STRING" if name in WRITTEN or name == "binary" else name
 
 
-def _value(kind: DataType, found: str) -> str:
-    """Return the value of a type, from what from_json found."""
+def _value(forms: TimestampForms, kind: DataType, found: str) -> str:
+    """Return an expression for the value of a type, from the value that from_json returned."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
         case StructType():
             pairs = ", ".join(
-                f"{_quoted(field.name)}, {_value(field.dataType, _member(found, field.name))}"
+                f"{quoted_text(field.name)}, {_value(forms, field.dataType, _member(found, field.name))}"
                 for field in kind.fields
             )
             return f"CASE WHEN {found} IS NOT NULL THEN named_struct({pairs}) END"
         case ArrayType():
             each = _variable(found)
-            inner = _value(kind.elementType, each)
+            inner = _value(forms, kind.elementType, each)
             return found if inner == each else f"transform({found}, {each} -> {inner})"
         case MapType():
             each = _variable(found)
-            inner = _value(kind.valueType, each)
+            inner = _value(forms, kind.valueType, each)
             return found if inner == each else f"transform_values({found}, ({each}_key, {each}) -> {inner})"
         case DecimalType():
             return _from_variant(found, kind.simpleString())
     name = kind.simpleString()
     if name == "binary":
         return f"try_to_binary({found}, 'base64')"
-    if name in _WRITTEN or name in {"tinyint", "smallint"}:
+    if name == "timestamp":
+        return forms.value(found)
+    if name in WRITTEN or name in {"tinyint", "smallint"}:
         return f"try_cast({found} AS {name})"
     return found
 
 
-def _ordinary(fields: StructType) -> str:
-    """Tell at little cost that a message fits; one of which it can't be told is looked at closely."""
-    body, kinds = f"{_BODY}.", ", ".join(f"'{kind}'" for kind in _JSON_KINDS)
+def _kinds(body_format: BodyFormat | None) -> str:
+    """Return the kinds of bodies that are read, as a list in SQL."""
+    return ", ".join(f"'{kind}'" for kind in (_JSON_KINDS if body_format is None else KINDS))
+
+
+def _ordinary(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
+    """Return a cheap expression that is true only for messages that fit; the others need `_complaint`."""
+    body, kinds = f"{_BODY}.", _kinds(body_format)
     return " AND ".join(
         [
             f"body_type IN ({kinds}) AND {body}whole IS NOT NULL AND {body}parsed.{_UNPARSED} IS NULL",
             f"is_valid_utf8({body}text) AND (startswith({body}text, '{{') OR {_is_object()}) AND {_is_one()}",
             *(
-                _ordinary_field(field, _member(f"{_BODY}.parsed", field.name), _probe(field))
+                _ordinary_field(forms, field, _member(f"{_BODY}.parsed", field.name), _probe(field))
                 for field in fields.fields
             ),
         ]
@@ -452,24 +524,24 @@ def _is_one() -> str:
 
 
 def _is_object() -> str:
-    return f"{_BODY}.text RLIKE {_quoted(_OBJECT)}"
+    return f"{_BODY}.text RLIKE {quoted_text(_OBJECT)}"
 
 
 def _probe(field: StructField) -> str | None:
-    """Return the kind of a field's value, where that can be asked for by name."""
+    """Return an expression for the kind of a field's value, if the name can be part of a path."""
     if not _PLAIN_NAME.fullmatch(field.name):
         return None
     return _kind(f"try_variant_get({_BODY}.whole, '$[0].{field.name}', 'variant')")
 
 
-def _ordinary_field(field: StructField, found: str, probe: str | None = None) -> str:
+def _ordinary_field(forms: TimestampForms, field: StructField, found: str, probe: str | None = None) -> str:
     absent = _absent(found) if _read_as(field.dataType) == "VARIANT" else f"{found} IS NULL"
-    fits = _ordinary_value(field.dataType, found, probe)
+    fits = _ordinary_value(forms, field.dataType, found, probe)
     return f"(NOT ({absent}) AND {fits})" if not field.nullable else f"({absent} OR {fits})"
 
 
-def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str:
-    """Tell that a value that from_json found, which isn't NULL, fits."""
+def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: str | None = None) -> str:
+    """Return a cheap expression that is true only if a value of from_json fits; the value isn't NULL."""
     from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
         ArrayType,
         DecimalType,
@@ -480,7 +552,7 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
 
     match kind:
         case StructType():
-            inner = (_ordinary_field(field, _member(found, field.name)) for field in kind.fields)
+            inner = (_ordinary_field(forms, field, _member(found, field.name)) for field in kind.fields)
             return f"({' AND '.join(['true', *inner])})"
         case ArrayType() | MapType():
             each = _variable(found)
@@ -491,9 +563,9 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
                     StructField("", kind.valueType, kind.valueContainsNull),
                     f"map_values({found})",
                 )
-            return f"forall({values}, {each} -> {_ordinary_field(field, each)})"
+            return f"forall({values}, {each} -> {_ordinary_field(forms, field, each)})"
         case DecimalType():
-            return _fits(kind, found)
+            return _fits(forms, kind, found)
     name = kind.simpleString()
     if name in {"string", "binary"}:
         # A field read as STRING takes any value as text: this could have been a number (1e400 is "Infinity"
@@ -505,38 +577,41 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
         if probe is not None:
             text = f"({text} OR {probe} = 'STRING')"
         return text if name == "string" else f"({text} AND {_is_base64(found)})"
-    if name in _WRITTEN:
-        return _is_written(name, found)  # no other JSON value's text has this form
+    if name in WRITTEN:
+        return is_written(name, found, forms)  # no other JSON value's text has this form
     if name in {"tinyint", "smallint"}:
         return _in_range(name, found)
     if name in _FLOATS:
         return _is_finite(found, name)
-    return f"(NOT ({_BODY}.text RLIKE {_quoted(_VAST)}))" if name == "variant" else "true"
+    return f"(NOT ({_BODY}.text RLIKE {quoted_text(_VAST)}))" if name == "variant" else "true"
 
 
-def _complaint(fields: StructType) -> str:
-    """Say what is wrong with a message, or NULL."""
-    body, kinds = f"{_BODY}.", ", ".join(f"'{kind}'" for kind in _JSON_KINDS)
+def _complaint(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
+    """Return an expression for the reason to reject a message, or NULL."""
+    body, kinds = f"{_BODY}.", _kinds(body_format)
+    expected = f"expected {'a JSON' if body_format is None else body_format.with_article} body, found kind "
+    fault = f"WHEN {body}fault IS NOT NULL THEN {body}fault" if body_format is not None else ""
     whole = f"try_variant_get({body}whole, '$[0]', 'variant')"
-    fault = f"_jms_fault -> concat(_jms_fault.reason, {_found('_jms_fault.value')})"
+    misfit = f"_jms_fault -> concat(_jms_fault.reason, {_found('_jms_fault.value')})"
     return f"""CASE
         WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()}
-        WHEN body_type NOT IN ({kinds}) THEN concat('expected a JSON body, found kind ', body_type)
-        WHEN {body}text IS NULL OR {body}text RLIKE {_quoted(_BLANK)} THEN {_quoted(_EMPTY)}
+        WHEN body_type NOT IN ({kinds}) THEN concat('{expected}', body_type)
+        {fault}
+        WHEN {body}text IS NULL OR {body}text RLIKE {quoted_text(_BLANK)} THEN {quoted_text(_EMPTY)}
         WHEN NOT is_valid_utf8({body}text) THEN 'expected a JSON body, found bytes that are not UTF-8'
         WHEN {body}whole IS NULL THEN {_why_unreadable()}
-        WHEN NOT ({_is_one()}) OR {whole} IS NULL THEN {_quoted(_MORE)}
+        WHEN NOT ({_is_one()}) OR {whole} IS NULL THEN {quoted_text(_MORE)}
         WHEN NOT ({_is_object()}) THEN get(transform(array({whole}),
             _jms_other -> concat('expected a JSON object', {_found("_jms_other")})), 0)
         ELSE coalesce(
-            get(transform(array({_fault(fields, whole, "''")}), {fault}), 0),
+            get(transform(array({_fault(forms, fields, whole, "''")}), {misfit}), 0),
             CASE WHEN {body}parsed.{_UNPARSED} IS NOT NULL
-                THEN {_quoted(f"the body doesn't fit {type_name(fields)}")} END)
+                THEN {quoted_text(f"the body doesn't fit {type_name(fields)}")} END)
         END"""
 
 
 def _found(value: str) -> str:
-    """Show what a VARIANT is, in a few characters at most; empty text for NULL."""
+    """Return an expression that describes a VARIANT in a few characters; empty text for NULL."""
     text = _from_variant(value, "STRING")
     # 1.0 is shown as 1.
     pointed = (
@@ -558,7 +633,7 @@ def _found(value: str) -> str:
 
 
 def _why_unreadable() -> str:
-    """Say why a body isn't one JSON value: the body itself, or a limit of the reader."""
+    """Return an expression for the reason that a body isn't one JSON value, or is beyond a limit."""
     text = f"{_BODY}.text"
     named = _named(text)
     # The length of a string is looked at only where the string is copied.
@@ -569,31 +644,31 @@ def _why_unreadable() -> str:
     ]
 
     def beyond(limit: str) -> str:
-        return _quoted(f"the body has {limit}: Spark cannot read it")
+        return quoted_text(f"the body has {limit}: Spark cannot read it")
 
-    opens = f"{text} RLIKE {_quoted(_OPENS)}"
+    opens = f"{text} RLIKE {quoted_text(_OPENS)}"
     cases = [
         (f"{_reads(named)} AND {long}", beyond(_LONG)),
-        (f"{_is_one_value(text)} AND {text} RLIKE {_quoted(_HALVES)}", _quoted(_HALF)),
-        (_is_one_value(text), _quoted(_TWICE)),
+        (f"{_is_one_value(text)} AND {text} RLIKE {quoted_text(_HALVES)}", quoted_text(_HALF)),
+        (_is_one_value(text), quoted_text(_TWICE)),
         *((f"NOT ({_reads(named)}) AND {case}", beyond(limit)) for case, limit in limits),
-        (f"{_foreign()} IS NOT NULL", f"concat({_quoted(_NOT_JSON)}, ': it has ', {_foreign()})"),
+        (f"{_foreign()} IS NOT NULL", f"concat({quoted_text(_NOT_JSON)}, ': it has ', {_foreign()})"),
         # On its own only the first value of a text is read.
-        (f"{_is_object()} AND {_reads(text)}", _quoted(_MORE)),
-        (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
+        (f"{_is_object()} AND {_reads(text)}", quoted_text(_MORE)),
+        (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", quoted_text(_CUT)),
     ]
-    begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {shown(text)}, '\"')"
+    begins = f"concat({quoted_text(_NOT_JSON)}, ', it begins with \"', {shown(text)}, '\"')"
     return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"
 
 
 def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: str = "") -> str:
-    """Tell whether from_json reads the first value of a text.
+    """Return an expression that tells whether from_json reads the first value of a text.
 
     Args:
         text: An expression.
-        limits: Of `_LIMITS`, those that are lifted.
-        foreign: Of `_NOT_OF_JSON`, what is read too.
-        as_fields: Which fields of the value are read, in words.
+        limits: The names from `_LIMITS` that are lifted.
+        foreign: The names from `_NOT_OF_JSON` that are permitted.
+        as_fields: Fields of the value that are read, as DDL.
     """
     options = {"columnNameOfCorruptRecord": _UNPARSED}
     options |= {name: str(name in foreign).lower() for name in _NOT_OF_JSON}
@@ -603,24 +678,24 @@ def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: st
 
 
 def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
-    """Tell whether a text is one value and nothing else: arguments as those of `_reads`."""
-    # What is one value stands behind a name, and in an array; what goes on after a value doesn't do both.
+    """Return an expression that tells whether a text is exactly one value; arguments as for `_reads`."""
+    # Only a single value can be the value of a name and also the item of an array.
     return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"
 
 
 def _foreign() -> str:
-    """Say what a body has that isn't JSON, if it is one value without that; else NULL."""
+    """Return an expression that names the extensions of JSON that make a body one value, or NULL."""
     marked, every = f"{_BODY}.text", tuple(_NOT_OF_JSON)
     begins = f"startswith({marked}, '{_BYTE_ORDER_MARK}')"
     text = f"ltrim('{_BYTE_ORDER_MARK}', {marked})"
-    bare = f"regexp_replace({text}, {_quoted(_TRAILING_COMMA)}, '$1')"
+    bare = f"regexp_replace({text}, {quoted_text(_TRAILING_COMMA)}, '$1')"
     found = [
         f"CASE WHEN {begins} THEN 'a byte order mark' END",
         f"CASE WHEN NOT ({_is_one_value(text, every)}) THEN 'a comma behind the last item' END",
         *(
             f"CASE WHEN NOT ({_is_one_value(bare, [each for each in every if each != option])}) "
-            f"THEN {_quoted(what)} END"
-            for option, what in _NOT_OF_JSON.items()
+            f"THEN {quoted_text(shown_as)} END"
+            for option, shown_as in _NOT_OF_JSON.items()
         ),
     ]
     return (
@@ -629,36 +704,39 @@ def _foreign() -> str:
 
 
 def _named(text: str) -> str:
-    return f"concat('{{\"_\":', {text}, '\n}}')"  # a comment would take in what follows in its line
+    return f"concat('{{\"_\":', {text}, '\n}}')"  # a comment ends with its line
 
 
 def _listed(text: str) -> str:
     return f"concat('{{\"_\":[', {text}, '\n]}}')"
 
 
-def _fault(kind: DataType, value: str, path: str) -> str:
-    """Say what is wrong with a value: a struct of the reason, by its path, and of the misfit; or NULL.
+def _fault(forms: TimestampForms, kind: DataType, value: str, path: str) -> str:
+    """Return an expression for a struct with the reason and the value that doesn't fit; or NULL.
 
     Args:
-        kind: The type it should have.
+        forms: How a `TIMESTAMP` may be written.
+        kind: The field's type.
         value: A VARIANT that is neither NULL nor JSON `null`.
         path: An expression for its path; empty for the body itself.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
-    why = f"concat('field \\'', {path}, '\\': the value is no ', {_quoted(type_name(kind))})"
+    why = f"concat('field \\'', {path}, '\\': the value is no ', {quoted_text(type_name(kind))})"
     misfit = f"named_struct('reason', {why}, 'value', {value})"
     each = _variable(value)
     match kind:
         case StructType():
-            inner = ", ".join(f"{_name(field.name)}: VARIANT" for field in kind.fields)
+            inner = ", ".join(f"{quoted_name(field.name)}: VARIANT" for field in kind.fields)
             faults, missing = [], []
             for field in kind.fields:
                 member = _member(each, field.name)
                 place = (
-                    f"concat({path}, {_quoted(f'.{field.name}')})" if path != "''" else _quoted(field.name)
+                    f"concat({path}, {quoted_text(f'.{field.name}')})"
+                    if path != "''"
+                    else quoted_text(field.name)
                 )
-                fault = _fault(field.dataType, member, place)
+                fault = _fault(forms, field.dataType, member, place)
                 faults.append(f"CASE WHEN NOT ({_absent(member)}) THEN {fault} END")
                 if not field.nullable:
                     missing.append(f"CASE WHEN {_absent(member)} THEN concat('\\'', {place}, '\\'') END")
@@ -671,13 +749,15 @@ def _fault(kind: DataType, value: str, path: str) -> str:
             return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {within} END"
         case ArrayType():
             place = f"concat({path}, '[', {each}_index, ']')"
-            fault = _item_fault(kind.elementType, each, place, nullable=kind.containsNull)
+            fault = _item_fault(forms, kind.elementType, each, place, nullable=kind.containsNull)
             found = f"transform({_from_variant(value, 'ARRAY<VARIANT>')}, ({each}, {each}_index) -> {fault})"
             first = f"get(filter({found}, {each} -> {each} IS NOT NULL), 0)"
             return f"CASE WHEN {_kind(value)} NOT LIKE 'ARRAY<%' THEN {misfit} ELSE {first} END"
         case MapType():
             place = f"concat({path}, '[\\'', {each}.key, '\\']')"
-            fault = _item_fault(kind.valueType, f"{each}.value", place, nullable=kind.valueContainsNull)
+            fault = _item_fault(
+                forms, kind.valueType, f"{each}.value", place, nullable=kind.valueContainsNull
+            )
             entries = f"map_entries({_from_variant(value, 'MAP<STRING, VARIANT>')})"
             first = f"get(filter(transform({entries}, {each} -> {fault}), {each} -> {each} IS NOT NULL), 0)"
             return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {first} END"
@@ -685,12 +765,12 @@ def _fault(kind: DataType, value: str, path: str) -> str:
         why = f"concat('field \\'', {path}, '\\': the value has a number beyond DOUBLE')"
         reason = f"named_struct('reason', {why}, 'value', CAST(NULL AS VARIANT))"
         return f"CASE WHEN {_has_infinite(value)} THEN {reason} END"
-    return f"CASE WHEN NOT coalesce({_fits(kind, value)}, false) THEN {misfit} END"
+    return f"CASE WHEN NOT coalesce({_fits(forms, kind, value)}, false) THEN {misfit} END"
 
 
-def _item_fault(kind: DataType, value: str, place: str, *, nullable: bool) -> str:
+def _item_fault(forms: TimestampForms, kind: DataType, value: str, place: str, *, nullable: bool) -> str:
     missing = _NO_FAULT if nullable else _missing(f"concat('\\'', {place}, '\\'')")
-    return f"CASE WHEN {_absent(value)} THEN {missing} ELSE {_fault(kind, value, place)} END"
+    return f"CASE WHEN {_absent(value)} THEN {missing} ELSE {_fault(forms, kind, value, place)} END"
 
 
 def _missing(names: str) -> str:
@@ -698,14 +778,14 @@ def _missing(names: str) -> str:
     return f"named_struct('reason', {reason}, 'value', CAST(NULL AS VARIANT))"
 
 
-def _fits(kind: DataType, value: str) -> str:
-    """Tell whether a VARIANT that isn't NULL is a value of a type without parts."""
+def _fits(forms: TimestampForms, kind: DataType, value: str) -> str:
+    """Return an expression that tells whether a VARIANT, not NULL, is a value of a type without parts."""
     from pyspark.sql.types import DecimalType  # noqa: PLC0415 - only jobs have pyspark
 
     name, text = kind.simpleString(), _from_variant(value, "STRING")
     if isinstance(kind, DecimalType):
         scales = "|".join(str(scale) for scale in range(kind.scale + 1))
-        exact = _quoted(f"^(BIGINT|DECIMAL[(][0-9]+,({scales})[)])")
+        exact = quoted_text(f"^(BIGINT|DECIMAL[(][0-9]+,({scales})[)])")
         return f"({_kind(value)} RLIKE {exact} AND {_from_variant(value, name)} IS NOT NULL)"
     if name in _BITS:
         return f"({_kind(value)} = 'BIGINT' AND {_in_range(name, _from_variant(value, 'BIGINT'))})"
@@ -713,8 +793,10 @@ def _fits(kind: DataType, value: str) -> str:
         number = f"{_kind(value)} RLIKE '^(BIGINT|DOUBLE|DECIMAL)'"
         return f"({number} AND {_is_finite(_from_variant(value, name), name)})"
     is_string = f"{_kind(value)} = 'STRING'"
-    if name in _WRITTEN:
-        return f"({is_string} AND {_is_written(name, text)})"
+    if name == "timestamp" and forms.names:
+        is_string = f"{_kind(value)} IN ('STRING', 'BIGINT')"  # a BIGINT is a moment since the epoch
+    if name in WRITTEN:
+        return f"({is_string} AND {is_written(name, text, forms)})"
     match name:
         case "string":
             return is_string
@@ -727,16 +809,16 @@ def _fits(kind: DataType, value: str) -> str:
 
 
 def _has_infinite(value: str) -> str:
-    """Tell whether a VARIANT of the body has a number, anywhere in it, that was beyond DOUBLE."""
+    """Return an expression that tells whether a VARIANT has a number beyond DOUBLE at any depth."""
     text = f"{_BODY}.text"
     # The same body without such numbers has fewer, unless all of them are strings.
-    without = f"regexp_replace(concat('[', {text}, ']'), {_quoted(_VAST)}, '1')"
+    without = f"regexp_replace(concat('[', {text}, ']'), {quoted_text(_VAST)}, '1')"
 
     def count(variant: str) -> str:
-        return f"regexp_count(to_json({variant}), {_quoted(_INFINITE)})"
+        return f"regexp_count(to_json({variant}), {quoted_text(_INFINITE)})"
 
     return (
-        f"({text} RLIKE {_quoted(_VAST)} AND {count(value)} > 0 AND "
+        f"({text} RLIKE {quoted_text(_VAST)} AND {count(value)} > 0 AND "
         f"coalesce({count(f'{_BODY}.whole')} > {count(f'try_parse_json({without})')}, true))"
     )
 
@@ -750,18 +832,8 @@ def _is_finite(value: str, name: str) -> str:
     return f"abs({value}) < CAST('Infinity' AS {name})"
 
 
-def _is_written(name: str, text: str) -> str:
-    form = _quoted(f"^{_WRITTEN[name]}{_END}")
-    is_one = f"try_cast({text} AS {name}) IS NOT NULL"
-    if name == "timestamp":
-        # Where the clocks are put forward, Spark takes a time that is left out for a later one.
-        local = f"CAST(try_cast({text} AS timestamp) AS timestamp_ntz) = try_cast({text} AS timestamp_ntz)"
-        is_one = f"CASE WHEN {text} RLIKE {_quoted(_ZONED)} THEN {is_one} ELSE coalesce({local}, false) END"
-    return f"(octet_length({text}) < 40 AND {text} RLIKE {form} AND {is_one})"
-
-
 def _is_base64(text: str) -> str:
-    form = _quoted(f"^{_BASE64}{_END}")
+    form = quoted_text(f"^{_BASE64}{END}")
     return f"(octet_length({text}) % 4 = 0 AND {text} RLIKE {form})"
 
 
@@ -770,7 +842,7 @@ def _kind(value: str) -> str:
 
 
 def _from_variant(value: str, name: str) -> str:
-    return f"try_variant_get({value}, '$', {_quoted(name)})"
+    return f"try_variant_get({value}, '$', {quoted_text(name)})"
 
 
 def _absent(value: str) -> str:
@@ -778,21 +850,13 @@ def _absent(value: str) -> str:
 
 
 def _members(fields: StructType) -> str:
-    return ", ".join(f"{_name(field.name)}: {_read_as(field.dataType)}" for field in fields.fields)
+    return ", ".join(f"{quoted_name(field.name)}: {_read_as(field.dataType)}" for field in fields.fields)
 
 
 def _member(value: str, name: str) -> str:
-    return f"{value}.{_name(name)}"
+    return f"{value}.{quoted_name(name)}"
 
 
 def _variable(value: str) -> str:
-    """Return a name for a part of a value, unlike the names within which it stands."""
+    """Return a variable for a part of a value that differs from the variables around it."""
     return f"_jms_{len(value)}"
-
-
-def _name(text: str) -> str:
-    return f"`{text.replace('`', '``')}`"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

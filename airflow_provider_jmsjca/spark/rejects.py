@@ -1,9 +1,8 @@
-"""Messages that a job turned away, and why: written by the job, read by whoever dead-letters them.
+"""Messages that a job rejected, with the reasons: written by the job, read to send the dead letters.
 
 A file `rejects-<fence>-<number>.jsonl` has one JSON object for each message:
 `{"segment": 0, "position": 17, "exception_class": "...", "exception_message": "..."}`.
-Only the files named in `_DONE` count. Writing and reading them takes memory for the rejects of one segment,
-whatever the number of messages.
+Only the files named in `_DONE` count. Writing and reading need memory for the rejects of one segment only.
 """
 
 from __future__ import annotations
@@ -52,10 +51,11 @@ _MAPS: Final = ("properties", "property_types")
 _NO_REASON: Final = "no reason given"
 _LEFT_OUT: Final = "an earlier attempt stored the batch without this message, and left no reason"
 _REJECTS_DDL: Final = "segment INT, position INT, exception_class STRING, exception_message STRING"
-# What differs from message to message in the reasons of `mapping`: the value, its place in a list or map.
+# The parts of a reason that differ from message to message: the value, its place in a list or map.
 _PARTICULAR: Final = (
-    (re.compile(r'(, (?:found the string|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
+    (re.compile(r'(, (?:found the (?:string|element)|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
     (re.compile(r"(, found the (?:number|values)) .*\Z", re.DOTALL), r"\1 …"),
+    (re.compile(r", line [0-9]+, column [0-9]+\Z"), ", line …, column …"),
     (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
 )
 _log = safe_logger(__name__)
@@ -66,13 +66,13 @@ _REJECT_FIELDS = {"segment": int, "position": int, "exception_class": str, "exce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """One message turned away.
+    """One rejected message.
 
     Attributes:
-        segment: Number of the segment it is in.
+        segment: Number of the message's segment.
         position: The message's row in the segment.
-        exception_class: Qualified name, for the property of J162.
-        exception_message: For the property of J163.
+        exception_class: Qualified name, for a property of the dead letter.
+        exception_message: The reason, for a property of the dead letter.
     """
 
     segment: int
@@ -83,10 +83,10 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedMessage:
-    """A message turned away, as it was received, and why.
+    """A rejected message as it was received, and the reason.
 
     Attributes:
-        number: The message's place among all that the batch turned away, from 0.
+        number: The message's place among all rejected messages of the batch, from 0.
     """
 
     number: int
@@ -182,10 +182,10 @@ def rejected_rows(
 def write_rejects(
     df: DataFrame, manifest: Manifest, fence: int, before: Sequence[RejectsFile] = (), *, number: int = 0
 ) -> tuple[RejectsFile, ...]:
-    """Seal files of rejects, which Spark's executors write.
+    """Let Spark's executors write files of rejects, and seal the files.
 
-    Guarantee: the driver sees none of the rows, so its memory doesn't depend on their number. An attempt that
-    was overtaken seals nothing.
+    Guarantee: the driver reads none of the rows, so its memory doesn't depend on their number. A superseded
+    attempt seals nothing.
 
     Args:
         df: With the columns of `REJECT_COLUMNS`. A message that is named twice is written once.
@@ -287,7 +287,7 @@ def _segment_of(part: SpoolPath) -> tuple[int, str]:
 
 
 def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
-    """Give a file that an executor wrote its name in the batch's folder."""
+    """Move a file of an executor to its name in the batch's folder."""
     rows, digest = 0, hashlib.sha256()
     with open_file(part) as file:
         for line in file:
@@ -299,10 +299,10 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
 
 
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
-    """Yield the messages that a finished batch turned away, in the order they were received.
+    """Yield the rejected messages of a finished batch in the order of their receipt.
 
-    It reads files and changes nothing, so it can be repeated until every message has been dead-lettered. The
-    messages of a segment that was given up (`salvage`) are left out, after a warning, and keep their numbers.
+    It only reads, so it can be repeated until every message has been dead-lettered. Messages of a segment
+    that was given up (`salvage`) are left out after a warning. The numbers of the others don't change.
 
     Raises:
         SpoolError: The batch isn't finished, or a file is missing or damaged.
@@ -328,14 +328,14 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
 
 
 def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
-    """Return how many messages a finished batch turned away for each reason, the most frequent first.
+    """Return the number of rejected messages of a finished batch for each reason, the most frequent first.
 
-    Values of messages are left out of the reasons of `mapping`, so that those of one kind count together.
-    Passwords are masked: a reason may be what a stranger's code raised, and logs and XComs show it.
+    Values of messages are left out of the reasons, so that reasons of one kind count together. Passwords are
+    masked, because logs and XComs show the reasons, and a reason may come from foreign code.
 
     Args:
-        manifest: Of the batch.
-        most: How many reasons; the rest counts as `OTHER_REASONS`. A batch that was pruned has none.
+        manifest: The batch.
+        most: Maximum number of reasons; the others count as `OTHER_REASONS`. A pruned batch has none.
 
     Raises:
         SpoolError: A file can't be read.
@@ -359,7 +359,7 @@ def _general(reason: str) -> str:
 
 
 def _verified(folder: SpoolPath, file: RejectsFile) -> set[int]:
-    """Check a file, and return the segments it names; after this it is read piece by piece."""
+    """Verify the digest of a file, and return the segments that it names."""
     path = folder / file.file
     try:
         with open_file(path) as content:

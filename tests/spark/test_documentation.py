@@ -53,6 +53,7 @@ def run(block: Block, table: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "documented"}
     # The path that the page writes to stands for one of the reader's.
     text = block.text.replace("/data/orders", str(table)).replace("/data/weights", str(table))
+    text = text.replace("/data/prices", str(table))
     exec(compile(text, str(block), "exec"), names)  # noqa: S102
     return names
 
@@ -66,7 +67,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 10
+    assert len(JOBS) == 11
 
 
 def test_a_job_of_ones_own(
@@ -129,6 +130,25 @@ def test_expectations_partitions_and_upserts(
 
     found = spark.read.format("delta").load(str(table)).select("id", "amount").collect()
     assert [tuple(row) for row in found] == [(1, 2.0)]
+
+
+def test_xml_and_csv_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    good = '<order><id>1</id><amount>9.50</amount><items unit="kg"><sku>a</sku></items></order>'
+    table, prices = tmp_path / "table", tmp_path / "prices"
+
+    manifest = make_batch([order(1, good), order(2, "<order><id>one</id></order>")])
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(job("prices("), table)["orders"](batch, spark)
+    assert rows(spark, table, "id", "CAST(amount AS STRING)", "items[0]._unit", "message_id") == [
+        (1, "9.50", "kg", "ID:1")
+    ]
+    assert [name for name, _ in rejected(manifest)] == ["ID:2"]
+
+    manifest = make_batch([order(1, "a;9.50"), order(2, "a;9,50")], batch_id="prices")
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(job("prices("), prices)["prices"](batch, spark)
+    assert rows(spark, prices, "sku", "CAST(price AS STRING)") == [("a", "9.50")]
+    assert [name for name, _ in rejected(manifest)] == ["ID:2"]
 
 
 def test_expressions_for_each_message(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:

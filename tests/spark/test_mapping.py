@@ -376,6 +376,73 @@ def test_a_time_that_the_session_time_zone_leaves_out_is_turned_away(
     )
 
 
+MILLENNIUM = "2026-01-01T00:00:00Z"
+# By format: what it reads, as UTC. The session's time zone is Berlin's.
+STAMPS = {
+    "usual": {
+        '"2026-01-01T00:00:00.1234567Z"': "2026-01-01 00:00:00.123456",  # .NET
+        '"2026-01-01T00:00:00.000+0000"': "2026-01-01 00:00:00",  # Jackson
+        '"2026-01-01T00:00Z"': "2026-01-01 00:00:00",  # Java
+        '"2026-01-01T02:00:00.123456789+02:00[Europe/Kiev]"': "2026-01-01 00:00:00.123456",
+        '"2026-01-01T02:00+02"': "2026-01-01 00:00:00",
+        '"2026-01-01 02:00:00.5+02:00"': "2026-01-01 00:00:00.5",  # Python
+        '"2026-01-01 02:00"': "2026-01-01 01:00:00",
+    },
+    "epoch_seconds": {"1767225600": "2026-01-01 00:00:00", '"-1"': "1969-12-31 23:59:59"},
+    "epoch_millis": {"1767225600001": "2026-01-01 00:00:00.001", "0": "1970-01-01 00:00:00"},
+    "epoch_micros": {"1767225600000001": "2026-01-01 00:00:00.000001"},
+    "dd.MM.yyyy HH:mm": {'"01.01.2026 02:00"': "2026-01-01 01:00:00"},
+    "MM/dd/yyyy hh:mm a XXX": {'"01/02/2026 03:00 PM +01:00"': "2026-01-02 14:00:00"},
+}
+NO_STAMPS = {
+    "usual": [
+        '"2026-03-29T02:30"', '"2026-02-30 00:00"', '"2026-01-01"', '"2026-01-01T24:00"', "1767225600",
+        '"2026-01-01T00:00:00.1234567890Z"', '"2026-01-01T00:00[Europe/Kiev]"', '"2026-01-01T00:00Z\\n"',
+    ],
+    "epoch_seconds": ["1.5", '"1e3"', '"01"', "253402300800", "9223372036854775807", '"now"', "[1]"],
+    "epoch_millis": ["253402300800000", '""'],
+    "epoch_micros": ["253402300800000000"],
+    "dd.MM.yyyy HH:mm": [
+        '"29.03.2026 02:30"', '"31.02.2026 00:00"', '"1.1.2026 02:00"', '"01.01.2026 02:00 "', '"x"'
+    ],
+}  # fmt: skip
+
+
+def test_timestamps_in_further_forms(spark: SparkSession, make_batch: MakeBatch) -> None:
+    own = f'"{MILLENNIUM}"'
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        for number, (name, stamps) in enumerate(STAMPS.items()):
+            good = stamps | {own: "2026-01-01 00:00:00"}
+            texts = [*good, *NO_STAMPS.get(name, ())]
+            manifest = make_batch(
+                [JmsMessage.text(f'{{"t":{text},"l":[{text}]}}') for text in texts], batch_id=f"b{number}"
+            )
+            messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+            schema = "t TIMESTAMP NOT NULL, l ARRAY<TIMESTAMP>"
+            mapped = map_json(messages, schema, timestamp_formats=[name])
+            utc = "CAST(to_utc_timestamp(t, 'Europe/Berlin') AS STRING) AS t"
+            rows = mapped.rows.selectExpr("_jms.position", utc, "l[0] = t AS same").collect()
+            assert {texts[row.position]: row.t for row in rows} == good
+            assert all(row.same for row in rows)
+            rejects = {row._jms.position: row.exception_message for row in mapped.rejects.collect()}
+            assert rejects.keys() == set(range(len(good), len(texts)))
+            assert all(why.startswith("field 't': the value is no TIMESTAMP, ") for why in rejects.values())
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+@pytest.mark.parametrize("name", ["bogus", "HH:mm", "epoch", "EEE, dd MMM yyyy HH:mm:ss zzz"])
+def test_a_format_of_timestamps_that_spark_does_not_know_is_refused(
+    spark: SparkSession, make_batch: MakeBatch, name: str
+) -> None:
+    manifest = make_batch([JmsMessage.text("{}")])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    with pytest.raises(ConfigurationError, match=f"timestamp format '{name}': "):
+        map_json(messages, "t TIMESTAMP", timestamp_formats=[name])
+
+
 def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatch) -> None:
     bodies = [
         '{"items":[{"price":1},{"price":2.5},{"price":2.55}]}',

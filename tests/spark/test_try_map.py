@@ -17,8 +17,6 @@ from tests.spark.conftest import MakeBatch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-XML = "from_xml(CAST(body AS STRING), 'id INT, amount DECIMAL(9,2)', map('mode', 'FAILFAST'))"
-CSV = "from_csv(CAST(body AS STRING), 'id INT, amount DECIMAL(9,2)', map('mode', 'FAILFAST'))"
 UNDECODABLE = "the message can't be decoded: ValueError: 1000000000000000 ms since the epoch is not within"
 
 
@@ -53,9 +51,11 @@ def test_a_message_for_which_an_expression_fails_is_turned_away(
         rows, rejects = found(mapped, "n", "`it's`", "region")
         assert rows == {0: (12, 10.0, "eu"), 3: (None, None, None)}
         assert rejects.pop(4).startswith(UNDECODABLE)
-        first = "column 'n': the expression failed: CAST(CAST(body AS STRING) AS INT)"
-        second = "column 'it's': the expression failed"
-        assert rejects == {1: f"{first}; {second}", 2: second}
+        fault = 'the value is no INT, found the string "x"'
+        assert rejects == {
+            1: f"column 'n': {fault}; column 'it's': {fault}",
+            2: "column 'it's': divide failed, found the values 120.0, 0.0",
+        }
         assert mapped.rows.columns == ["n", "it's", "region", "_jms"]
         assert batch.reject(mapped.rejects) == 3
     done = Done.read(manifest.folder)
@@ -63,27 +63,26 @@ def test_a_message_for_which_an_expression_fails_is_turned_away(
     assert done.rejected == 3
 
 
-@pytest.mark.parametrize(
-    ("expression", "bodies", "expected", "bad"),
-    [
-        (XML, ["<o><id>1</id><amount>1.50</amount></o>", "<o><id>x</id></o>", "<o>"], "(1, 1.50)", {1, 2}),
-        (CSV, ["1,1.50", "x,1"], "(1, 1.50)", {1}),
-    ],
-)
-def test_xml_and_csv(
-    spark: SparkSession,
-    make_batch: MakeBatch,
-    *,
-    expression: str,
-    bodies: list[str],
-    expected: str,
-    bad: set[int],
-) -> None:
-    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+def test_the_reason_is_the_part_that_fails(spark: SparkSession, make_batch: MakeBatch) -> None:
+    text = "CAST(body AS STRING)"
+    failing = f"CAST({text} AS INT)"
+    misfit = f'the value is no INT, found the string "x y, {"z" * 35}…"'
+    reasons = {
+        f"CASE WHEN position < 9 THEN {failing} + 1 ELSE 5 END": misfit,
+        f"CASE WHEN position < 9 THEN {failing} ELSE CAST('a' AS INT) END": "casewhen failed, found",
+        f"if(position > 9, {failing}, 3) + {failing}": misfit,
+        f"element_at(split({text}, ','), 3)": f"element_at failed, found the values [x y,  {'z' * 33}…, 3",
+        f"transform(array(1), each -> {failing})": "transform failed, found the values [1]",
+        "raise_error('no')": "raise_error failed, found the values USER_RAISED_EXCEPTION, {",
+        f"coalesce({failing}, 1)": misfit,
+    }
+    manifest = make_batch([JmsMessage.text(f"x\ty, {'z' * 50}")])
     batch = Batch(manifest, take_fence(manifest.folder))
-    rows, rejects = found(batch.try_map(batch.messages(spark), {"o": expression}), "o.id", "o.amount")
-    assert {number: f"({row[0]}, {row[1]})" for number, row in rows.items()} == {0: expected}
-    assert rejects == dict.fromkeys(bad, f"column 'o': the expression failed: {expression}")
+    columns = {f"c{number}": expression for number, expression in enumerate(reasons)}
+    _, rejects = found(batch.try_map(batch.messages(spark), columns))
+    parts = rejects[0].split("; ")
+    for number, (part, reason) in enumerate(zip(parts, reasons.values(), strict=True)):
+        assert part.startswith(f"column 'c{number}': {reason}")
 
 
 def test_columns_of_the_message_stand_beside_its_fields(spark: SparkSession, make_batch: MakeBatch) -> None:
@@ -100,7 +99,7 @@ def test_columns_of_the_message_stand_beside_its_fields(spark: SparkSession, mak
     rows, rejects = found(mapped, "a", "message_id", "CAST(sent AS LONG)", "n")
     assert rows == {0: (1, "ID:0", 1_600_000_000, 5)}
     assert rejects == {
-        1: "column 'n': the expression failed: CAST(properties['n'] AS INT) AS n",
+        1: "column 'n': the value is no INT, found the string \"x\"",
         2: "field 'a': the value is no INT, found the string \"y\"",
     }
 

@@ -5,7 +5,8 @@ table of PostgreSQL. The database's address, user and password are in the driver
 (`JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER`, `JMSJCA_JDBC_PASSWORD`), where `jdbc_conn_id` of the operator puts
 them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It needs a schema.
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
-DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are turned away.
+DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are rejected.
+`--body xml --xml-root order` reads XML documents, and `--body csv` one CSV record from each body.
 Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
 which say from which message of the batch a row is.
 `--schema-file` names a file that has the fields: in these words, in Spark's JSON form, as an Avro schema or
@@ -18,10 +19,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
@@ -75,18 +78,10 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
     """Return the rows for the table, after messages that don't fit were rejected."""
     messages = batch.messages(spark)
     rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
-    schema = asked.schema
-    if asked.schema_file is not None:
-        schema = read_schema(Path(asked.schema_file))
-    if schema is None and asked.format == "jdbc":
-        raise ConfigurationError(
-            "--format jdbc: a database has no type for all columns of a message; name the fields of "
-            "its body by --schema or --schema-file"
-        )
-    if schema is None and asked.keep:
-        raise ConfigurationError("--keep stands beside the fields of --schema or --schema-file")
+    schema, body = _schema(asked), body_options(asked)
     if schema is not None:
-        mapped = batch.json(messages, schema, keep=asked.keep)
+        read = partial(getattr(batch, asked.body), **body)
+        mapped = read(messages, schema, keep=asked.keep, timestamp_formats=asked.timestamp_format)
         batch.reject(mapped.rejects)
         rows = mapped.rows
     for action in (OnViolation.FAIL, OnViolation.DROP, OnViolation.REJECT):
@@ -94,6 +89,32 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
         if given:
             rows = batch.expect(rows, given, action)
     return rows
+
+
+def _schema(asked: argparse.Namespace) -> StructType | str | None:
+    """Return the fields of the bodies; `None` if the table has the columns of the message schema.
+
+    Raises:
+        ConfigurationError: An argument needs the fields, and there are none; or the file can't be read.
+    """
+    if asked.schema_file is not None:
+        return read_schema(Path(asked.schema_file))
+    if asked.schema is not None:
+        return str(asked.schema)
+    if asked.format == "jdbc":
+        raise ConfigurationError(
+            "--format jdbc: a database has no type for all columns of a message; name the fields of its body "
+            "by --schema or --schema-file"
+        )
+    given = {
+        "--body": asked.body != "json",
+        "--timestamp-format": asked.timestamp_format,
+        "--keep": asked.keep,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise ConfigurationError(f"{name} needs the fields of --schema or --schema-file")
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,10 +135,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--order-by", help="with upsert: the column that tells the newer row")
     parser.add_argument("--delete-when", help="with upsert: a condition; such a row deletes its key")
     fields = parser.add_mutually_exclusive_group()
-    fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
+    fields.add_argument("--schema", help="fields of the bodies, as in CREATE TABLE")
     fields.add_argument(
         "--schema-file", help="a file with the fields: words, Spark's JSON form, Avro or JSON Schema"
     )
+    _add_body_arguments(parser)
     parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
     parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
     for action in OnViolation:
@@ -155,6 +177,50 @@ def named_values(argument: str, given: Sequence[str]) -> dict[str, str]:
             raise ConfigurationError(f"{argument} {text!r}: expected NAME=VALUE")
         found[name] = value
     return found
+
+
+def _add_body_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--body", choices=["json", "xml", "csv"], default="json", help="how bodies are read")
+    parser.add_argument(
+        "--timestamp-format",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="further forms of timestamps: usual, epoch_seconds, epoch_millis, epoch_micros, patterns",
+    )
+    parser.add_argument("--xml-root", help="with xml: name of the root element; required")
+    parser.add_argument(
+        "--xml-empty-as-null", action="store_const", const=True, help="with xml: empty elements are NULL"
+    )
+    parser.add_argument("--csv-delimiter", help="with csv: the character between values, a comma by default")
+    parser.add_argument("--csv-quote", help="with csv: the character around values, or an empty text")
+    parser.add_argument(
+        "--csv-header", action="store_const", const=True, help="with csv: the first line names the values"
+    )
+    parser.add_argument("--csv-null", help="with csv: the text that means NULL, empty by default")
+
+
+def body_options(asked: argparse.Namespace) -> dict[str, object]:
+    """Return the arguments of `Batch.json`, `Batch.xml` or `Batch.csv` that the command line has.
+
+    Args:
+        asked: With `body` and the arguments that begin with `xml_` and `csv_`, each of which may be `None`.
+
+    Raises:
+        ConfigurationError: An argument belongs to another format, or the root of XML is missing.
+    """
+    given = {
+        name: value
+        for name, value in vars(asked).items()
+        if name.startswith(("xml_", "csv_")) and value is not None
+    }
+    foreign = [name for name in given if not name.startswith(f"{asked.body}_")]
+    if foreign:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise ConfigurationError(f"{names}: not with --body {asked.body}")
+    if asked.body == "xml" and "xml_root" not in given:
+        raise ConfigurationError("--body xml: name the root element of the documents by --xml-root")
+    return {name.removeprefix(f"{asked.body}_"): value for name, value in given.items()}
 
 
 def jdbc_options(asked: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ORIGIN: Final = "_jms"
 """The column of rows that says which message they are from: `batch_id`, `segment` and `position`."""
 _STORED: Final = {"jms_segment": "segment", "jms_position": "position"}
-_CONTROL: Final = r"\p{Cntrl}"
+CONTROL: Final = r"\p{Cntrl}"
 # A reason shows at most this many characters of a value.
 SHOWN: Final = 40
 
@@ -116,7 +116,7 @@ def quoted_text(text: str) -> str:
 
 def shown(text: str, most: int = SHOWN) -> str:
     """Return an expression for the beginning of a text, in one line."""
-    beginning = f"regexp_replace(left({text}, {most}), {quoted_text(_CONTROL)}, ' ')"
+    beginning = f"regexp_replace(left({text}, {most}), {quoted_text(CONTROL)}, ' ')"
     return f"concat({beginning}, CASE WHEN length({text}) > {most} THEN '…' ELSE '' END)"
 
 
