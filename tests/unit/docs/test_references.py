@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.docs.__main__ import ROOT
-from tests.docs.references import PACKAGE, reference_faults
+from tests.docs.references import PACKAGE, architecture_faults, reference_faults
 
 
 def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
@@ -23,6 +23,20 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
     assert found == [
         f"{PACKAGE}/core/url.py: nothing is called `core.gone.Url`",
         "docs/page.md: nothing is called `engine.moving.Gains`",
+    ]
+
+
+def test_a_class_on_the_architecture_page_that_is_not_there_is_told(tmp_path: Path) -> None:
+    package, docs = tmp_path / PACKAGE, tmp_path / "docs"
+    package.mkdir()
+    docs.mkdir()
+    (package / "moving.py").write_text("class Gains:\n    most: int\n\n    def count(self): ...\n")
+    (docs / "architecture.md").write_text(
+        "`Gains`, `Gains.count`, `Gains.most`, `Gains.total`, `Losses`, `GET`\n"
+    )
+    assert architecture_faults(tmp_path) == [
+        "docs/architecture.md: nothing is called `Gains.total`",
+        "docs/architecture.md: nothing is called `Losses`",
     ]
 
 

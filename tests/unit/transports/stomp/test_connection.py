@@ -460,7 +460,7 @@ def test_a_close_that_is_not_answered_is_said(pair: Pair, caplog: pytest.LogCapt
     until(lambda: inbox)
     consumer.acknowledge(inbox)
     connection.close()
-    assert "what was acknowledged last may come again" in caplog.text
+    assert "the last acknowledged messages may be redelivered" in caplog.text
     assert caplog.records[-1].levelname == "WARNING"
 
 
