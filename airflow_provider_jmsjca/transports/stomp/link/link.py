@@ -63,7 +63,7 @@ _UP: Final = ConnectionState.UP
 _WITHOUT_HEART_BEAT: Final = 20_000
 _MOST_DIGITS: Final = 10
 _MOST_LATE: Final = 100
-"""Most acknowledgements delayed until COMMIT: a broker that pages in 200 messages stalls if none is settled."""
+"""Most acknowledgements delayed until COMMIT: a broker that pages in 200 messages would stall at 200."""
 _MOST_STRANGE_ERRORS: Final = 100
 """Most unexpected errors on a connection; more would fill the log."""
 
