@@ -138,7 +138,7 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
             return Backlog()
         except JmsError:
             raise
-        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise _unreadable(error) from error
 
 

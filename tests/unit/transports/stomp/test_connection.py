@@ -849,7 +849,7 @@ def test_a_count_that_cannot_be_read_is_an_error_of_ours(pair: Pair, answer: str
     thread.join(5)
     (error,) = raised
     assert type(error) is PermanentBrokerError
-    assert "can't be read" in str(error)
+    assert "is invalid" in str(error)
 
 
 def looked_at(peer: Peer, count: int) -> list[dict[str, str]]:
