@@ -1,4 +1,4 @@
-"""The hook for event loops: what the authors of own triggers send and receive with."""
+"""The hook for event loops: sends and receives for triggers that users write."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AsyncJmsConnection:
         Args:
             destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an
                 entry of `[jmsjca]`.
-            message: What to send.
+            message: The message to send.
             delay: Seconds before it can be received.
             time_to_live: Seconds until it expires, counted from now.
             priority: 0 to 9; `None` leaves the message's own.
@@ -120,7 +120,7 @@ class AsyncJmsConnection:
 
         Raises:
             ConfigurationError: The destination or the Airflow connection can't be used.
-            CapabilityError: The broker can't do what is asked.
+            CapabilityError: The broker lacks a capability that the message needs.
             TransientBrokerError: The broker can't be reached; nothing is sent. It is tried once.
             InDoubtError: The connection was lost; the message may be there.
             PermanentBrokerError: The broker refuses it.
@@ -209,14 +209,14 @@ class AsyncJmsConnection:
                 `concurrency_mode`, `prefetch` ...
 
         Raises:
-            ConfigurationError: Every fault of every level; or the spec asks for what only a listener does.
+            ConfigurationError: Every fault of every level; or an option only for listeners.
             TransientBrokerError: Airflow can't be asked for its connection now.
         """
         self._check_open()
         return await self._stream(_spec_of(spec, fields))
 
     async def aclose(self) -> None:
-        """Close the streams: what was returned is settled, the rest goes back. Closing twice is harmless.
+        """Close the streams: returned messages are settled, the rest goes back. Closing twice is harmless.
 
         Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
         Every stream is closed, also if the caller is cancelled meanwhile.

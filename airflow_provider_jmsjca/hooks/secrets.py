@@ -1,4 +1,4 @@
-"""Keeps secrets out of what operators are given: Airflow stores and shows it."""
+"""Keeps secrets out of the arguments of operators, which Airflow stores and shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secre
 
 
 class _CheckedPartial(OperatorPartial):
-    """What `partial` of an operator returns: Airflow serializes what it is expanded over in clear."""
+    """Result of `partial` of an operator: Airflow serializes its expanded arguments in clear."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class SecretsRefused:
         return _CheckedPartial(operator_class=made.operator_class, kwargs=made.kwargs, params=made.params)
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Fill in templates; Airflow stores and shows what they become.
+        """Fill in templates; Airflow stores and shows the rendered texts.
 
         Raises:
             ConfigurationError: A template brought a secret into a destination or the spec.
@@ -85,7 +85,7 @@ def refuse_secrets_in_spec(where: str, spec: object) -> None:
 
     Args:
         where: Name of the operator or decorator, for the error.
-        spec: What was given; something else than a spec or mapping is left for the task to judge.
+        spec: The given value; the task checks anything but a spec or mapping.
 
     Raises:
         ConfigurationError: Names every field that holds a secret, and the way out.

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.spool.files.objects import SCHEMES
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 
 _DEFAULT_RETENTION_DAYS = 30.0
-# What a connection's extra may say of a store, and the client's name for it.
+# Keys of a connection's extra about an object store, and the client's names for them.
 _EXTRA: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
         "region_name": "aws_region",
@@ -118,10 +118,10 @@ def _object_path(text: str) -> ObjectPath:
 
 
 def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str, str]:
-    """Return what a connection says, by the names of the environment's variables in lower case.
+    """Return the options of a connection, named like environment variables in lower case.
 
     Raises:
-        ConfigurationError: The connection says something that isn't supported, or lacks what is needed.
+        ConfigurationError: The connection has an unsupported option, or lacks a required one.
     """
     extra = dict(connection.extra_dejson)
     known = _EXTRA[store]

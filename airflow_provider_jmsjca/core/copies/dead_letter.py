@@ -1,4 +1,4 @@
-"""What is sent when a message is moved.
+"""The copy that is sent when a message is moved.
 
 A move sends a copy: a new message with the same body, headers and properties, which also says where it came
 from and why. If that can't be sent, the message is redirected: the same message, nothing added.
@@ -27,10 +27,10 @@ _LAST_OF_BMP = 0xFFFF
 def _shortened(text: str, limit: int | None) -> str:
     """Return the text fit for a property: encodable, and with its middle left out if it is too long.
 
-    Brokers limit the bytes of a header line, so every character counts as what it takes on the wire.
+    Brokers limit the bytes of a header line, so each character counts with its size on the wire.
 
     Args:
-        text: Any text. What can't be encoded is replaced.
+        text: Any text. Characters that can't be encoded are replaced.
         limit: The longest property that passes; `None` for no limit.
     """
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
@@ -67,7 +67,7 @@ _LONGEST_TEXT = 10_000
 KEPT_JMSX = "_JMSJCA_"
 
 _PREFIX = "JMS_Sun_JMSJCA_"
-"""With what the added properties begin. Source: J154-J166."""
+"""Prefix of the added properties. Source: J154-J166."""
 _PREFIXES = (_PREFIX, "_JMSJCA_")
 """With what they may begin in a message that comes; of two the last counts, which newer software wrote."""
 
@@ -196,7 +196,7 @@ def letters(
     """Return the ways to make the message that is sent when `message` is moved, the most faithful first.
 
     1. All of it (`copy_of`, or `redirect_of` if it is redirected).
-    2. What is too long shortened, what no broker takes left out.
+    2. Long values shortened, values that no broker accepts left out.
     3. Of the properties only a few and short ones.
     4. The body, and why it was moved.
 
@@ -208,7 +208,7 @@ def letters(
         state: As for `copy_of`.
         max_property_characters: As for `copy_of`.
         redirect: Begin with the message as it is.
-        secrets: Blotted out of the exception, whatever stands around them.
+        secrets: Masked in the text of the exception, wherever they occur.
     """
     if state.failure is not None:
         state = replace(state, failure=_blotted(state.failure, tuple(secrets)))
@@ -257,7 +257,7 @@ def send_first(
         Why it could not be sent in the first of them; `None` if it was.
 
     Raises:
-        ConfigurationError: None is taken; this is what was said of the first.
+        ConfigurationError: None is accepted; this is the error of the first.
         PermanentBrokerError: None is taken, and the broker said this of the first.
     """
     refusal: Exception | None = None
@@ -360,7 +360,7 @@ def _reduced(
     most: int,
     characters: int | None,
 ) -> JmsMessage:
-    """Return a copy that a broker with narrow limits takes, and that says what it lacks.
+    """Return a copy that a broker with narrow limits accepts, with the names of the parts left out.
 
     Args:
         message: As received.
@@ -422,7 +422,7 @@ class _SizeLimit:
 
 
 def _fit(name: str, value: PropertyValue, short: list[str]) -> PropertyValue:
-    """Return a value that no broker finds too long; `short` hears of what was shortened."""
+    """Return a value that no broker finds too long; `short` is told of each shortened value."""
     if not isinstance(value, str):
         return value
     cut = _shortened(value, _LONGEST_VALUE)
@@ -432,7 +432,7 @@ def _fit(name: str, value: PropertyValue, short: list[str]) -> PropertyValue:
 
 
 def _changed_headers(message: JmsMessage) -> dict[str, Any]:
-    """Return what of headers and body can't be sent as it is, with what is sent in its place."""
+    """Return the headers and body that can't be sent unchanged, with their replacements."""
     changed: dict[str, Any] = {
         header: None
         for header in ("correlation_id", "type")

@@ -17,7 +17,7 @@ SOURCE = "_JMSJCA_InProgressFrom"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFrom:
-    """What an in-progress message says of itself.
+    """Origin recorded in an in-progress message.
 
     Attributes:
         run: Which run of an activation put it there; empty if nothing says so.
@@ -29,7 +29,7 @@ class StagedFrom:
 
 
 def staged_copy(message: JmsMessage, staged: StagedFrom) -> JmsMessage:
-    """Return what is sent to the in-progress queue; it keeps the message's own id."""
+    """Return the copy for the in-progress queue; it keeps the message's own id."""
     copy = parked_copy(message, 0)
     return replace(
         copy, properties=MappingProxyType({**copy.properties, RUN: staged.run, SOURCE: staged.source})
@@ -37,7 +37,7 @@ def staged_copy(message: JmsMessage, staged: StagedFrom) -> JmsMessage:
 
 
 def unstaged(message: JmsMessage) -> tuple[JmsMessage, StagedFrom]:
-    """Return a message of the in-progress queue as it was in its own, and what it says of itself."""
+    """Return the original of a message from the in-progress queue, and its recorded origin."""
     properties = dict(message.properties)
     staged = StagedFrom(run=str(properties.pop(RUN, "")), source=str(properties.pop(SOURCE, "")))
     return replace(message, properties=MappingProxyType(properties)), staged

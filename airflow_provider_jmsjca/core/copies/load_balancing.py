@@ -1,4 +1,4 @@
-"""A message that was moved from a durable subscription to a queue: how its copy says what it was.
+"""The copy of a message that was moved from a durable subscription to a queue, and its recorded origin.
 
 Whoever takes it from the queue sees the message as it was published: with its own id, timestamp and topic, by
 which a duplicate can be told too.
@@ -22,7 +22,7 @@ TIMESTAMP = "_JMSJCA_PublishedJMSTimestamp"
 
 
 def balanced_copy(message: JmsMessage, topic: Destination) -> JmsMessage:
-    """Return what is sent to the queue: body, headers and properties as they are, its origin beside them.
+    """Return the copy for the queue: unchanged body, headers and properties, with the origin added.
 
     The expiry too: the message has not reached anybody yet.
 
@@ -38,7 +38,7 @@ def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -
     """Return `copy` with the destination, id and timestamp of `message` beside its own.
 
     Args:
-        copy: What is to be sent.
+        copy: The message to send.
         message: As received.
         otherwise: The destination of `message`, if the message doesn't say.
     """
@@ -56,7 +56,7 @@ def published(message: JmsMessage) -> JmsMessage:
     """Return a message received from the queue as it was published; any other message unchanged.
 
     Raises:
-        PoisonMessageError: What the copy says of its origin can't be read.
+        PoisonMessageError: The origin recorded in the copy can't be read.
     """
     if TOPIC not in message.properties:
         return message

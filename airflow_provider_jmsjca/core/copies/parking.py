@@ -1,4 +1,4 @@
-"""A message that the broker keeps until it is due: how its copy says what it is.
+"""The copy of a message that the broker keeps until it is due.
 
 Source: J128-J130; P18.
 """
@@ -17,7 +17,7 @@ PARKED_EXPIRATION = "_JMSJCA_ParkedJMSExpiration"
 
 
 def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
-    """Return what is sent to come back later.
+    """Return the copy that the broker delivers later.
 
     It doesn't expire meanwhile: a message in hand doesn't either.
 
@@ -26,7 +26,7 @@ def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
         seen: How often it was seen with the redelivered flag.
     """
     properties = dict(message.properties)
-    properties.pop(PARKED_ID, None)  # whoever wrote it
+    properties.pop(PARKED_ID, None)  # it may be forged
     properties[PARKED_COUNT] = seen
     if message.message_id is not None:
         properties[PARKED_ID] = message.message_id
@@ -70,6 +70,6 @@ def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
 
 def _number(name: str, given: PropertyValue) -> int:
     try:
-        return int(given)  # type: ignore[arg-type]  # what it can't take is caught
+        return int(given)  # type: ignore[arg-type]  # other types are caught
     except (TypeError, ValueError, OverflowError) as error:
         raise PoisonMessageError(f"property {name} holds {given!r}, not a number") from error

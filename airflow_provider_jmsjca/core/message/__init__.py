@@ -1,4 +1,4 @@
-"""Messages: values, what may stand in them, and what tells one from others.
+"""Messages: their values, allowed contents, and identity.
 
 May import `core.destination` and `errors`. `JmsMessage.from_event` asks `spool.references`, which is above,
 for a message that an event only refers to.

@@ -364,7 +364,7 @@ class JmsMessage(PropertyReader):
             **headers: `type`, `correlation_id`, `reply_to`, `priority`, `persistent` ... as attributes.
 
         Raises:
-            ConfigurationError: What no JMS message can carry, every fault of it.
+            ConfigurationError: A JMS message can't carry a value; lists all faults.
         """
         return _checked(BodyKind.TEXT, body, properties, property_types, _NOTHING, headers)
 
@@ -479,7 +479,7 @@ class JmsMessage(PropertyReader):
         Raises:
             ConfigurationError: `event` is no such event, carries no body, or is a batch (`all_from_event`).
                 Or it refers to a place outside of the trusted spools.
-            SpoolError: The message isn't in the spool (any more), or not what was sealed there.
+            SpoolError: The message isn't in the spool (any more), or differs from the sealed one.
         """
         payload = _payload(event)
         if "messages" in payload:
@@ -625,11 +625,11 @@ _tuple = tuple.__new__
 
 
 class Identity(NamedTuple):
-    """What tells a message from all others; made by `identity`, compared within one process only.
+    """Identity of a message; made by `identity`, compared within one process only.
 
     Attributes:
         message_id: As the broker, or the producer, gives it.
-        destination: Where it was received; `None` for whoever remembers those of one destination.
+        destination: Where it was received; `None` if only messages of one destination are compared.
         timestamp: When it was sent, in milliseconds since the epoch.
         digest: Of body and properties.
     """
@@ -647,7 +647,7 @@ def identity(
     body: object,
     properties: Mapping[str, object],
 ) -> Identity | None:
-    """Return what tells a message from others; `None` if it has no id, and nothing does."""
+    """Return the identity of a message; `None` if it has none, as without an id."""
     if message_id is None:
         return None
     said = body if isinstance(body, (str, bytes)) else repr(body)
@@ -659,11 +659,11 @@ def identity(
 
 
 def identity_of(message: JmsMessage | None, destination: Destination | None) -> Identity | None:
-    """Return what tells a message from others; `None` if it has no id, or is none.
+    """Return the identity of a message; `None` without an id or a message.
 
     Args:
         message: As received, or as it was published.
-        destination: Where it was received, for whoever remembers messages of several.
+        destination: Where it was received, if messages of several destinations are compared.
     """
     if message is None:
         return None
@@ -677,7 +677,7 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
 
 
 def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
-    """Return what tells a message from others in any process, at each delivery; `None` if it has no id.
+    """Return an identity that is equal in any process, at each delivery; `None` without an id.
 
     Args:
         message: As received.
@@ -703,7 +703,7 @@ def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
     return message if value is None or value == "" else replace(message, message_id=f"{name}={value}")
 
 
-# What a property takes besides its characters: two texts, and a place in a dictionary.
+# Memory of a property besides its characters: two texts, and a place in a dictionary.
 _OF_A_PROPERTY = 120
 
 

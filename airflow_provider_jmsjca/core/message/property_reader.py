@@ -26,7 +26,7 @@ _JAVA_DOUBLE = re.compile(
 
 
 def java_integer(text: str, bits: int) -> int | None:
-    """Return what `Integer.valueOf` or `Long.valueOf` reads, `None` where they refuse."""
+    """Parse like `Integer.valueOf` or `Long.valueOf`; `None` where they refuse."""
     match = _JAVA_INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -35,7 +35,7 @@ def java_integer(text: str, bits: int) -> int | None:
 
 
 def java_double(text: str) -> float | None:
-    """Return what `Double.valueOf` reads, `None` where it refuses; hexadecimal forms are refused here."""
+    """Parse like `Double.valueOf`; `None` where it refuses, and for hexadecimal forms."""
     match = _JAVA_DOUBLE.fullmatch(text)
     if match is None:
         return None
@@ -46,7 +46,7 @@ def java_double(text: str) -> float | None:
 
 
 def java_float_text(value: float, *, single: bool = False) -> str:
-    """Return what `Double.toString`, or `Float.toString` for a single one, writes (Java 19 and newer).
+    """Format like `Double.toString`, or `Float.toString` for a single (Java 19 and newer).
 
     The shortest digits that read back as the same number; an exponent below 0.001 and from 10,000,000 on.
     """
@@ -155,19 +155,19 @@ class PropertyReader:
 
         @property
         def properties(self) -> Mapping[str, PropertyValue]:
-            """What the message has."""
+            """Provided by the message."""
 
         @property
         def property_types(self) -> Mapping[str, PropertyType]:
-            """What the message has."""
+            """Provided by the message."""
 
         @property
         def body(self) -> Any:
-            """What the message has."""
+            """Provided by the message."""
 
         @property
         def item_types(self) -> Mapping[Any, ItemType]:
-            """What the message has."""
+            """Provided by the message."""
 
     def get_object(self, name: str) -> PropertyValue:
         """Return a property as it is; `None` if there is none of that name."""

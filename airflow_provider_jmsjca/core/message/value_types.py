@@ -100,12 +100,12 @@ def checked(  # noqa: C901 - one case for each type
     """Return the value as it travels: unchanged, or rounded if a float was declared.
 
     Args:
-        value: What the user gave.
+        value: The given value.
         declared: Spelling of the declared type; `None` infers it.
         allowed: Spellings of the types that can stand here.
 
     Raises:
-        ValueError: The value can't travel as that type; the text says what was expected.
+        ValueError: The value can't be sent as that type; the text names the expected form.
     """
     if value is None:
         return None
