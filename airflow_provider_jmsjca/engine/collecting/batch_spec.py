@@ -1,4 +1,4 @@
-"""What a batch shall be, and what became of it."""
+"""Specification and result of a batch."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _LARGEST_SEGMENT = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
-    """What to collect, and when a batch is big enough.
+    """Source and limits of a batch.
 
     A batch ends at the first of `max_messages`, `max_bytes`, `max_time` and `idle_time`; `max_messages` or
     `max_time` must be given.
 
     Attributes:
-        subscription: Where from. Without a `prefetch` it asks for one segment's worth, and never for less
-            where the broker counts what a transaction acknowledges.
-        max_messages: How many messages make a batch, those of earlier attempts included.
+        subscription: The source. Without a `prefetch` it prefetches one segment, and never less where the
+            broker counts messages acknowledged in a transaction.
+        max_messages: Maximum number of messages, including those of earlier attempts.
         max_bytes: The batch ends once bodies and properties received in this attempt reach this size.
         max_time: How long this attempt collects, outages included.
-        idle_time: How long nothing may come before the batch ends; `None` waits on.
-        segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit.
+        idle_time: The batch ends after this time without a message; `None`: it doesn't.
+        segment_messages: Maximum number of messages in a segment, 1 to 10,000; one commit per segment.
         segment_bytes: A segment is sealed once its bodies and properties reach this size, in bytes.
-        flush_time: A segment that isn't full is sealed when nothing came for this long.
-        moves_to: Where messages of the batch may be moved afterwards. A target from which they would come
-            back is refused before anything is collected.
+        flush_time: A partial segment is sealed after this time without a message.
+        moves_to: Possible targets of later moves. A target from which messages would return to the source is
+            refused before the collection starts.
     """
 
     subscription: Subscription
@@ -80,31 +80,31 @@ class EndReason(enum.StrEnum):
     IDLE = "idle"
     STOPPED = "stopped"
     FAILURES = "failures"
-    """Messages failed again and again, always the same ones (of listeners)."""
+    """Repeated failures of the same messages (listeners only)."""
     BLOCKED = "blocked"
-    """Nothing came, and the broker may hold messages for an unanswered connection (of listeners)."""
+    """No message arrived, and the broker may hold some for a blocked connection (listeners only)."""
     DRAINED = "drained"
-    """An operator had it drained: what was received is sealed (of batches)."""
+    """An operator drained it: received messages are sealed (batches only)."""
     COMPLETE = "complete"
-    """The batch had been finished by an earlier attempt; nothing was received."""
+    """An earlier attempt had finished the batch; no message was received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectResult:
-    """What a collection did.
+    """Result of a collection.
 
     Attributes:
         reason: Why it ended.
-        manifest: URI of the batch's manifest; `None` if it was stopped: the next attempt goes on.
-        rows: Messages in the batch, those of earlier attempts included.
+        manifest: URI of the batch's manifest; `None` if it was stopped: the next attempt continues.
+        rows: Messages in the batch, including those of earlier attempts.
         segments: Segments in the batch.
         received: Deliveries by the broker in this attempt.
         stored: Messages sealed in this attempt.
-        duplicates: Deliveries dropped because their message was sealed already.
-        undecodable: How many of the stored are `undecodable` because the transport couldn't decode them.
-        left: Undecodable messages that the transport can't hand out as bytes: still at the broker.
-        reconnects: How often the connection was lost and another one opened.
-        seconds: How long it took.
+        duplicates: Deliveries dropped because their message was sealed before.
+        undecodable: Stored messages that the transport couldn't decode.
+        left: Undecodable messages without readable bytes; they stay at the broker.
+        reconnects: Number of reconnects.
+        seconds: Duration.
     """
 
     reason: EndReason
@@ -120,7 +120,7 @@ class CollectResult:
     seconds: float = 0.0
 
     def summary(self) -> str:
-        """Return the numbers in one line, those that are 0 left out."""
+        """Return the counts in one line, without those that are 0."""
         counts = {
             "received": self.received,
             "duplicates": self.duplicates,

@@ -1,6 +1,6 @@
-"""The batch driver: messages of one destination into sealed segments of a batch.
+"""The batch driver: collects messages of one destination into sealed segments of a batch.
 
-Received, appended, sealed on disk, acknowledged: in this order and no other.
+Messages are received, appended, sealed on disk and acknowledged, always in this order.
 
 A queue is consumed afresh for every segment. At every acknowledgement ActiveMQ Classic looks through all that
 a consumer was given and hasn't committed, so a long-lived one gets slower and slower. Artemis bounds by bytes
@@ -55,19 +55,19 @@ from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
 _log = safe_logger(__name__)
-# How long a wait may last before the stop request and the clocks are looked at again.
+# Longest wait before the stop request and the deadlines are checked again.
 _TICK_SECONDS = 0.1
-# Most messages taken at a time, so that a stop request is looked at often enough.
+# Most messages taken at a time, so that stop requests are checked often enough.
 _HANDFUL = 256
-# What a stopped collection waits for a broker that doesn't answer.
+# How long a stopped collection waits for a broker that doesn't answer.
 _STOP_GRACE_SECONDS = 0.3
 _FRUITLESS_SECONDS = 1.0
-# Of bodies and properties in memory: what reaches it becomes a row group of the segment's file. That takes
-# a few times as much of memory, for messages, columns and encoded pages are there at once.
+# Size of bodies and properties in memory that is written as a row group of the segment file. It needs several
+# times as much memory, because messages, columns and encoded pages exist at once.
 _GROUP_BYTES = 2 * 1024 * 1024
-# Of each byte that is collected an Artemis counts so many: it counts text twice, and heads besides.
+# Artemis counts this many bytes per collected byte: text twice, plus headers.
 _COUNTED = 3
-# What an Artemis may send ahead until it is seen that this doesn't fill a segment.
+# Bytes that Artemis may send ahead until they prove too few to fill a segment.
 _BYTES_AHEAD = 8 * 1024 * 1024
 
 
@@ -117,16 +117,16 @@ def collect(
 ) -> CollectResult:
     """Fill a batch and finish it.
 
-    Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
-    A message delivered again is stored once, within `spool.known_ids.DeduplicationWindow`, where
+    Guarantee: no message is acknowledged before it is in a sealed segment, so no crash loses messages. A
+    redelivered message is stored once, within `spool.known_ids.DeduplicationWindow`, where
     `spool.duplicates.DuplicateFilter` can tell it from a new message that is equal to it.
 
     Args:
         connect: Opens a connection, with backoff.
         batch: Opened and, afterwards, closed by the caller.
         spec: What to collect.
-        stop: Set it to end the collection within half a second; what isn't sealed goes back.
-        steering: Lets another thread suspend or drain it; `None`: nobody does.
+        stop: Set it to end the collection within half a second; unsealed messages return to the broker.
+        steering: Lets another thread suspend or drain it; `None`: no steering.
 
     Returns:
         The counts, and the manifest's URI.
@@ -134,8 +134,8 @@ def collect(
     Raises:
         TransientBrokerError: There was no connection within `max_time`.
         PermanentBrokerError: The broker refuses the subscription, or an acknowledgement.
-        CapabilityError: The subscription needs what the broker can't do.
-        ConfigurationError: What is moved afterwards would come back.
+        CapabilityError: The subscription needs a missing capability.
+        ConfigurationError: A moved message would return to the source.
         SpoolError: A segment or the manifest can't be written.
     """
     if batch.manifest is not None:
@@ -166,26 +166,26 @@ class _Collection:
         self._sealing: Future[None] | None = None
         self._no_connection: JmsError | None = None
         self._rows: list[Row] = []
-        # Of the segment in hand, what another collector may be given too.
+        # Keys of the current segment that another collector may receive too.
         self._keys: list[str] = []
         self._repetitions = DuplicateFilter(batch, stable=False)
         self._dropped: list[DroppedMessage] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
         self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
-        # What the broker may send ahead, where it counts bytes.
+        # Prefetch in bytes, where the broker counts bytes.
         self._most_bytes_ahead = _COUNTED * spec.segment_bytes
         self._bytes_ahead = min(_BYTES_AHEAD, self._most_bytes_ahead)
-        # Of the segment in hand, what `SpoolBatch.add` has and what the rows in memory are large.
+        # Of the current segment: rows passed to `SpoolBatch.add`, and the size of rows in memory.
         self._added = self._bytes_in_memory = 0
-        # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
+        # Rows sealed or passed to the sealer: `SpoolBatch.rows` lags behind.
         self._promised = batch.rows
         self._rows_before = batch.rows
-        # Of the message before, whose destination mostly is that of the next one too.
+        # Destination of the previous message, usually that of the next one too.
         self._place: Destination | None = None
         self._place_name: str | None = None
         self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
-        # Whether messages are settled in the order of arrival: until one has to stay at the broker.
+        # Whether messages are settled in order of arrival: until one has to stay at the broker.
         self._in_order = True
 
     # --- Connections -----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class _Collection:
         if not self._steering.suspended.is_set():
             return False
         self._was_suspended = True
-        self._last_arrival = time.monotonic()  # nobody listens: that is no silence of the broker
+        self._last_arrival = time.monotonic()  # without a consumer the broker is not idle
         return True
 
     def _failed_to_connect(self, failure: JmsError) -> None:
@@ -246,7 +246,7 @@ class _Collection:
             self._receive(connection)
             self._finish_sealing()
         except (ConnectionLostError, InDoubtError, SealedElsewhereError) as loss:
-            # Whatever the sealer still has is about to be known; only then may the same messages come again.
+            # Wait until the sealer's result is known, before the same messages are redelivered.
             self._await_sealer()
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
@@ -263,7 +263,7 @@ class _Collection:
             self._last_arrival = time.monotonic()  # it is not known whether there was silence
 
     def _close(self, connection: Connection) -> None:
-        """Close, without letting a broker that doesn't answer hold up a stop request."""
+        """Close; a broker that doesn't answer must not delay a stop request."""
         closing = threading.Thread(target=connection.close, name="jms-close", daemon=True)
         closing.start()
         while closing.is_alive():
@@ -291,7 +291,7 @@ class _Collection:
                 taken = self._take(received, self._unit)
                 if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()
-                    # What it waited for the sealer was no silence of the broker.
+                    # The broker was not idle while this waited for the sealer.
                     self._last_arrival = time.monotonic()
                     if self._end() is not None or self._renew(arrivals, connection):
                         break
@@ -302,7 +302,7 @@ class _Collection:
             self._seal()
 
     def _tell(self) -> None:
-        """Tell who watches how far it is."""
+        """Report the progress to the steering."""
         stored = self._batch.rows - self._rows_before
         received_before, stored_before = self._told
         self._told = self._received, stored
@@ -313,21 +313,21 @@ class _Collection:
         )
 
     def _wait_on(self, arrivals: BufferedConsumer, connection: Connection) -> None:
-        """Do what is due while nothing comes."""
+        """Do due work while no message arrives."""
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
         if is_due or self._widen(arrivals):
             began = time.monotonic()
             self._seal()
             self._renew(arrivals, connection)
-            # While that went on, nobody looked whether something came.
+            # Nothing was received during that time.
             self._last_arrival += time.monotonic() - began
         if self._sealing is not None and not self._sealing.done():
-            # Where all of the prefetch waits for the commit, the broker can send nothing.
+            # The broker can't send while the whole prefetch waits for the commit.
             self._last_arrival = time.monotonic()
         self._raise_failure_of_sealer()
 
     def _renew(self, arrivals: BufferedConsumer, connection: Connection) -> bool:
-        """Consume afresh, where that is needed and loses nothing; tell whether it was done."""
+        """Resubscribe where it is needed and loses no message; return whether it did."""
         if self._is_plain_topic:
             return False
         renewed = self._subscription(connection)
@@ -357,10 +357,10 @@ class _Collection:
         )
 
     def _widen(self, arrivals: BufferedConsumer) -> bool:
-        """Ask for more bytes ahead if those in hand may be all that comes; return whether it is so.
+        """Raise the prefetch in bytes if the broker has probably sent all it may; return whether it did.
 
-        Then the segment ends, for only the next consumer gets more. That is as much as a segment needs of
-        messages which are as large as those in hand.
+        Then the segment ends, because only the next consumer gets more: enough for a segment of messages of
+        the current size.
         """
         counted = _COUNTED * self._bytes
         asked = arrivals.subscription.prefetch_bytes
@@ -376,7 +376,7 @@ class _Collection:
         return asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None
 
     def _take(self, received: Received, unit: UnitOfWork) -> bool:
-        """Take a message into the segment in hand; tell whether it is to be settled with that."""
+        """Add a message to the current segment; return whether it is settled with the segment."""
         self._received += 1
         undecodable = None
         try:
@@ -384,8 +384,8 @@ class _Collection:
         except PoisonMessageError as fault:
             salvaged = received.salvaged
             if salvaged is None:
-                # Acknowledged without a copy it would be lost; unsettled it stays with the broker, and comes
-                # again with the next consumer.
+                # An acknowledgement without a copy would lose it. Unsettled it stays at the broker, which
+                # redelivers it to the next consumer.
                 self._left += 1
                 _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
                 return False
@@ -405,7 +405,7 @@ class _Collection:
             self._bytes_in_memory += size
             self._rows.append(row)
         unit.acknowledge(received)
-        received.forget_message()  # the unit holds what was received until its commit
+        received.forget_message()  # the unit refers to the delivery until its commit
         self._in_unit += 1
         return True
 
@@ -418,7 +418,7 @@ class _Collection:
         return message_key(message.message_id, self._place_name)
 
     def _is_held_up(self, arrivals: BufferedConsumer) -> bool:
-        """Tell whether a message that stays holds up all behind it; then each is acknowledged alone."""
+        """Return whether an unsettled message blocks later ones; then acknowledge one by one."""
         if not arrivals.settles_in_order:
             return False
         self._in_order = False
@@ -458,7 +458,7 @@ class _Collection:
     # --- Sealing ---------------------------------------------------------------------------------------
 
     def _seal(self) -> None:
-        """Hand the rows to the sealer, which seals them and commits their unit; one segment at a time."""
+        """Pass the rows to the sealer, which seals them and commits their unit; one segment at a time."""
         self._finish_sealing()
         if self._unit is not None and self._sealing is None:
             count = self._added + len(self._rows)
@@ -477,7 +477,7 @@ class _Collection:
         self._repetitions.confirmed(dropped, sealed)
 
     def _put_on_disk(self) -> None:
-        """Hand the rows in memory to the sealer, which writes them into the segment in hand."""
+        """Pass the rows in memory to the sealer, which writes them into the current segment."""
         self._finish_sealing()
         if self._sealing is None:
             self._sealing = self._sealer.submit(self._batch.add, self._rows)
@@ -485,7 +485,7 @@ class _Collection:
             self._rows, self._bytes_in_memory = [], 0
 
     def _finish_sealing(self) -> None:
-        """Wait for the sealer and raise what it met."""
+        """Wait for the sealer and raise its error."""
         self._await_sealer()
         self._raise_failure_of_sealer()
 
@@ -511,7 +511,7 @@ class _Collection:
         self._bytes = self._in_unit = self._added = self._bytes_in_memory = 0
 
     def _give_up_rows(self) -> None:
-        """Forget what isn't sealed: it comes again."""
+        """Drop unsealed messages; the broker redelivers them."""
         self._await_sealer()
         self._batch.give_up()
         self._begin_segment()
@@ -519,14 +519,14 @@ class _Collection:
 
 
 class BufferedConsumer:
-    """A consumer and the deliveries not yet looked at; the prefetch bounds how many.
+    """A consumer with a buffer of deliveries, limited by the prefetch.
 
     Args:
-        connection: Where to consume.
-        subscription: What to receive.
+        connection: The connection.
+        subscription: The subscription.
 
     Attributes:
-        subscription: What is received.
+        subscription: The current subscription.
 
     Raises:
         JmsError: As `Connection.consume`.
@@ -542,11 +542,11 @@ class BufferedConsumer:
 
     @property
     def settles_in_order(self) -> bool:
-        """Whether a message that stays unsettled holds up those behind it."""
+        """Whether an unsettled message blocks later ones."""
         return self._consumer.settles_in_order
 
     def renew(self, subscription: Subscription) -> None:
-        """Give back what was received but not settled, and begin anew with a fresh consumer.
+        """Return unsettled messages to the broker, and open a new consumer.
 
         Raises:
             ConnectionLostError: The connection is gone.
@@ -556,7 +556,7 @@ class BufferedConsumer:
         self._consumer = self._connection.consume(subscription, self._queue.put)
 
     def close(self) -> None:
-        """Give back what was received but not settled; a connection that is gone has done so."""
+        """Close the consumer; the broker takes back unsettled messages."""
         with contextlib.suppress(ConnectionLostError):
             self._consumer.close()
 
@@ -565,10 +565,10 @@ class BufferedConsumer:
         self._queue.put(None)
 
     def take(self, timeout: float) -> list[Received]:
-        """Return what has arrived, in order; empty if nothing came within `timeout` seconds.
+        """Return buffered deliveries in order; empty if none arrives within `timeout` seconds.
 
         Raises:
-            ConnectionLostError: The connection is gone, and all that arrived with it.
+            ConnectionLostError: The connection is gone, and the buffered deliveries are invalid.
         """
         found: list[Received] = []
         try:
@@ -587,7 +587,7 @@ class BufferedConsumer:
 
 
 class StopOrDeadline(threading.Event):
-    """An event that counts as set when another one is, or when time is up; for code that waits on an event.
+    """An event that is also set when another event is set or a deadline has passed.
 
     Args:
         stop: The other event.
@@ -607,15 +607,15 @@ class StopOrDeadline(threading.Event):
         self._clock = clock
 
     def expired(self) -> bool:
-        """Tell whether the deadline has passed."""
+        """Return whether the deadline has passed."""
         return self._deadline is not None and self._clock() >= self._deadline
 
     def is_set(self) -> bool:
-        """Tell whether to stop."""
+        """Return whether to stop."""
         return super().is_set() or self._stop.is_set() or self.expired()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the stop or the deadline, some seconds at most; tell which (`True` to stop)."""
+        """Wait at most `timeout` seconds for the stop or the deadline; return `True` to stop."""
         end = None if timeout is None else self._clock() + timeout
         while not self.is_set():
             left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())

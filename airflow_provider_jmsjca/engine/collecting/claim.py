@@ -1,15 +1,15 @@
-"""Claims a few messages of a queue for one holder: sealed in a batch first, acknowledged then.
+"""Claims a few messages of a queue for one holder: seals them in a batch, then acknowledges them.
 
-Unlike a collection a claim chooses. What nobody asks for stays on the queue, and a message that can't be
-decoded is a dead letter.
+Unlike a collection, a claim selects messages. Unselected messages stay on the queue, and a message that
+can't be decoded is dead-lettered.
 
-| what happens | what becomes of the messages |
+| Event | Effect on the messages |
 |---|---|
-| `kill -9` before the segment is sealed | they go back; the next look may claim them |
-| `kill -9` between seal and acknowledgement | the next attempt has them, and settles what comes again |
-| the connection is lost before the seal | they go back |
+| `kill -9` before the segment is sealed | they return to the queue for the next claim |
+| `kill -9` between seal and acknowledgement | the next attempt has them, and settles redelivered ones |
+| the connection is lost before the seal | they return to the queue |
 | it is lost after the seal | as after the kill |
-| the disk is full | nothing is acknowledged; the error goes to the caller |
+| the disk is full | no message is acknowledged; the caller gets the error |
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Receiv
 _log = safe_logger(__name__)
 _LOSSES = FailedDeadLetterSends()
 _TICK_SECONDS = 0.1
-# What may stand before a message that is wanted: messages that stay, because nobody takes them.
+# Prefetch for unclaimed messages in front of the wanted one.
 _SPARE = 10
 LOOKED_PAST = 1_000
-"""How many messages that nobody asks for are looked past at most; a broker's page size may be less."""
+"""Most unclaimed messages to skip; the page size of a broker may be smaller."""
 
 
 class Choice(enum.Enum):
-    """What is to become of a message that has come."""
+    """What to do with a received message."""
 
     CLAIM = "claim"
     LEAVE = "leave"
     CLAIM_ALONE = "claim alone"
-    """Claim this one and no other, and look no further."""
+    """Claim only this message, and stop."""
 
 
 Choose = Callable[[JmsMessage], Choice]
@@ -61,17 +61,17 @@ Choose = Callable[[JmsMessage], Choice]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSpec:
-    """What to claim.
+    """Source and selection of a claim.
 
     Attributes:
-        subscription: Which queue, with the selector in force.
-        max_messages: How many messages at most.
-        first_within: How long nothing may come before the look ends.
-        more_within: How long further messages are waited for once there is one.
-        choose: Says what becomes of a message; `None` claims every one. If it raises, nothing is claimed.
-        looks_past: Whether `choose` leaves messages: so more of them are asked for.
-        dead_letter: Where messages go that can't be decoded; empty: they stay on the queue.
-        redirect: Move them as they are instead of as a copy.
+        subscription: The queue, with the effective selector.
+        max_messages: Maximum number of messages.
+        first_within: The claim ends after this time without a message.
+        more_within: How long to wait for further messages after the first claimed one.
+        choose: Decides about a message; `None` claims all. If it raises, no message is claimed.
+        looks_past: Whether `choose` may leave messages; this raises the prefetch.
+        dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
+        redirect: Move them unchanged instead of as a copy.
         client_id: JMS client id, for dead letters.
     """
 
@@ -88,13 +88,13 @@ class ClaimSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimResult:
-    """What a claim did.
+    """Result of a claim.
 
     Attributes:
-        manifest: The finished batch; `None` if there was nothing to claim.
-        repeated: Messages settled because a sealed segment had them already.
-        left: Messages that were looked at and stay on the queue.
-        dead_letters: Messages that can't be decoded and were moved.
+        manifest: The finished batch; `None` if no message was claimed.
+        repeated: Messages settled because a sealed segment contains them.
+        left: Messages that were checked and stay on the queue.
+        dead_letters: Undecodable messages that were moved.
     """
 
     manifest: Manifest | None
@@ -106,47 +106,46 @@ class ClaimResult:
 def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: ClaimSpec) -> ClaimResult:
     """Claim messages into a batch, and finish the batch.
 
-    Guarantee: a message is acknowledged after the segment that has it is sealed, and not before. All that is
-    claimed is acknowledged in one unit of work. A batch that holds messages already, for an earlier attempt
-    died before the end, takes no more: what comes again of them is settled, as far as it stands first on the
-    queue, and the batch is finished.
+    Guarantee: a message is acknowledged only after its segment is sealed. All claimed messages are
+    acknowledged in one unit of work. If an earlier attempt died, its batch takes no new messages: redelivered
+    messages at the front of the queue are settled, and the batch is finished.
 
     Args:
-        connection: Where; the caller closes it.
-        open_batch: Opens the holder's batch; called once there is a message for it.
-        spec: What to claim.
+        connection: The connection; the caller closes it.
+        open_batch: Opens the holder's batch; called for the first message.
+        spec: Source and selection.
 
     Raises:
-        ConfigurationError: A dead letter would come back to the queue.
-        ConnectionLostError: The connection is gone. Look into the batch: it may have the messages.
-        InDoubtError: The connection went during the acknowledgement: the batch has the messages.
+        ConfigurationError: A dead letter would return to the queue.
+        ConnectionLostError: The connection is gone. The batch may have the messages.
+        InDoubtError: The connection was lost during the acknowledgement; the batch has the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
         CapabilityError: The selector can't work on this broker.
-        BatchInUseError: Another attempt has the batch; nothing was acknowledged.
-        SpoolError: The batch can't be written or read; nothing was acknowledged.
+        BatchInUseError: Another attempt has the batch; no message was acknowledged.
+        SpoolError: The batch can't be written or read; no message was acknowledged.
     """
     with ExitStack() as stack:
         return _Claim(connection, spec, lambda: stack.enter_context(open_batch())).run()
 
 
 def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimResult:
-    """Settle what an earlier attempt sealed and may not have acknowledged, and finish its batch.
+    """Settle messages that an earlier attempt sealed but may not have acknowledged; finish its batch.
 
-    Nothing else is taken: neither what is wanted nor what can't be decoded.
+    It takes no other message, not even an undecodable one.
 
     Args:
-        connection: Where; the caller closes it.
-        batch: Open, with messages and without a manifest.
-        spec: What was claimed.
+        connection: The connection; the caller closes it.
+        batch: The open batch, with messages and without a manifest.
+        spec: Source and selection of the earlier claim.
 
     Raises:
-        JmsError: As `claim`; the messages are in the batch in any case.
+        JmsError: As `claim`; the batch keeps the messages.
     """
     return _Claim(connection, replace(spec, choose=None, looks_past=False, dead_letter=()), batch=batch).run()
 
 
 class _Claim:
-    """One look at a queue."""
+    """One claim."""
 
     def __init__(
         self,
@@ -222,7 +221,7 @@ class _Claim:
                     first_claimed = last
 
     def _is_enough(self, received: Received) -> bool:
-        """Look at a message; say whether it is the last to look at."""
+        """Decide about a message; return whether the claim is complete."""
         try:
             message = received.message
         except PoisonMessageError as fault:
@@ -241,7 +240,7 @@ class _Claim:
             self._repeated.append((received, dropped))
             return 0 < batch.rows <= len(self._repeated)
         if choice is Choice.LEAVE or batch.rows or batch.manifest is not None:
-            # Unwanted; or an attempt before has claimed already, and this one takes nothing more.
+            # Not selected; or an earlier attempt has claimed, and this one takes no new messages.
             self._left += 1
             return batch.manifest is not None or self._left >= LOOKED_PAST
         if choice is Choice.CLAIM_ALONE:
@@ -259,12 +258,12 @@ class _Claim:
         return repetitions.repeated(message_key(message.message_id, place), row)
 
     def _settle(self) -> Manifest | None:
-        """Seal what is claimed, acknowledge it with what came again, and finish the batch."""
+        """Seal claimed messages, acknowledge them with redelivered ones, and finish the batch."""
         batch = self._batch
         if batch is None:
             return None
         if batch.manifest is not None:
-            # Another attempt was quicker; what this one took goes back.
+            # Another attempt was faster; return the messages of this one.
             return self._unless_empty(batch)
         sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
         settled = [received for received, _ in (*self._repeated, *self._claimed)]
@@ -280,7 +279,7 @@ class _Claim:
 
     @staticmethod
     def _unless_empty(batch: SpoolBatch) -> Manifest | None:
-        """Return the manifest; a batch without messages is removed, so that the next look begins anew."""
+        """Return the manifest; remove an empty batch, so that the next claim starts again."""
         if batch.rows == 0:
             batch.discard()
             return None
