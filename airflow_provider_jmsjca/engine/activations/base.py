@@ -1,7 +1,7 @@
-"""What every activation has, whichever its kind: on one connection, each member, a shared subscription.
+"""Base of all kinds of activation: on one connection, on each member, on a shared subscription.
 
-A kind says how it begins, what it is doing and how it ends; runs, stops, drains, restarts, reports and what
-JMSJCA's MBean shows are written here, once.
+Each kind implements its start, its state and its end. Runs, stops, drains, restarts, reports and the
+attributes of JMSJCA's MBean are implemented here, once.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from airflow_provider_jmsjca.logs import safe_logger
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 STOP_WITHIN = 30.0
-"""Seconds that running handlers get at a stop, unless it says otherwise."""
+"""Default time in seconds that running handlers get at a stop."""
 
 FAILING_FOR = timedelta(hours=1)
-"""How long nothing but failures may happen in a run, unless it says otherwise."""
+"""Default time after which a run ends that sees only failures."""
 
 Seconds: TypeAlias = float | timedelta
-"""A duration as callers give it: seconds; a `timedelta` says the same in its own way."""
+"""A duration in an argument: a number of seconds, or a `timedelta`."""
 
 
 def duration(name: str, value: Seconds) -> timedelta:
-    """Return a duration that a caller gave.
+    """Convert a duration argument to a `timedelta`.
 
     Args:
-        name: Of the argument, for the error.
+        name: Name of the argument, for the error.
         value: Seconds, or a `timedelta`.
 
     Raises:
@@ -61,15 +61,15 @@ def _optional(name: str, value: Seconds | None) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """What ends a run: whichever bound is reached first; `None` is never reached.
+    """Bounds that end a run: the first one reached ends it; `None` is never reached.
 
     Attributes:
         max_messages: This many messages are settled.
         run_for: The activation has run this long.
-        idle_for: Nothing came, and nothing was in hand, for this long while the broker was there.
-        failing_for: Nothing but failures happened for this long: messages that had been delivered before
-            failed once more, many times, and none was settled. Where the broker may hold messages for a
-            connection on which it did not answer, nothing came for this long and for `idle_for`.
+        idle_for: No message arrived and none was in flight for this long while the broker was connected.
+        failing_for: Only failures happened for this long: redelivered messages failed again, many times,
+            and none was settled. If the broker may hold messages for a connection on which it did not
+            answer: no message arrived for this long and for `idle_for`.
 
     Raises:
         ConfigurationError: A bound is out of range.
@@ -99,14 +99,14 @@ class RunLimits:
     def reached(
         self, *, settled: int, elapsed: float, idle: float, failing: float, blocked: bool = False
     ) -> tuple[EndReason, str] | None:
-        """Return which end is reached, also in words; `None` if none is.
+        """Return the end that is reached and its description; `None` if none is.
 
         Args:
-            settled: Messages.
+            settled: Number of settled messages.
             elapsed: Seconds since the start.
             idle: Seconds without anything to do.
-            failing: Seconds with failures only, as `FailureStreak` counts them.
-            blocked: As `ActivationBase.blocked` says.
+            failing: Seconds with failures only, as measured by `FailureStreak`.
+            blocked: Value of `ActivationBase.blocked`.
         """
         if self.max_messages is not None and settled >= self.max_messages:
             return EndReason.COUNT, f"{settled} messages are settled"
@@ -127,14 +127,14 @@ class RunLimits:
 
 
 class FailureStreak:
-    """For how long nothing but failures of the same messages happened.
+    """Measures how long a run has seen only failures of the same messages.
 
-    Few failures of each count for nothing: the redelivery handling may be about to move the message, or to
-    delete it. That a message is parked until its redelivery is nothing else: it has only failed.
+    A few failures of each message don't count: the redelivery handling may be about to move or delete it.
+    Parking a message until its redelivery is no progress: the message has only failed.
 
     Args:
-        settings: After how many failures a message is moved or deleted.
-        now: The moment, in seconds.
+        settings: Contains the number of failures after which a message is moved or deleted.
+        now: Current time, in seconds.
     """
 
     def __init__(self, settings: DeliverySettings, now: float) -> None:
@@ -144,12 +144,13 @@ class FailureStreak:
         self._since = self._last = now
 
     def seconds(self, counts: Counts, now: float, messages: Callable[[], int | None]) -> float:
-        """Return how long handlers had failed at the last failure; 0 after few, or after anything else.
+        """Return the seconds from the last progress to the last failure; 0 after few failures.
 
         Args:
-            counts: What became of messages so far.
-            now: The moment, in seconds.
-            messages: Returns how many fail, as `ActivationBase.failing` says; asked after enough for one.
+            counts: Message counts so far.
+            now: Current time, in seconds.
+            messages: Returns the number of failing messages, as `ActivationBase.failing` does. Called only
+                after enough failures for one message.
         """
         progress = (counts.settled, counts.delivered - counts.redelivered)
         failures = counts.rolled_back + counts.failed
@@ -158,7 +159,7 @@ class FailureStreak:
         if failures != self._failures:
             self._failures, self._last = failures, now
         found = failures - self._failures_before
-        # None fails where something else has just happened, which the counts will say next time.
+        # No failing messages: something else has just happened, and the counts will show it next time.
         if found < self._many or not (failing := messages()) or found < self._many * failing:
             return 0.0
         return self._last - self._since
@@ -168,7 +169,7 @@ _FAILURES = 10
 
 
 def failures_of_each(settings: DeliverySettings) -> int:
-    """Return how often a message fails before that it fails may end a run: the handling comes first."""
+    """Return how often each message must fail before this can end a run: redelivery handling comes first."""
     actions = settings.handling.actions
     return (actions[-1].at if actions else 0) + _FAILURES
 
@@ -178,24 +179,24 @@ TICK_SECONDS = 0.05
 
 
 class StopSignal(Protocol):
-    """What tells a run to stop, as `threading.Event` does."""
+    """Signal that stops a run, for example a `threading.Event`."""
 
     def is_set(self) -> bool:
-        """Whether the run is to stop."""
+        """Return whether the run is to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMonitor:
-    """How a run is watched.
+    """Watches a run until its end, then stops it.
 
     Attributes:
-        run_ends: When it ends.
-        stop: End when it is set.
-        within: How long running handlers may take at the end.
-        within_if_stopped: How long at most once `stop` is set.
-        progress: Called with the counts now and then.
-        progress_every: How often.
-        clock: Seconds, monotonic; that of what is watched.
+        run_ends: Bounds that end the run.
+        stop: Ends the run when it is set; `None`: no signal.
+        within: Time that running handlers get at the end.
+        within_if_stopped: Upper bound of that time once `stop` is set; `None`: `within`.
+        progress: Called with the counts at regular intervals; `None`: never.
+        progress_every: Interval between two such calls.
+        clock: Monotonic seconds; the clock of the watched activation.
     """
 
     run_ends: RunLimits
@@ -207,7 +208,7 @@ class RunMonitor:
     clock: Callable[[], float]
 
     def until_end(self, running: ActivationBase) -> tuple[EndReason, str] | None:
-        """Return which end was reached, also in words; `None`: it was stopped, or has stopped by itself."""
+        """Return the end that was reached and its description; `None` if the activation stopped first."""
         began = idle_since = self.clock()
         failing = FailureStreak(running.settings.delivery, began)
         next_progress = began + self.progress_every.total_seconds()
@@ -231,11 +232,11 @@ class RunMonitor:
         return None
 
     def end(self, running: ActivationBase, found: tuple[EndReason, str] | None) -> EndReason:
-        """Stop what runs, wait for it, and return why it ended.
+        """Stop the activation, wait until it has stopped, and return why it ended.
 
         Args:
-            running: What is stopped, sooner if it is broken off meanwhile.
-            found: What `until_end` returned.
+            running: The activation. Setting `stop` while it ends shortens the wait.
+            found: Result of `until_end`.
         """
         ended_by, reason = found or (EndReason.STOPPED, "told to stop")
         over = False
@@ -245,7 +246,7 @@ class RunMonitor:
         if self._broken_off and not over:
             within = min(self.within, self.within_if_stopped or self.within)
             running.request_stop(within, reason=reason, delete_durable=False)
-            # No sooner: the connection is closed only when the calls are left alone.
+            # Wait the full time: the connection is closed only after running calls are abandoned.
             self._is_over(running, self.within)
         return ended_by
 
@@ -266,13 +267,13 @@ class RunMonitor:
 def run_report(
     counts: Counts, ended_by: EndReason | None, stop_reason: str = "", **besides: object
 ) -> dict[str, Any]:
-    """Return what is told of a run, JSON only.
+    """Return the report of a run, JSON only.
 
     Args:
-        counts: What became of its messages.
-        ended_by: Which end it reached; `None`: it has stopped by itself.
-        stop_reason: Why it has stopped, where that is told.
-        besides: What some kinds have to tell.
+        counts: Its message counts.
+        ended_by: The end it reached; `None`: it stopped by itself.
+        stop_reason: Why it stopped; included only for `EndReason.STOPPED`.
+        besides: Further entries, for some kinds of activation.
     """
     report: dict[str, Any] = {**counts.as_dict(), "ended_by": str(ended_by or EndReason.STOPPED)}
     if ended_by is EndReason.STOPPED:
@@ -281,26 +282,25 @@ def run_report(
 
 
 class ActivationBase(ABC):
-    """One consumption under the rules of a spec, whichever kind.
+    """One consumption under an activation spec; base of all kinds of activation.
 
     Every method may be called from any thread, but not from a signal handler.
 
     Args:
         settings: How it consumes.
-        clock: Seconds, monotonic.
-        consuming: Becomes the attribute.
+        clock: Monotonic seconds.
+        consuming: The event for the attribute.
 
     Attributes:
         settings: How it consumes.
-        consuming: To wait for: set while the broker has confirmed the subscriptions, so that what is
-            published from then on comes; cleared when the connection is lost, by `suspend` and by `stop`.
-            Of several destinations those refused are not waited for. For reading only.
-        ended_by: Which end the last `run` reached; `STOPPED` also when the handler stopped the activation.
-        missing: Members that weren't up when the last `run` ended: what they hold is still there. `None`:
+        consuming: Event to wait for. It is set while the broker has confirmed the subscriptions: messages
+            published from then on arrive. It is cleared when the connection is lost, by `suspend` and by
+            `stop`. With several destinations, it doesn't wait for refused ones. Read-only.
+        ended_by: The end that the last `run` reached; `STOPPED` also when the handler stopped the activation.
+        missing: Members that weren't up when the last `run` ended; their messages are still there. `None`:
             there are no members, or there was no run.
-        member_names: The members of the cluster that are consumed each by itself; empty where one connection
-            serves.
-        watchable: Whether somebody else may look in its place if messages wait, while it doesn't run.
+        member_names: Members of the cluster with a connection each; empty with a single connection.
+        watchable: Whether another component may check for waiting messages while the activation doesn't run.
     """
 
     member_names: tuple[str, ...] = ()
@@ -315,7 +315,7 @@ class ActivationBase(ABC):
         self.missing: tuple[str, ...] | None = None
         self._clock = clock
 
-    # -- what a kind says ---------------------------------------------------------------------------------
+    # -- implemented by each kind -------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -340,118 +340,118 @@ class ActivationBase(ABC):
     @property
     @abstractmethod
     def server_type(self) -> str:
-        """Which product the broker is; empty while there was no connection. Source: J115."""
+        """Product name of the broker; empty until the first connection. Source: J115."""
 
     @property
     @abstractmethod
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty while there was none. Source: J120."""
+        """Host and port of the connection; empty until the first one. Source: J120."""
 
     @property
     @abstractmethod
     def counts(self) -> Counts:
-        """What became of messages since the last start."""
+        """Message counts since the last start."""
 
     @property
     @abstractmethod
     def failing(self) -> int | None:
-        """How many messages failed since one was settled, or delivered for the first time.
+        """Number of messages that failed since one was settled, or delivered for the first time.
 
-        `None`: a handler has a message that is none of them, and may yet be done with it.
+        `None`: a handler is processing a message that hasn't failed, and may still complete it.
         """
 
     @property
     @abstractmethod
     def stop_reason(self) -> str:
-        """Why the activation has stopped; empty while it hasn't."""
+        """Why the activation stopped; empty until it has stopped."""
 
     @property
     @abstractmethod
     def fault(self) -> JmsError | None:
-        """What the activation has stopped for, if that was a fault."""
+        """The fault that stopped the activation; `None` if there was none."""
 
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Whether the activation has stopped and its connection is closed, whatever was left alone."""
+        """Whether the activation has stopped and its connection is closed, even if calls were abandoned."""
 
     @property
     @abstractmethod
     def looks(self) -> bool:
-        """Whether a look for messages that stay at the broker is under way: silence ends no run then."""
+        """Whether a check for messages that stay at the broker is running; during it, no run ends as idle."""
 
     @property
     @abstractmethod
     def blocked(self) -> bool:
         """Whether the broker may hold messages for an earlier connection, on which it did not answer.
 
-        RabbitMQ does so while its memory or disk alarm is on. Messages may wait then although none comes.
+        RabbitMQ does so during a memory or disk alarm. Messages may then be waiting although none arrives.
         """
 
     @abstractmethod
     def statistics_by_part(self) -> dict[str, Statistics]:
-        """Return a snapshot of each connection, by the name of what is consumed over it."""
+        """Return a snapshot of each connection, by the name of its activation or member."""
 
     @abstractmethod
     def reset_statistics(self) -> None:
-        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        """Reset `statistics`; `counts` continue. Source: J120."""
 
     @abstractmethod
     def suspend(self) -> None:
-        """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
+        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
 
     @abstractmethod
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Do what `start` does, within bounds, when no stop is under way.
+        """Start like `start`, within bounds; call it only when no stop is under way.
 
         Args:
-            limit: No more messages than this are settled; `None`: no limit.
-            stop_within: How long running handlers may take when one of them asks for a stop.
+            limit: Settle at most this many messages; `None`: no limit.
+            stop_within: Time that running handlers get when one of them requests a stop.
 
         Raises:
-            ConfigurationError: The activation runs already, and a limit is given.
+            ConfigurationError: The activation is already running, and a limit is given.
         """
 
     @abstractmethod
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
     ) -> None:
-        """Begin to stop, and return at once; a stop under way is over sooner if this one allows less time.
+        """Begin to stop and return at once; a stop under way ends sooner if this one allows less time.
 
         Args:
-            within: Seconds that running handlers may take.
+            within: Seconds that running handlers get.
             reason: For the log.
-            delete_durable: Whether the durable subscription may go, if the settings say so.
+            delete_durable: Whether the durable subscription may be deleted, if the settings say so.
         """
 
     @abstractmethod
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
+        """Wait for the end of a stop, until the deadline on the clock; return the result of `stop`."""
 
     @abstractmethod
     def await_end(self, seconds: float) -> bool:
-        """Wait `seconds` at most; say whether the activation has stopped by itself."""
+        """Wait at most `seconds`; return whether the activation has stopped by itself."""
 
     @abstractmethod
     def quiet_since(self) -> float | None:
-        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        """Return the time of the last activity, on the clock; `None` while active or not connected."""
 
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether no message is in hand; suspended, whether none is being handled."""
+        """Return whether no message is in flight; while suspended, whether no handler is running."""
 
     @abstractmethod
     def delete_subscription(self) -> None:
-        """Delete the durable subscription with what it holds, of each member; for one that doesn't run.
+        """Delete the durable subscription and its messages, on each member; the activation must not run.
 
         Raises:
-            ConfigurationError: There is none, or it runs.
+            ConfigurationError: There is no durable subscription, or the activation is running.
             JmsError: The broker can't be reached, or refuses.
         """
 
@@ -460,36 +460,36 @@ class ActivationBase(ABC):
     def in_handler(self) -> bool:
         """Whether the caller is a handler of this activation."""
 
-    # -- what all have ------------------------------------------------------------------------------------
+    # -- common to all kinds ------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
-        """Whether the activation consumes; of several members, one does and all were tried."""
+        """Whether the activation consumes; with several members, one consumes and all were tried."""
         return self.consuming.is_set()
 
     @property
     def states(self) -> dict[str, ActivationState]:
-        """The state of each connection, by the name of what is consumed over it. Source: J119."""
+        """The state of each connection, by the name of its activation or member. Source: J119."""
         return {self.settings.name: self.state}
 
     @property
     def down(self) -> tuple[str, ...]:
-        """The members that aren't up; empty where there are none."""
+        """The members that aren't up; empty if there are no members."""
         return ()
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; of several members the sums (see `statistics.total`).
+        """Return a snapshot; with several members, the totals (see `statistics.total`).
 
         Source: J117, J121.
         """
         return total(self.statistics_by_part(), most=self.settings.delivery.concurrency)
 
     def report(self, so_far: Counts | None = None, ended_by: EndReason | None = None) -> dict[str, Any]:
-        """Return what is told of the last run, JSON only: counts, which end it reached, and why it stopped.
+        """Return the report of the last run, JSON only: its counts, its end, and why it stopped.
 
         Args:
-            so_far: Counts of earlier runs that it goes on from.
-            ended_by: Which end it reached; `None`: as the run saw it.
+            so_far: Counts of earlier runs that it continues.
+            ended_by: The end it reached; `None`: the end that the run recorded.
         """
         return run_report(
             (so_far or Counts()) + self.counts,
@@ -502,21 +502,21 @@ class ActivationBase(ABC):
         return {} if self.missing is None else {"members_down": list(self.missing)}
 
     def attributes(self) -> dict[str, object]:
-        """Return what JMSJCA's MBean shows of an activation, under its names. Source: J117."""
+        """Return the activation's attributes under the names of JMSJCA's MBean. Source: J117."""
         return management.attributes(self)
 
     def operate(self, name: str) -> object:
-        """Carry out an operation of JMSJCA's MBean, such as `getStatus`. Source: J116, J118, J120."""
+        """Perform an operation of JMSJCA's MBean, such as `getStatus`. Source: J116, J118, J120."""
         return management.operate(self, name)
 
     def start(self) -> None:
-        """Begin to consume, and return at once; it succeeds also while the broker is down.
+        """Start consuming and return at once, even while the broker is down.
 
-        What goes wrong later is raised nowhere: a broker that refuses for good ends the activation, with an
-        ERROR in the log. `state`, `fault` and `statistics().refused` tell whoever asks. `run` raises instead.
+        Later failures are not raised: if the broker refuses permanently, the activation ends with an ERROR
+        in the log. `state`, `fault` and `statistics().refused` show the failure. `run` raises it instead.
 
-        Starting twice is harmless; after a stop it begins anew, and a stop under way is waited for. Handlers
-        run in the context (`contextvars`) of the caller.
+        Starting twice is harmless. After a stop, the activation starts again; if a stop is under way, this
+        waits for its end. Handlers run in the context (`contextvars`) of the caller.
 
         Raises:
             ConfigurationError: A handler calls it while a stop is under way, and would wait for itself.
@@ -533,7 +533,7 @@ class ActivationBase(ABC):
         """Stop, wait for the end, and start again.
 
         Args:
-            within: Seconds that running handlers may take.
+            within: Seconds that running handlers get.
 
         Raises:
             ConfigurationError: A handler calls it, and would wait for itself.
@@ -545,13 +545,13 @@ class ActivationBase(ABC):
         self.start()
 
     def drain(self, within: Seconds = STOP_WITHIN) -> bool:
-        """Suspend, and wait until what is being handled is done.
+        """Suspend delivery, and wait until running handlers have finished.
 
         Args:
-            within: Seconds that this may take.
+            within: Seconds to wait at most.
 
         Returns:
-            Whether all of it is done; `False` if time was up first.
+            Whether all have finished; `False` if the time ran out first.
 
         Raises:
             ConfigurationError: A handler calls it, and would wait for itself.
@@ -568,20 +568,21 @@ class ActivationBase(ABC):
     def stop(self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
         """Stop, and wait for the end: delays, back-off and attempts to connect end at once.
 
-        A durable subscription is deleted if the settings say so, everything has ended in good order and the
-        connection is up. Otherwise it stays, with what it holds. A distributed one always stays.
+        A durable subscription is deleted if the settings say so, the stop was clean and the connection is up.
+        Otherwise it stays, with its messages. A distributed one always stays.
 
-        Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
-        connection is closed, which rolls its delivery back. In a handler this only asks for the stop, and
-        returns `False`.
+        Running handlers may return, and their deliveries are committed. A handler that doesn't return in time
+        is abandoned: the connection is closed, which rolls its delivery back. Called in a handler, this only
+        requests the stop and returns `False`.
 
         Args:
-            within: Seconds that running handlers may take, and that this may take, for all members together.
+            within: Seconds that running handlers get and that this call takes at most, for all members
+                together.
             reason: For the log.
 
         Returns:
-            Whether everything has ended in good order. `False`: a handler was left alone, or the broker
-            didn't take leave in time.
+            Whether the stop was clean. `False`: a handler was abandoned, or the broker didn't confirm the
+            disconnect in time.
         """
         deadline = self._clock() + duration("within", within).total_seconds()
         self.request_stop(within, reason=reason)
@@ -607,34 +608,34 @@ class ActivationBase(ABC):
     ) -> Counts:
         """Consume until an end is reached, then stop.
 
-        The ends count the messages of all members, and of a distributed subscription those of its queue. With
-        members, `idle_for` ends it when one is up and nothing came from those that are; each is waited for
-        until it has answered or failed to once.
+        The bounds apply to the messages of all members together; for a distributed subscription, to those of
+        its queue. With members, `idle_for` needs one that is up, and ignores those that aren't. It first
+        waits until every member has connected or failed once.
 
         Args:
-            max_messages: End when so many messages are settled: committed, moved or deleted; never more.
-            run_for: End after so many seconds.
-            idle_for: End when, with the connection up, nothing came and nothing was in hand for so many
-                seconds. After the broker has not answered in time on a connection, it may hold that
-                connection's messages. Until one of them has come again, the run ends as
+            max_messages: End when this many messages are settled: committed, moved or deleted; never more.
+            run_for: End after this many seconds.
+            idle_for: End when, with the connection up, no message arrived and none was in flight for this
+                many seconds. After the broker failed to answer in time on a connection, it may hold that
+                connection's messages. Until one of them is redelivered, the run ends as
                 `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failing_for`.
-            failing_for: End when for so many seconds nothing but failures happened: messages that had been
-                delivered before failed again and again, and none was settled. `None`: `idle_for`, or an
-                hour without it.
-            stop: End when it is set: somebody breaks it off. A durable subscription stays then, whatever the
-                settings say, for messages that a later run is to get.
-            within: Seconds that running handlers may take at the end.
-            within_if_stopped: Seconds at most once `stop` is set, be it at the end; `None`: no less.
-            progress: Called with the counts now and then.
+            failing_for: End when only failures happened for this many seconds: redelivered messages failed
+                repeatedly, and none was settled. `None`: `idle_for`, or an hour without it.
+            stop: Ends the run when it is set. A durable subscription then stays, regardless of the settings,
+                and collects messages for a later run.
+            within: Seconds that running handlers get at the end.
+            within_if_stopped: Upper bound of `within` once `stop` is set, also during the end; `None`: none.
+            progress: Called with the counts at regular intervals; `None`: never.
             progress_every: Seconds between two such calls.
 
         Returns:
             The counts.
 
         Raises:
-            PermanentBrokerError: The broker refuses; of several members every one does.
-            ConfigurationError: The settings can't work on this broker, an end is out of range, it runs
-                already and `max_messages` is given, or a handler calls it, and would wait for itself.
+            PermanentBrokerError: The broker refuses; with several members, all of them do.
+            ConfigurationError: The settings can't work on this broker, a bound is out of range, the
+                activation is already running and `max_messages` is given, or a handler calls it and would
+                wait for itself.
         """
         self.refuse_in_handler("run")
         idle, fails = _optional("idle_for", idle_for), _optional("failing_for", failing_for)
@@ -677,13 +678,13 @@ class ActivationBase(ABC):
 
 
 class ActivationGroup(ActivationBase):
-    """An activation that consists of several, which begin and end together.
+    """An activation composed of several others, which start and stop together.
 
     Args:
         settings: How it consumes.
-        parts: Those it consists of.
-        clock: Seconds, monotonic.
-        consuming: Becomes the attribute.
+        parts: The activations it is composed of.
+        clock: Monotonic seconds.
+        consuming: The event for the attribute.
     """
 
     def __init__(
@@ -719,18 +720,18 @@ class ActivationGroup(ActivationBase):
 
     @property
     def failing(self) -> int | None:
-        """How many messages of all parts failed since anything else happened; see `ActivationBase`."""
+        """Number of messages of all parts that failed since anything else happened; see `ActivationBase`."""
         found = [each.failing for each in self._parts]
         return None if None in found else sum(each or 0 for each in found)
 
     @property
     def fault(self) -> JmsError | None:
-        """What the first part that met a fault has stopped for."""
+        """The first fault that stopped a part, in the order of the parts; `None` if there is none."""
         return next((each.fault for each in self._parts if each.fault is not None), None)
 
     @property
     def stop_reason(self) -> str:
-        """Why the group has stopped; empty while it hasn't."""
+        """The first stop reason among the parts; empty if no part has one."""
         return next((each.stop_reason for each in self._parts if each.stop_reason), "")
 
     @property
@@ -740,7 +741,7 @@ class ActivationGroup(ActivationBase):
 
     @property
     def looks(self) -> bool:
-        """Whether a part is just looking if messages stay at its broker."""
+        """Whether a part is checking for messages that stay at its broker."""
         return any(each.looks for each in self._parts)
 
     @property
@@ -758,7 +759,7 @@ class ActivationGroup(ActivationBase):
         return {name: found for each in self._parts for name, found in each.statistics_by_part().items()}
 
     def reset_statistics(self) -> None:
-        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        """Reset `statistics`; `counts` continue. Source: J120."""
         for each in self._parts:
             each.reset_statistics()
 
@@ -768,32 +769,32 @@ class ActivationGroup(ActivationBase):
             each.delete_subscription()
 
     def suspend(self) -> None:
-        """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
+        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
         for each in self._parts:
             each.suspend()
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         for each in self._parts:
             each.resume()
 
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
     ) -> None:
-        """Begin to stop all parts, and return at once; see `ActivationBase.request_stop`."""
-        with self._lock:  # not amid a start: what hasn't started yet can't be stopped
+        """Begin to stop all parts and return at once; see `ActivationBase.request_stop`."""
+        with self._lock:  # not during a start: parts that haven't started yet can't be stopped
             for each in self._parts:
                 each.request_stop(within, reason=reason, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop of all parts; see `ActivationBase.await_stop`."""
+        """Wait until all parts have stopped; see `ActivationBase.await_stop`."""
         ended = [each.await_stop(deadline) for each in self._parts]
         return all(ended)
 
     def await_end(self, seconds: float) -> bool:
-        """Wait `seconds` at most; say whether a part has stopped by itself."""
+        """Wait at most `seconds`; return whether a part has stopped by itself."""
         return self._parts[0].await_end(seconds) or any(each.await_end(0) for each in self._parts)
 
     def is_idle(self) -> bool:
-        """Whether no part has a message in hand."""
+        """Return whether no part has a message in flight."""
         return all(each.is_idle() for each in self._parts)

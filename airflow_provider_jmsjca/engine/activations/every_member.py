@@ -1,11 +1,11 @@
 """A listener on each member of a distributed destination.
 
-| what happens | what becomes of it |
+| event | effect |
 |---|---|
-| a member is lost | it is connected again with the usual pauses; the others go on |
-| a member refuses for good (credentials, a missing queue) | it is named and tried again; the others go on |
-| all members refuse for good | the activation stops with that fault |
-| a call for a message of a lost member still runs | it keeps its place; the message comes again |
+| a member is lost | it reconnects with the usual pauses; the others continue |
+| a member refuses permanently (credentials, missing queue) | it is logged and retried; the others continue |
+| all members refuse permanently | the activation stops with that fault |
+| a handler still runs with a message of a lost member | it keeps its slot; the message is redelivered |
 | a handler stops the activation | every member stops, within one deadline |
 """
 
@@ -57,11 +57,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EveryMember:
-    """How the members are consumed together.
+    """Settings of a listener on each member.
 
     Attributes:
-        settings: For all of them.
-        members: Each of them.
+        settings: Settings of the whole activation.
+        members: Settings of each member.
     """
 
     settings: ListenerSettings
@@ -75,17 +75,17 @@ def every_member(
     *,
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> EveryMember | None:
-    """Return what a listener on each member needs; `None` if the spec wants one connection.
+    """Return the settings of a listener on each member; `None` if the spec uses a single connection.
 
     Args:
         spec: The spec in force.
         connection: How to connect; each of its hosts is a member.
-        context: What is given besides. Members have counts of their own in the store, and each message
-            goes from limbo to the member it came from.
+        context: The environment of the listener. Each member has its own counts in the store, and each
+            message returns from limbo to its member.
         connect: Opens one connection.
 
     Raises:
-        ConfigurationError: The spec asks for what a listener doesn't do, or a host stands there twice.
+        ConfigurationError: The spec requires something that a listener can't do, or a host is listed twice.
 
     Source: W12, W17, W46.
     """
@@ -111,7 +111,7 @@ def every_member(
     return EveryMember(settings=whole, members=members)
 
 
-# What a member is doing counts for the whole in this order.
+# The first of these states that a member is in is the state of the whole.
 _STATES = (
     ActivationState.UP,
     ActivationState.CONNECTING,
@@ -121,7 +121,7 @@ _STATES = (
 
 
 class _SharedConcurrencyLimit(ConcurrencyLimit):
-    """Room for machines in several threads."""
+    """Concurrency limit for machines in several threads."""
 
     def __init__(self, places: int, limit: int | None) -> None:
         super().__init__(places, limit)
@@ -145,11 +145,11 @@ class _SharedConcurrencyLimit(ConcurrencyLimit):
 
 
 class _MemberConsuming(threading.Event):
-    """Set while a member is consumed; sets the event of the whole while every member is.
+    """Set while a member is consumed; keeps the event of the whole set while every member is consumed.
 
     Args:
         whole: The event of the whole.
-        every: Gets this event, and has those of the other members.
+        every: Events of the members; this one is appended.
     """
 
     _lock = threading.Lock()
@@ -179,16 +179,16 @@ class _MemberConsuming(threading.Event):
 class EveryMemberActivation(ActivationGroup):
     """A listener on each member, used like one `Activation`.
 
-    Concurrency and ends hold for all members together: in serial mode one handler runs at a time, wherever
-    its message comes from. Members with a backlog take turns.
+    Concurrency and bounds apply to all members together: in serial mode one handler runs at a time,
+    regardless of the member that sent its message. Members with a backlog take turns.
 
-    Guarantee: that of `Activation`, for each member's messages. A message that a lost member had handed out
-    comes again from that member, once it is back.
+    Guarantee: that of `Activation`, for each member's messages. In-flight messages of a lost member are
+    redelivered by that member once it is back.
 
     Args:
-        settings: As `every_member` returns them.
+        settings: Result of `every_member`.
         handler: Called with each message, in a thread of its member's pool.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
         chance: A random number, 0 up to but not including 1.
 
     Attributes:
@@ -233,7 +233,7 @@ class EveryMemberActivation(ActivationGroup):
         return all(each.refusal is not None for each in self._all)
 
     def _stop_others(self, name: str, event: StopAsked) -> None:
-        with self._lock:  # not amid a start: who hasn't started yet can't be stopped
+        with self._lock:  # not during a start: members that haven't started yet can't be stopped
             for other, member in self.members.items():
                 if other != name:
                     member.request_stop(event.within, reason=event.reason, delete_durable=False)
@@ -250,7 +250,7 @@ class EveryMemberActivation(ActivationGroup):
 
     @property
     def state(self) -> ActivationState:
-        """Up if a member is; else Connecting, Disconnecting or Down, the first that holds for one.
+        """Up if a member is up; else Connecting, Disconnecting or Down, the first that applies to a member.
 
         Source: J119.
         """
@@ -264,18 +264,18 @@ class EveryMemberActivation(ActivationGroup):
 
     @property
     def server_type(self) -> str:
-        """Which product the brokers are; empty while there was no connection. Source: J115."""
+        """Product names of the brokers; empty until the first connection. Source: J115."""
         return ",".join(dict.fromkeys(each.server_type for each in self._all if each.server_type))
 
     @property
     def server(self) -> tuple[str, str]:
-        """Hosts and ports of the connections, each with a comma between them. Source: J120."""
+        """Hosts and ports of the connections, separated by commas. Source: J120."""
         found = [each.server for each in self._all if each.server_type]
         return ",".join(host for host, _ in found), ",".join(port for _, port in found)
 
     @property
     def counts(self) -> Counts:
-        """What became of the messages of all members since the last start."""
+        """Counts of the messages of all members since the last start."""
         return sum((each.counts for each in self._all), Counts())
 
     def statistics_by_part(self) -> dict[str, Statistics]:
@@ -283,21 +283,21 @@ class EveryMemberActivation(ActivationGroup):
         return {name: member.statistics() for name, member in self.members.items()}
 
     def attributes(self) -> dict[str, object]:
-        """Return what JMSJCA's MBean shows of an activation, and the state of each member. Source: J117."""
+        """Return the attributes of JMSJCA's MBean, and the state of each member. Source: J117."""
         states = {name: str(state) for name, state in self.states.items()}
         return super().attributes() | {"Members": states}
 
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Do what `start` does, within bounds that hold for all members; those that have not stopped go on.
+        """Start like `start`, within bounds that apply to all members; members still running continue.
 
         Args:
-            limit: No more messages than this are settled; `None`: no limit.
-            stop_within: How long running handlers may take when one of them asks for a stop.
+            limit: Settle at most this many messages; `None`: no limit.
+            stop_within: Time that running handlers get when one of them requests a stop.
 
         Raises:
-            ConfigurationError: One runs already, and a limit is given.
+            ConfigurationError: A member is already running, and a limit is given.
         """
         with self._lock:
             if self.running and limit is not None:
@@ -310,7 +310,7 @@ class EveryMemberActivation(ActivationGroup):
                 each.begin(room=self._room, stop_within=stop_within)
 
     def quiet_since(self) -> float | None:
-        """Since when nothing came and nothing was in hand, on the clock; `None`: not now, or none is up."""
+        """Return the time of the last activity, on the clock; `None` while active, or if no member is up."""
         if not all(each.answered and each.is_idle() for each in self._all):
             return None
         quiet: list[float] = []
@@ -320,6 +320,6 @@ class EveryMemberActivation(ActivationGroup):
                 quiet.append(since)
             elif (
                 each.opening or each.state is ActivationState.UP
-            ):  # it has only just come, and what it has with it
+            ):  # it has only just connected, and its messages may be about to arrive
                 return None
         return max(quiet, default=None)

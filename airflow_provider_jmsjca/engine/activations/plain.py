@@ -1,4 +1,4 @@
-"""An activation on one connection: what it consumes may be several destinations of one broker."""
+"""An activation on one connection; it may consume several destinations of one broker."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ from airflow_provider_jmsjca.transports.base import ConnectFunction
 class PlainActivation(ActivationBase):
     """One running consumption of a destination, over one connection.
 
-    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
-    so in so many words; until then whatever dies brings it back. A crash between a handler's return and the
-    broker's confirmation delivers it once more. Counts of attempts last as long as this object (J131).
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling
+    explicitly says so; a crash of either side before that redelivers it. A crash between a handler's return
+    and the broker's confirmation delivers it once more. Attempt counts last as long as this object (J131).
 
     Args:
         settings: How to consume; `listener_settings` reads them from a spec.
-        connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does; it
-            is called again and again while the broker is down.
+        connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does;
+            called repeatedly while the broker is down.
         handler: Called with each message, in a thread of the pool.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
         chance: A random number, 0 up to but not including 1.
-        gives_up: Asked when the broker refuses for good: whether to stop for it; otherwise it is tried again.
-        on_stop: Called when the handler asks for a stop, in its thread.
-        consuming: Becomes the attribute.
+        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise the
+            activation tries again.
+        on_stop: Called when the handler requests a stop, in its thread.
+        consuming: The event for the attribute.
 
     Raises:
-        ConfigurationError: Attempts are to be recorded, and there is no store; or the handler is no plain
-            function: an asynchronous one or a generator would be called, and never run.
+        ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
+            function: the body of an asynchronous function or a generator would never run.
 
     Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
     """
@@ -99,12 +100,12 @@ class PlainActivation(ActivationBase):
 
     @property
     def server_type(self) -> str:
-        """Which product the broker is; empty while there was no connection. Source: J115."""
+        """Product name of the broker; empty until the first connection. Source: J115."""
         return self._dispatcher.link.server_type
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty while there was none. Source: J120."""
+        """Host and port of the connection; empty until the first one. Source: J120."""
         host, _, port = self._dispatcher.link.address.rpartition(":")
         return (host, port) if host else (port, "")
 
@@ -120,24 +121,24 @@ class PlainActivation(ActivationBase):
 
     @property
     def counts(self) -> Counts:
-        """What became of messages since the last start."""
+        """Message counts since the last start."""
         return self._dispatcher.counters.counts()
 
     @property
     def failing(self) -> int | None:
-        """How many messages failed since anything else happened; see `ActivationBase.failing`."""
+        """Number of messages that failed since anything else happened; see `ActivationBase.failing`."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.failing
 
     @property
     def fault(self) -> JmsError | None:
-        """What the activation has stopped for, if that was a fault."""
+        """The fault that stopped the activation; `None` if there was none."""
         return self._dispatcher.fault
 
     @property
     def refusal(self) -> JmsError | None:
-        """What the broker refuses for good, as far as is known; `None` while it doesn't."""
+        """The broker's permanent refusal, if one is known; `None` otherwise."""
         return self._dispatcher.refusal
 
     @property
@@ -147,12 +148,12 @@ class PlainActivation(ActivationBase):
 
     @property
     def opening(self) -> bool:
-        """Whether there is a connection, and the broker hasn't confirmed the subscriptions yet."""
+        """Whether there is a connection, but the broker hasn't confirmed the subscriptions yet."""
         return self._dispatcher.machine.opening
 
     @property
     def stop_reason(self) -> str:
-        """Why the activation has stopped; empty while it hasn't."""
+        """Why the activation stopped; empty until it has stopped."""
         return self._dispatcher.stop_reason
 
     def statistics(self) -> Statistics:
@@ -170,7 +171,7 @@ class PlainActivation(ActivationBase):
         return {self.settings.name: self.statistics()}
 
     def reset_statistics(self) -> None:
-        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        """Reset `statistics`; `counts` continue. Source: J120."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             dispatcher.counters.reset(self._clock())
@@ -192,15 +193,15 @@ class PlainActivation(ActivationBase):
         stop_within: timedelta = timedelta(seconds=STOP_WITHIN),
         room: ConcurrencyLimit | None = None,
     ) -> None:
-        """Do what `start` does, within bounds, when no stop is under way.
+        """Start like `start`, within bounds; call it only when no stop is under way.
 
         Args:
-            limit: No more messages than this are settled; `None`: no limit.
-            stop_within: How long running handlers may take when one of them asks for a stop.
-            room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
+            limit: Settle at most this many messages; `None`: no limit.
+            stop_within: Time that running handlers get when one of them requests a stop.
+            room: Concurrency limit shared with other activations, instead of `limit`; must be thread-safe.
 
         Raises:
-            ConfigurationError: The activation runs already, and a limit is given.
+            ConfigurationError: The activation is already running, and a limit is given.
         """
         with self._lock:
             if self.running:
@@ -209,7 +210,7 @@ class PlainActivation(ActivationBase):
                         f"{self.settings.name} runs already; stop it, to let it run with a limit"
                     )
                 return
-            self._dispatcher.abandon_received()  # what it left unread was no attempt
+            self._dispatcher.abandon_received()  # messages it left unread don't count as attempts
             self._dispatcher = self._make_dispatcher(
                 limit=limit,
                 room=room,
@@ -217,20 +218,20 @@ class PlainActivation(ActivationBase):
                 calls_before=self._dispatcher.counters.calls,
             )
             self._started = True
-            self._dispatcher.start()  # before anybody can ask for a stop
+            self._dispatcher.start()  # before a stop can be requested
 
     def suspend(self) -> None:
-        """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
+        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
         self._dispatcher.feed(SuspendAsked())
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         self._dispatcher.feed(ResumeAsked())
 
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
     ) -> None:
-        """Begin to stop, and return at once; see `ActivationBase.request_stop`."""
+        """Begin to stop and return at once; see `ActivationBase.request_stop`."""
         asked = StopAsked(reason=reason, within=duration("within", within))
         with self._lock:
             dispatcher = self._dispatcher if self._started else None
@@ -238,13 +239,13 @@ class PlainActivation(ActivationBase):
             dispatcher.ask_stop(asked, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
+        """Wait for the end of a stop, until the deadline on the clock; return the result of `stop`."""
         if not self._started:
             return True
         dispatcher = self._dispatcher
         if dispatcher.workers.are_here:
             return False
-        # The machine itself gives up at the deadline; that must not be missed by a hair.
+        # The machine gives up at the deadline itself; wait slightly longer to see it.
         ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
         left_alone = dispatcher.counters.active
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
@@ -256,11 +257,11 @@ class PlainActivation(ActivationBase):
         return self._dispatcher.workers.are_here
 
     def await_end(self, seconds: float) -> bool:
-        """Wait `seconds` at most; say whether the activation has stopped by itself."""
+        """Wait at most `seconds`; return whether the activation has stopped by itself."""
         return self._dispatcher.stopped.wait(seconds)
 
     def quiet_since(self) -> float | None:
-        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        """Return the time of the last activity, on the clock; `None` while active or not connected."""
         dispatcher = self._dispatcher
         consuming = dispatcher.machine.suspended or dispatcher.receiver.buffer.ready
         quiet = consuming and self.state is ActivationState.UP and self.is_idle()
@@ -268,12 +269,12 @@ class PlainActivation(ActivationBase):
 
     @property
     def over(self) -> bool:
-        """Whether the activation has stopped and its connection is closed, whatever was left alone."""
+        """Whether the activation has stopped and its connection is closed, even if calls were abandoned."""
         return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
 
     @property
     def looks(self) -> bool:
-        """Whether a look is under way for messages that stay at the broker."""
+        """Whether a check for messages that stay at the broker is running."""
         return self._dispatcher.link.looks
 
     @property
@@ -282,7 +283,7 @@ class PlainActivation(ActivationBase):
         return self._dispatcher.receiver.blocked
 
     def is_idle(self) -> bool:
-        """Whether no message is in hand; suspended, whether none is being handled."""
+        """Return whether no message is in flight; while suspended, whether no handler is running."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.idle and (

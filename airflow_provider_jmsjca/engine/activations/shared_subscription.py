@@ -1,19 +1,20 @@
-"""Distributed durable subscribers: a durable subscription that several processes work off together.
+"""Distributed durable subscribers: several processes share one durable subscription.
 
-JMS lets one client at a time use a durable subscription. So whoever has it, the active subscriber, moves its
-messages to a queue, and every process consumes that queue; the others stand by to become the active one.
+JMS lets one client at a time use a durable subscription. The client that holds it, the active subscriber,
+moves its messages to a queue. Every process consumes that queue; the others are standbys for the active
+subscriber.
 
-| what happens | what becomes of the messages |
+| event | effect on the messages |
 |---|---|
-| the active subscriber stops or dies | what it hadn't moved stays in the subscription; a standby takes over |
-| it dies amid a move, ActiveMQ | both sides of the move happen or neither |
-| the same, Artemis | the repetition is dropped by its id |
-| the same, RabbitMQ | those of the batch may come twice, under the same message id |
-| the broker refuses a move | the batch stays in the subscription and is tried again |
-| a message can't be sent on | dead-letter destination; else it stays and is logged; those behind it go on |
+| the active subscriber stops or dies | unmoved messages stay in the subscription; a standby takes over |
+| it dies during a move, ActiveMQ | both sides of the move happen or neither |
+| the same, Artemis | the broker drops the repeated message by its id |
+| the same, RabbitMQ | messages of the batch may arrive twice, with the same message id |
+| the broker refuses a move | the batch stays in the subscription and is retried |
+| a message can't be sent on | dead-letter destination; else it stays and is logged; later ones continue |
 
 ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
-them: there each of them is active.
+these clients: there, all of them are active.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, Outgoing
 
-# A move that fails is tried again for ever: only poison leaves the subscription another way.
+# A failed move is retried forever: only poison messages leave the subscription in another way.
 _HANDLING = RedeliveryHandling.parse("1:100; 5:500")
 _BATCHES_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancing:
-    """How a distributed durable subscription is worked off.
+    """Settings of the two sides of a distributed durable subscription.
 
     Attributes:
-        topic_side: For the active subscriber.
-        queue_side: For the handler.
+        topic_side: Settings of the active subscriber.
+        queue_side: Settings of the listener that calls the handler.
         queue: The queue between them.
     """
 
@@ -66,19 +67,19 @@ class LoadBalancing:
 
 
 def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> LoadBalancing | None:
-    """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
+    """Return the settings of a distributed durable subscription; `None` if the spec has none.
 
     The queue side is the spec without its subscription: non-durable, no subscription name, no client id, and
-    no selector, for that has been applied before the queue. The topic side has one receiver and moves a batch
-    in each transaction.
+    no selector, because the topic side has already applied it. The topic side has one receiver and moves a
+    batch in each transaction.
 
     Args:
         spec: The spec in force.
-        context: What is given besides. The client id is the topic side's, the same in every process; all
-            but the connection is the queue side's.
+        context: The environment of the listener. The client id belongs to the topic side and is the same in
+            every process; everything except the connection belongs to the queue side.
 
     Raises:
-        ConfigurationError: The spec asks for what a listener doesn't do.
+        ConfigurationError: The spec requires something that a listener can't do.
 
     Source: J205-J211.
     """
@@ -99,10 +100,10 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             hold_until_ack=False,
             use_store=False,
             park=False,
-            # What is kept in limbo where nothing else is said is the queue side's.
+            # Limbo as the default for failed messages belongs to the queue side.
             **({"max_attempts": None, "redelivery_delay": None, "non_retryable": None} if kept else {}),
             context_name=None,
-            # Fewer would leave the active subscriber waiting for messages at each commit.
+            # With fewer, the active subscriber would wait for messages at each commit.
             prefetch=name.batch_size * _BATCHES_AHEAD,
         ),
         ListenerContext(
@@ -127,17 +128,17 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             name=spec.title,
             destination=str(queue),
             destination_type=None,
-            # Without durability it names nothing, but the selector's text may refer to it.
+            # Without durability it has no effect, but the selector's text may refer to it.
             subscription_name=name.subscriber_name,
             subscription_durability=None,
             client_id=None,
             jms_client_id=None,
         ),
         replace(context, client_id=None),
-        says_without_effect=False,  # of the topic side's spec it is said
+        says_without_effect=False,  # logged for the topic side's spec
     )
     return LoadBalancing(
-        # What is archived or unsubscribed is the queue side's to say, once.
+        # Only the queue side archives and handles unsubscribed messages, so each is handled once.
         topic_side=replace(
             moving,
             delivery=handling,
@@ -153,7 +154,7 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
 
 
 def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
-    """Return where the topic side's poison goes: as the spec says, though its handling isn't applied here."""
+    """Return the targets of the topic side's poison, from the spec, whose handling isn't applied here."""
     delivery = settings.delivery
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
     if delivery.dead_letter or not isinstance(last, Move):
@@ -162,10 +163,10 @@ def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
 
 
 def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Connection:
-    """Connect, unless the broker doesn't take the name of the queue literally that is made of the topic's.
+    """Connect, and check that the broker takes the queue's name, which is derived from the topic, literally.
 
     Raises:
-        ConfigurationError: Subscriptions to different topics might share a queue.
+        ConfigurationError: It doesn't: subscriptions to different topics might share a queue.
     """
     connection, topic = connect(), settings.topic_side.delivery.destination
     broker = connection.broker
@@ -181,14 +182,14 @@ def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Conne
 class LoadBalancedActivation(ActivationGroup):
     """One process's share of a distributed durable subscription; used like an `Activation`.
 
-    Guarantee: a message leaves the subscription when it is in the queue, and the queue as an `Activation`
-    settles it. A crash loses none. On ActiveMQ it doubles none; on Artemis none as long as the broker
-    remembers the message's id (20,000 for each queue by default); on RabbitMQ the batch under way in the
-    move, and when that broker is killed, messages whose acknowledgement it had not written. Such duplicates
-    have the same message id.
+    Guarantee: a message leaves the subscription once it is in the queue, and leaves the queue as with an
+    `Activation`. A crash loses no messages. On ActiveMQ it duplicates none. On Artemis it duplicates none
+    as long as the broker remembers the message's id (20,000 for each queue by default). On RabbitMQ it may
+    duplicate the batch being moved; if the broker is killed, also messages with an acknowledgement that it
+    had not yet written. Such duplicates have the same message id.
 
     Args:
-        settings: As `load_balancing` returns them.
+        settings: Result of `load_balancing`.
         connect_topic: Opens a connection with the client id, for the topic side.
         connect_queue: Opens a connection without one, for the queue side.
         handler: Called with each message of the queue.
@@ -200,7 +201,7 @@ class LoadBalancedActivation(ActivationGroup):
     Source: J204-J211.
     """
 
-    watchable = False  # while it is away, nobody moves its messages to the queue
+    watchable = False  # while it doesn't run, nothing moves its messages to the queue
 
     def __init__(
         self,
@@ -236,31 +237,31 @@ class LoadBalancedActivation(ActivationGroup):
 
     @property
     def counts(self) -> Counts:
-        """What became of the queue's messages since the last start."""
+        """Counts of the queue's messages since the last start."""
         return self.queue_side.counts
 
     @property
     def failing(self) -> int | None:
-        """How many of the queue's messages failed since anything else happened."""
+        """Number of the queue's messages that failed since anything else happened."""
         return self.queue_side.failing
 
     @property
     def ready(self) -> bool:
-        """Whether the queue is consumed, and the subscription is had or was tried for."""
+        """Whether the queue is consumed, and the topic side has tried to subscribe at least once."""
         return self.queue_side.ready and self.topic_side.answered
 
     def delete_subscription(self) -> None:
-        """Delete the durable subscription, which others may use too; not the queue."""
+        """Delete the durable subscription, which other processes may use too, but not the queue."""
         self.topic_side.delete_subscription()
 
     @property
     def stop_reason(self) -> str:
-        """Why the activation has stopped; empty while it hasn't."""
+        """Why the activation stopped; empty until it has stopped."""
         return self.queue_side.stop_reason
 
     @property
     def server_type(self) -> str:
-        """Which product the broker is; empty while there was no connection. Source: J115."""
+        """Product name of the broker; empty until the first connection. Source: J115."""
         return self.queue_side.server_type
 
     @property
@@ -270,12 +271,12 @@ class LoadBalancedActivation(ActivationGroup):
 
     @property
     def fault(self) -> JmsError | None:
-        """What one of the sides has stopped for; the topic side's first."""
+        """The fault that stopped one of the sides, the topic side's first; `None` if there was none."""
         return self.topic_side.fault or self.queue_side.fault
 
     @property
     def looks(self) -> bool:
-        """Whether the queue side is just looking if messages stay at the broker."""
+        """Whether the queue side is checking for messages that stay at the broker."""
         return self.queue_side.looks
 
     @property
@@ -293,14 +294,14 @@ class LoadBalancedActivation(ActivationGroup):
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Do what `start` does, within bounds that hold for the queue side.
+        """Start like `start`, within bounds that apply to the queue side.
 
         Args:
-            limit: No more messages than this are settled from the queue; `None`: no limit.
-            stop_within: How long running handlers may take when one of them asks for a stop.
+            limit: Settle at most this many messages from the queue; `None`: no limit.
+            stop_within: Time that running handlers get when one of them requests a stop.
 
         Raises:
-            ConfigurationError: The activation runs already, and a limit is given.
+            ConfigurationError: The activation is already running, and a limit is given.
         """
         with self._lock:
             self.queue_side.begin(limit, stop_within=stop_within)
@@ -309,16 +310,16 @@ class LoadBalancedActivation(ActivationGroup):
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = False
     ) -> None:
-        """Begin to stop both sides, and return at once. The subscription stays: it is others' too."""
+        """Begin to stop both sides and return at once; the subscription stays because processes share it."""
         del delete_durable
         super().request_stop(within, reason=reason, delete_durable=False)
 
     def _stop_topic_side(self, event: StopAsked) -> None:
-        with self._lock:  # a start under way has started it when this goes on
+        with self._lock:  # wait until a start under way has started it
             self.topic_side.request_stop(event.within, reason=event.reason, delete_durable=False)
 
     def quiet_since(self) -> float | None:
-        """Since when the queue side had nothing to do; see `Activation.quiet_since`."""
+        """Return the time of the queue side's last activity; see `Activation.quiet_since`."""
         return self.queue_side.quiet_since()
 
     def _move(self, delivery: Delivery) -> None:
