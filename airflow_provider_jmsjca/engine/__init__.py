@@ -1,5 +1,5 @@
-"""Drivers: they carry out, over any transport, what the pure core decides.
+"""Drivers: carry out the decisions of the pure core over any transport.
 
-Each folder has one responsibility; its docstring says which folders it may import. May import `spool`,
-`store`, `transports` and `core`; knows neither Airflow nor Spark.
+Each folder has one responsibility; its docstring lists the folders it may import. May import `spool`,
+`store`, `transports` and `core`, but neither Airflow nor Spark.
 """

@@ -38,8 +38,8 @@ def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> De
     """Return the destination to which a message from `source` is moved.
 
     Raises:
-        ConfigurationError: `$` stands for a name that the broker doesn't read literally, the message would
-            return to its source, or the result is no valid name.
+        ConfigurationError: `$` represents a name that the broker doesn't read literally, the message would
+            return to its source, or the result isn't a valid name.
     """
     found = target.destination(source)
     if "$" in target.name:

@@ -1,14 +1,14 @@
 """Registers running activations in the store, and obeys the states requested for them there.
 
 A `Registrar` is one thread for a store and process, however many activations the process runs. Every second
-it reads the requests for all of them in one statement, and reports runs whose state changed. Counts are
+it reads the requests for all of them in one statement, and reports runs after a change of state. Counts are
 reported every five seconds, all in one statement.
 
 | event | effect |
 |---|---|
-| the store is away | activations go on; reports and requests catch up once it is back |
-| it is away when a run starts | the run waits up to 5 seconds for requests, then consumes |
-| the process is killed | its runs are shown as lost; the broker redelivers what they had |
+| the store is unavailable | activations continue; reports and requests catch up once it is back |
+| it is unavailable when a run starts | the run waits up to 5 seconds for requests, then consumes |
+| the process is killed | its runs are shown as lost; the broker redelivers their in-flight messages |
 | a request is made | every process obeys within two seconds, and the activation logs it |
 """
 
@@ -190,7 +190,7 @@ class Registration:
         """Report the end of the run, and wait for that.
 
         Args:
-            within: Seconds to wait at most. The registrar goes on trying for a minute.
+            within: Seconds to wait at most. The registrar keeps trying for a minute.
         """
         self.ended = True
         self._registrar.wake()
@@ -586,15 +586,15 @@ def register_collector(
 def collecting(
     registrar: Registrar | None, identity: Identity, stop: Callable[[], object]
 ) -> Iterator[Steering]:
-    """Register a collector for the time of the block, and yield what steers it.
+    """Register a collector for the time of the block, and yield its `Steering`.
 
     Args:
-        registrar: Of the store in which it is registered; `None`: it isn't.
+        registrar: Registrar of the store; `None`: the collector isn't registered.
         identity: The collector.
-        stop: Called when an operator has it stopped.
+        stop: Called when an operator stops the collector.
 
     Raises:
-        DeliveryStoppedError: An operator has the collector stopped or drained.
+        DeliveryStoppedError: An operator has stopped or drained the collector.
     """
     steering = Steering()
     if registrar is None:

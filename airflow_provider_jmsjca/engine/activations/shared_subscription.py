@@ -154,7 +154,7 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
 
 
 def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
-    """Return the targets of the topic side's poison, from the spec, whose handling isn't applied here."""
+    """Return the spec's targets for poison of the topic side, which doesn't apply the spec's handling."""
     delivery = settings.delivery
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
     if delivery.dead_letter or not isinstance(last, Move):

@@ -2,21 +2,21 @@
 
 Messages are received, appended, sealed on disk and acknowledged, always in this order.
 
-A queue is consumed afresh for every segment. At every acknowledgement ActiveMQ Classic looks through all that
-a consumer was given and hasn't committed, so a long-lived one gets slower and slower. Artemis bounds by bytes
-what it sends ahead; more of them are asked for once a segment can't be filled with them. Where one
-acknowledgement counts for a whole segment, as on RabbitMQ, one consumer lives for as long as its prefetch
-fits: nothing is given back between two segments. A topic without durable subscription would lose messages in
-between, and keeps its consumer on every broker. A second thread seals a segment and commits its unit; what
-comes meanwhile goes into the next one.
+A queue gets a new consumer for every segment: at every acknowledgement ActiveMQ Classic searches all
+uncommitted deliveries of the consumer, so a long-lived consumer gets slower and slower. Artemis limits the
+prefetch in bytes; the driver raises this limit once it is too small to fill a segment. Where one
+acknowledgement covers a whole segment, as on RabbitMQ, a consumer lives as long as its prefetch fits, and no
+messages return to the broker between two segments. A topic without durable subscription would lose messages
+in between, so it keeps its consumer on every broker. A second thread seals a segment and commits its unit;
+messages that arrive during this time go into the next segment.
 
-| what happens | what becomes of the messages |
+| event | effect on the messages |
 |---|---|
-| `kill -9` before a segment is sealed | its messages come again |
-| `kill -9` between seal and commit | they come again, and are dropped as known and acknowledged |
-| the connection is lost | the segment in hand is given up, its messages come again over a new connection |
-| another collector has sealed some of them | the same, and they are dropped as known |
-| stop is asked for | the same, and the batch is left as it is for the next attempt |
+| `kill -9` before a segment is sealed | its messages are redelivered |
+| `kill -9` between seal and commit | they are redelivered, dropped as duplicates and acknowledged |
+| the connection is lost | the open segment is dropped; its messages are redelivered over a new connection |
+| another collector has sealed some of them | the same, and these are dropped as duplicates |
+| a stop is requested | the same, and the batch is left as it is for the next attempt |
 | a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
 | the disk is full | nothing more is acknowledged; the error goes to the caller |
 """
@@ -75,9 +75,9 @@ class Steering:
     """Lets another thread watch and steer a collection, or several of one activation.
 
     Attributes:
-        suspended: Set it to receive nothing until it is cleared. The segment in hand is sealed, and what is
-            not in it goes back to the broker. `max_time` goes on, `idle_time` does not.
-        drained: Set it to end the batch with what was received.
+        suspended: Set it to receive nothing until it is cleared. The open segment is sealed, and other
+            messages return to the broker. `max_time` keeps running, `idle_time` does not.
+        drained: Set it to end the batch with the messages received so far.
         connected: Whether the collection has a connection.
         received: Deliveries by the broker.
         stored: Messages sealed.
@@ -124,7 +124,7 @@ def collect(
     Args:
         connect: Opens a connection, with backoff.
         batch: Opened and, afterwards, closed by the caller.
-        spec: What to collect.
+        spec: Settings of the batch.
         stop: Set it to end the collection within half a second; unsealed messages return to the broker.
         steering: Lets another thread suspend or drain it; `None`: no steering.
 

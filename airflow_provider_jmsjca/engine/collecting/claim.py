@@ -48,7 +48,7 @@ LOOKED_PAST = 1_000
 
 
 class Choice(enum.Enum):
-    """What to do with a received message."""
+    """Decision about a received message."""
 
     CLAIM = "claim"
     LEAVE = "leave"

@@ -1,5 +1,5 @@
 """The parts that both shells around the delivery machine share.
 
-Settings, routing, admission, receivers, settlement, and what was seen before. May import `engine.watching`
-and `engine.moving`. The shells stand below: `threaded` for listeners, `loop` for event loops.
+Settings, routing, admission, receivers, settlement, and delivery memory. May import `engine.watching` and
+`engine.moving`. The shells are the subfolders: `threaded` for listeners, `loop` for event loops.
 """

@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Stor
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 AHEAD: Final = 63
-"""Most messages whose first attempt is stored together with that of the current message."""
+"""Maximum number of further messages with a first attempt stored together with the current message's."""
 
 _TRY_AGAIN_SECONDS = 1.0
 _T = TypeVar("_T")
@@ -142,13 +142,13 @@ class AttemptLog:
     def keep_stop(self, reason: str, message_id: str | None, wanted: Callable[[], bool]) -> None:
         """Store that a handler wants the delivery stopped, before its message is acknowledged.
 
-        While the store can't be used this waits, and tries each second. If nobody waits any more, the stop
-        ends this run only, and the log says so.
+        While the store is unavailable, this retries every second. If the message can no longer be
+        acknowledged, the stop ends this run only, and the log says so.
 
         Args:
-            reason: The handler's.
-            message_id: Of the message that the handler had; `None`: none is known.
-            wanted: Asked before it waits: whether the message could still be acknowledged.
+            reason: The handler's reason.
+            message_id: Id of the handler's message; `None`: unknown.
+            wanted: Called before each wait; returns whether the message could still be acknowledged.
         """
         asked_by = "the handler" if message_id is None else f"the handler of message {message_id}"
         try:
@@ -249,7 +249,7 @@ class AttemptLog:
         return {each: AttemptLookup(numbers[each], each in handled, each in doubtful) for each in names}
 
     def were_attempted_before(self, messages: Iterable[str]) -> bool:
-        """Say whether there was an attempt at one of these messages before the one that is under way."""
+        """Return whether there was an attempt at one of these messages before the one that is under way."""
         return bool(self._again) and not self._again.isdisjoint(messages)
 
     # -- after it -----------------------------------------------------------------------------------------
@@ -274,29 +274,29 @@ class AttemptLog:
             self._again.difference_update(messages)
 
     def handled(self, messages: Collection[str], wanted: Callable[[], bool]) -> None:
-        """Store that a handler is done with messages, before they are acknowledged.
+        """Store that a handler has completed messages, before they are acknowledged.
 
-        While the store can't be used this waits, and tries each second.
+        While the store is unavailable, this retries every second.
 
         Args:
             messages: Names of these messages, as `handled_name` returns them.
-            wanted: Asked before it waits: whether they could still be acknowledged.
+            wanted: Called before each wait; returns whether they could still be acknowledged.
 
         Raises:
-            TransientStoreError: The names are not stored, and nobody waits for that any more.
+            TransientStoreError: The names are not stored, and the messages can no longer be acknowledged.
         """
         if self.keeps_ids and messages:
             self.insist(lambda: self._store.handled.add(self._activation, messages, self._clock()), wanted)
 
     def insist(self, write: Callable[[], _T], wanted: Callable[[], bool]) -> _T:
-        """Call a function that writes to the store; while the store can't be used, try each second.
+        """Call a function that writes to the store; while the store is unavailable, retry every second.
 
         Args:
-            write: Does it.
-            wanted: Asked before it waits: whether it is still of use.
+            write: Writes to the store.
+            wanted: Called before each wait; returns whether the result is still needed.
 
         Raises:
-            TransientStoreError: Nothing is written, and nobody waits for it any more.
+            TransientStoreError: The write failed, and its result is no longer needed.
         """
         pause = threading.Event()
         while True:
@@ -398,7 +398,7 @@ class AttemptLog:
         return _StoreCall(self)
 
     def note_trouble(self, error: TransientStoreError | None) -> None:
-        """Say once that the store can't be used, and once that it can be used again."""
+        """Log once that the store is unavailable, and once that it is available again."""
         trouble = "" if error is None else str(error)
         if trouble and not self.trouble:
             _log.error(
@@ -475,7 +475,7 @@ def _name(settings: ListenerSettings) -> str:
 def recorded(
     settings: ListenerSettings, delivery: int, found: AttemptLookup
 ) -> AttemptRecorded | FoundInDoubt:
-    """Return the event for a message whose attempt is stored, and that no handler has finished.
+    """Return the event for a message with a stored attempt that no handler has completed.
 
     Source: I10-I14.
     """

@@ -67,14 +67,14 @@ class InDoubt:
 class Consumers:
     """Opens and closes the consumers; used by the thread of one link only.
 
-    Where there are several destinations, one that the broker refuses doesn't stop the others: it is named in
-    the log and in the statistics, and tried again after 1, 5, 15, 60, 60 ... seconds.
+    With several destinations, one that the broker refuses doesn't stop the others: it appears in the log and
+    in the statistics, and is retried after 1, 5, 15, 60, 60 ... seconds.
 
     Args:
-        settings: What to receive.
+        settings: Contains the subscriptions.
         refusals: Refused destinations, on this and earlier connections.
         in_doubt: Whether this run has checked for messages in doubt.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
         chance: A random number, 0 up to but not including 1.
 
     Source: I5.
@@ -337,13 +337,13 @@ class LinkListener(IdleReporter, Protocol):
 def watches(
     settings: ListenerSettings, connect: ConnectFunction, who: IdleReporter, connection: Connection
 ) -> list[BacklogWatch]:
-    """Return a watch for each queue that notices messages that stay; none is started.
+    """Return a watch for each queue that detects messages that stay there; none is started.
 
     Args:
-        settings: What is consumed.
-        connect: Opens a connection to look over.
+        settings: Contains the subscriptions.
+        connect: Opens a connection for the check.
         who: Reports whether the listener is idle.
-        connection: The one over which the listener consumes.
+        connection: The listener's connection.
     """
     return [
         BacklogWatch(
@@ -365,7 +365,7 @@ class ConsumingLink(ConsumerConnection):
     """Base of the links of threads and of event loops: a connection, and the consumers on it.
 
     Args:
-        settings: What to receive.
+        settings: Contains the subscriptions.
         user: Receives its events.
         receivers: Opens the consumers.
     """

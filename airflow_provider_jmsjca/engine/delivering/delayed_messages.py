@@ -190,10 +190,10 @@ class DelayedMessages:
 
         Args:
             outgoing: The message and its delay.
-            cause: The message whose handler sends it, and the origin of that. `None`: it is put here at once,
-                whether that one is committed or not.
-            place: How many such messages the handler has sent before.
-            again: As of `park`.
+            cause: The message being handled, and its origin. `None`: the entry doesn't depend on the commit
+                of that message, and is put here at once.
+            place: Number of such messages that the handler has sent before.
+            again: As for `park`.
         """
         digest = None if cause is None else lasting_digest(*cause)
         return LimboEntry(
@@ -219,7 +219,7 @@ class DelayedMessages:
         return self.limbo.put([replace(each, due_at=each.due_at + (now - here)) for each in entries], now)
 
     def settled(self, entries: Sequence[LimboEntry]) -> None:
-        """Forget the identities of these messages: the message whose handler sent them is acknowledged."""
+        """Forget the identities of these messages: the message that caused them is acknowledged."""
         try:
             self.limbo.settled(self.activation, [each.key for each in entries if each.once])
         except TransientStoreError as error:  # they are forgotten when they are old

@@ -52,10 +52,10 @@ class Response:
     """The outcome of a request.
 
     Attributes:
-        result: As the answer says it; `None` if it says none, or one that isn't known.
-        error: Why the request failed: the body of the answer (the first 4,000 characters), or words of ours
-            if that is empty; `None` if it succeeded.
-        has_values: Whether the body holds values that take the place of those sent.
+        result: Result in the answer; `None` if it contains none, or an unknown one.
+        error: Why the request failed: the body of the answer (the first 4,000 characters), or a default text
+            if the body is empty; `None` if the request succeeded.
+        has_values: Whether the body contains values that replace those sent.
     """
 
     result: Result | None
@@ -421,7 +421,7 @@ class DeliveryContext:
 
     @property
     def attempt(self) -> int:
-        """Which attempt at this message this is, as far as is known; 1 is the first."""
+        """Number of this attempt at the message, from the known redeliveries; 1 is the first."""
         return self._delivery.redelivery_count + 1
 
     @property
@@ -612,22 +612,22 @@ class Delivery(DeliveredMessage):
         sends it again and loses nothing. In a bean-managed activation it is sent at once.
 
         Args:
-            destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
-            message: The message; a delivery, such as this one, is sent on as it was received.
+            destination: The destination, for example `queue://orders`; in a task also `lookup://orders`.
+            message: The message; a delivery, such as this one, is forwarded as it was received.
             delay: Seconds from now before it can be received. Where the broker can't delay (RabbitMQ) and
                 the spec has `use_store`, it waits in limbo. It is there before this message is acknowledged,
                 and isn't sent twice because of a crash in between, if this message has an id.
-            deliver_at: The moment before which it can't be received, in place of `delay`: a `datetime` with a
-                time zone, or ISO 8601 text. Without either, its property `DELIVERY_DATE` counts where the
-                spec has `allow_message_delays`.
-            deduplication_id: A second message with this id is dropped by the broker. Deliveries by
-                themselves need none. Those in batches do on Artemis, or their messages are there twice after
-                a crash. Make it of the message's own id, if the sent message depends on nothing else.
+            deliver_at: The earliest time of its delivery, instead of `delay`: a `datetime` with a time zone,
+                or ISO 8601 text. Without either, the message property `DELIVERY_DATE` applies if the spec
+                has `allow_message_delays`.
+            deduplication_id: The broker drops a second message with this id. Single deliveries don't need
+                it. Deliveries in batches do on Artemis, or a crash may duplicate the sent messages. Derive
+                it from the received message's id, if the sent message depends on nothing else.
 
         Raises:
             ConfigurationError: `delay` or `deliver_at` can't be used, or both are given.
             CapabilityError: The broker can't carry it, or can't delay and there is no limbo.
-            ConnectionLostError: The connection is gone, and this delivery will come again.
+            ConnectionLostError: The connection is lost; the broker will redeliver this message.
             PermanentBrokerError: The broker refuses it.
         """
         unsaid = delay is None and deliver_at is None

@@ -114,27 +114,27 @@ class Driver(ABC):
     Args:
         settings: How to consume.
         machine: Fresh; only `Receiver` and `FastPath` call it too, under the same lock.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
-        gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
+        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise it retries.
         attempt_log: The records in the store; `None`: nothing is stored.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
         settings, machine, clock, lock, attempt_log: As the arguments.
         counters: Counters.
-        units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
-        sending: Those to which a handler has added messages.
+        units: Units of work begun at the broker, until they are committed or rolled back.
+        sending: Units of work to which a handler has added messages.
         settler: Carries out settlements.
         receiver: Passes messages to the machine; each shell makes its own.
         link: The current connection, or the attempt at one; each shell makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
-        stop_reason: Why it has stopped; empty while it hasn't.
+        stop_reason: Why it stopped; empty until it has stopped.
         fault: The refusal that stops it; `None` for any other reason.
-        refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
-        outage: Why there is no connection, as the last attempt or the loss said; empty while there is one.
-        answered: Whether the first attempt to connect and subscribe has come to an end.
+        refusal: The broker's permanent refusal, if one is known; `None` otherwise.
+        outage: Error of the last connection attempt or of the connection loss; empty while connected.
+        answered: Whether the first attempt to connect and subscribe has ended.
     """
 
     __slots__ = (
@@ -528,7 +528,7 @@ class Settler:
 
     @staticmethod
     def _was_here(buffer: ReceiveBuffer, message: JmsMessage) -> bool:
-        """Say whether a message may have been delivered before."""
+        """Return whether a message may have been delivered before."""
         return message.redelivered or buffer.link.connection.capabilities.stable_message_id
 
     def unit_of(self, buffer: ReceiveBuffer, number: int) -> UnitOfWork:
@@ -572,8 +572,8 @@ class Settler:
         unit = self._driver.units.pop(decision.unit, None)
         held = [buffer.held[number][0] for number in decision.acknowledge]
         copies = self._driver.settings.copies
-        # What came back after a crash is settled for sure before the next is handed over: otherwise a message
-        # that kills its process again and again would take those before it to their limit.
+        # Messages redelivered after a crash are settled with confirmation before the next is delivered:
+        # otherwise a message that repeatedly kills its process would use up the attempts of those before it.
         attempt_log = self._attempt_log
         confirm = self._confirm or (
             attempt_log is not None
@@ -675,10 +675,10 @@ class Settler:
                 assert_never(decision)
 
     def _home(self, buffer: ReceiveBuffer, number: int, message: JmsMessage) -> Destination:
-        """Return the destination to which a message goes back.
+        """Return the destination to which a message returns.
 
         Raises:
-            ConfigurationError: The source stands for several, and nothing says which of them it was.
+            ConfigurationError: The source covers several destinations, and the message doesn't name its own.
         """
         if (returns := self._driver.settings.returns) is not None:
             return returns.destination

@@ -40,15 +40,15 @@ _LARGE = 16 * 1024
 
 
 class DuplicateIds:
-    """Knows messages by their ids: those a handler has done with, and those in hand.
+    """Remembers the ids of handled and in-flight messages.
 
-    One that was handled is a duplicate. One that comes while another of its id is in hand waits for the
-    outcome of that one; messages behind it wait too if their consumer settles in order. A moved or deleted
-    message counts as not handled, so that it may be put back into its queue. A message without an id is never
-    a duplicate. Not safe to use from several threads at once.
+    A message with a handled id is a duplicate. A message with the id of an in-flight message waits for its
+    outcome; later messages wait too if their consumer settles in order. A moved or deleted message counts as
+    not handled, so that it may be put back into its queue. A message without an id is never a duplicate.
+    Not thread-safe.
 
     Args:
-        remembered: How many handled messages are known; the oldest are forgotten first.
+        remembered: Number of remembered handled messages; the oldest are forgotten first.
 
     Source: I15, I17.
     """
@@ -63,15 +63,15 @@ class DuplicateIds:
 
     @property
     def waiting(self) -> Iterator[Received]:
-        """The messages that wait."""
+        """The waiting messages."""
         return itertools.chain(*self._waiting.values(), *self._behind.values())
 
     def is_handled(self, message_id: str | None) -> bool:
-        """Say whether a message is the duplicate of one that was handled."""
+        """Return whether a message is the duplicate of a handled one."""
         return message_id in self._handled
 
     def must_wait(self, buffer: object, message_id: str | None, received: Received) -> bool:
-        """Say whether another message of this id is in hand; if not, this one is from now on.
+        """Return whether another message with this id is in flight; if not, record this one as in flight.
 
         Args:
             buffer: The receive buffer of the message. A new one starts with no message in flight.
@@ -129,24 +129,24 @@ class Verdict(enum.Enum):
 
 
 class DeliveryMemory:
-    """Knows messages over the loss of the connection on which they were handed out.
+    """Remembers messages across reconnects.
 
-    | the message | when it comes over another connection |
+    | the message | on redelivery over another connection |
     |---|---|
-    | was handed out and is not answered | waits for that answer, and those of its group behind it |
+    | was handed out and is unanswered | waits for that answer, as do later messages of its group |
     | was returned | is settled instead of delivered |
     | was raised | is delivered |
     | stays | stays |
 
-    Only a later connection repeats a message; on the same one, an equal id means another one. A message is
-    known by its `identity`. Where the producer makes the ids it also needs the redelivered flag. If it has no
-    sending time besides, it repeats only messages whose acknowledgement the broker can't have received, each
-    of them once. Messages without an id are not known. One object may serve several streams, one after the
-    other. Not safe to use from several threads at once.
+    Only a later connection redelivers a message; on the same one, an equal id means a different message.
+    Messages are compared by their `identity`. If the producer creates the ids, a redelivery must also have
+    the redelivered flag. If it also lacks a sending time, it can match only messages with an acknowledgement
+    that the broker can't have received, each of them once. Messages without an id are never recognised. One
+    object may serve several streams, one after the other. Not thread-safe.
 
     Args:
-        remembered: How many returned messages are known, and how many that stay; the oldest are forgotten
-            first.
+        remembered: Maximum number of remembered returned messages, and of messages that stay; the oldest
+            are forgotten first.
     """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
@@ -374,7 +374,7 @@ class SettledMessages:
         self._settled_before -= keys
 
     def is_repeated(self, event: MessageArrived, received: Received, key: Identity | None) -> bool:
-        """Say whether a message was settled before and came again."""
+        """Return whether a message is a redelivery of a settled one."""
         if not self._settled_before:
             return False
         if self.comes_again(received):
@@ -383,7 +383,7 @@ class SettledMessages:
         return event.redelivered and counts and key in self._settled_before
 
     def comes_again(self, received: Received) -> bool:
-        """Say whether the broker, which makes the ids, has given out this very message before."""
+        """Return whether the broker, which makes the ids, has given out this very message before."""
         return self.stable and bool(self._settled_before) and self.identity(received) in self._settled_before
 
     def keep(self, received: Received) -> None:
@@ -504,14 +504,14 @@ class ReceiveBuffer:
         return size
 
     def release(self, number: int) -> tuple[Received, JmsMessage | None]:
-        """Return a message that is held no longer."""
+        """Return a message and stop holding it."""
         if self._large:
             self.stop_counting(number)
         self.origins.pop(number, None)
         return self.held.pop(number)
 
     def stop_counting(self, number: int) -> None:
-        """Count a message no longer: it stays for as long as the connection does, and others must go on."""
+        """Stop counting a message that stays until the connection ends, so that others can continue."""
         self.bytes -= self._large.pop(number, 0)
 
     @classmethod
@@ -604,9 +604,9 @@ class DeliveryReader:
         return event, message, origin
 
     def plain(self, received: Received) -> JmsMessage | None:
-        """Return a message of which the machine is told nothing but its id and group; `None` for any other.
+        """Return a message if the machine needs only its id and group; `None` for any other.
 
-        Used where there is one destination, no in-progress queue and nobody to ask whether it is wanted.
+        Used with one destination, no in-progress queue and no `subscribes` function.
         """
         try:
             message = received.message
@@ -671,7 +671,7 @@ class DeliveryReader:
 
 
 def is_redelivery(message: JmsMessage) -> bool:
-    """Say whether the broker has delivered a message before, by its flag or its count."""
+    """Return whether the broker has delivered a message before, by its flag or its count."""
     return message.redelivered or (message.delivery_count or 1) > 1
 
 
@@ -698,26 +698,26 @@ class ReceiveListener(Protocol):
 class Receiver:
     """Passes received messages to the machine.
 
-    Everything here happens under the dispatcher's lock. In hand are `MOST_BYTES` of large messages and one
-    message, and more only where it is wanted. Further messages wait in the transport.
+    Call everything here under the dispatcher's lock. At most `MOST_BYTES` of large messages plus one message
+    are in flight, and more only if `wanted` allows it. Further messages wait in the transport.
 
     Args:
         settings: How to consume.
-        machine: Asked how much is in hand.
+        machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
         workers: Called when messages that had to wait may be taken.
-        buffer: The first, closed one.
-        takes_all: Tell the machine of messages as they come, for one that has a choice to make or keeps the
+        buffer: The first, closed buffer.
+        takes_all: Pass messages to the machine as they arrive, because it chooses among them or enforces the
             limit itself.
-        limit: No more messages than this are taken in hand; `None`: no limit.
-        wanted: Says whether another message is taken in hand, however many bytes are.
-        post: Has work done: a message that can't be read is left. `None`: nobody has to be told of that.
+        limit: Take at most this many messages; `None`: no limit.
+        wanted: Returns whether to take another message regardless of the memory limit.
+        post: Posts the work of leaving an unreadable message; `None`: no such work is needed.
 
     Attributes:
         buffer: Messages of the current consumers.
-        numbers: For messages passed to the machine.
+        numbers: Numbers for messages passed to the machine.
         settled: Recently settled messages, which aren't passed on again.
-        duplicates: Knows the duplicates, where they are dropped; `None` where they aren't.
+        duplicates: Recognises duplicates, where they are dropped; `None` where they aren't.
     """
 
     def __init__(
@@ -739,7 +739,7 @@ class Receiver:
         self._workers = workers
         self._reader = DeliveryReader(settings)
         self.buffer = buffer
-        # The connection whose messages are awaited if the broker blocked it, and those messages.
+        # The earlier connection, and the messages still expected from it if the broker blocked it.
         self._earlier_link = buffer.link
         self._earlier_keys: set[Identity | None] = set()
         self.takes_all = takes_all
@@ -777,7 +777,7 @@ class Receiver:
     def blocked(self) -> bool:
         """Whether the broker may hold messages for an earlier connection, on which it did not answer.
 
-        The broker gives back all messages of a connection together: the first one that comes again ends this.
+        The broker returns all messages of a connection together: the first redelivered one ends this state.
         """
         return self._earlier_link.is_blocked
 
@@ -795,7 +795,7 @@ class Receiver:
         return {key}
 
     def may_take(self, buffer: ReceiveBuffer) -> bool:
-        """Say whether something has come that may be taken in."""
+        """Return whether a message has arrived that may be taken."""
         if buffer is not self.buffer or not buffer.open or not buffer.arrivals:
             return False
         if self.takes_all:
@@ -815,7 +815,7 @@ class Receiver:
             self._workers.arrived(self.buffer)
 
     def take_all(self) -> list[MessageArrived]:
-        """Take arrived messages as far as memory allows, so that the machine can choose among them."""
+        """Take arrived messages up to the memory limit, so that the machine can choose among them."""
         buffer, taken = self.buffer, []
         while self.may_take(buffer):
             if (event := self.take()) is not None:
@@ -828,8 +828,8 @@ class Receiver:
     def take(self) -> MessageArrived | None:
         """Take the first message; return `None` if it isn't for the machine.
 
-        A message that can't be read now, as for want of memory, stays unsettled. It comes again over the next
-        connection, and those behind it go on.
+        A message that can't be read now, for example for lack of memory, stays unsettled. It is redelivered
+        over the next connection, and later messages continue.
         """
         received = self.buffer.arrivals.popleft()
         number = next(self.numbers)

@@ -55,14 +55,14 @@ _KINDS = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgen
 
 
 def plain_function(what: str, function: _F) -> _F:
-    """Return a function that does its work when it is called.
+    """Return the function if it does its work when it is called.
 
     Args:
         what: The name of the function's owner, for the error.
-        function: Of the user.
+        function: The user's function.
 
     Raises:
-        ConfigurationError: A call of it would only make a coroutine or a generator, which nobody runs.
+        ConfigurationError: A call would only create a coroutine or a generator, which would never run.
     """
     for each in (function, getattr(function, "__call__", None)):  # noqa: B004 - of an object it is a method
         if any(is_kind(each) for is_kind in _KINDS):
@@ -90,13 +90,13 @@ def refuse_unrun(what: str, result: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProgress:
-    """The queue that holds messages while they are handled, and what happens to those found at the start.
+    """The queue that holds messages while they are handled, and the treatment of messages left there.
 
     Attributes:
-        destination: The queue; no two activations that run at once may share one.
+        destination: The queue; activations that run at the same time must not share one.
         events: Treatment of messages that another run left there.
         prefetch: As for the other subscriptions.
-        run: Names this run: its own messages there aren't in doubt.
+        run: Identifies this run: its own messages there aren't in doubt.
 
     Source: I9-I14, I52.
     """
@@ -144,44 +144,45 @@ class ListenerSettings:
         delivery: The rules for its messages.
         subscription: The first subscription.
         further: Subscriptions to the further destinations of `delivery`.
-        returns: The queue by which parked messages of a durable subscription come back; `None`: parked
-            messages go back to their destination.
+        returns: The queue through which parked messages of a durable subscription return; `None`: parked
+            messages return to their destination.
         receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
         unit_consumers: Consumers of batches, on brokers with cumulative acknowledgements; `None`: as on other
             brokers.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
-        pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
+        pool_idle_timeout: Further threads end after this time without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
-            acknowledgements travel together; a crash brings back those under way.
+            acknowledgements are sent together; after a crash, unconfirmed messages are redelivered.
         transacted: Messages of a handler are sent when its delivery is committed; otherwise at once.
         retry_permanent: Also connect again after errors that are usually permanent, such as wrong credentials
             or a missing destination.
-        delete_durable: Delete the durable subscription at a stop in good order (W33).
+        delete_durable: Delete the durable subscription at a clean stop (W33).
         name: For logs and threads.
-        context_name: Stands in the log context of each delivery; `None`: none (J62).
+        context_name: Added to the log context of each delivery; `None`: none (J62).
         principal: User name of the connection.
         client_id: JMS client id, for dead letters.
-        archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
-        source_queue: Gets each message that was handled, in the same way: where events go on to (I16).
-        drop_duplicates: Acknowledge a message whose id was handled before instead of delivering it (I17).
-        reply_to: Where answers go to messages that a handler sends and that don't say it (I39).
+        archive: Receives a copy of each handled message, in the unit of work that settles it (I26).
+        source_queue: Receives each handled message in the same way, for the next consumer of events (I16).
+        drop_duplicates: Acknowledge a message with an already handled id instead of delivering it (I17).
+        reply_to: Default reply destination of messages that a handler sends (I39).
         result_property: Message property that holds the result, where answers are consumed (I45).
-        subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
-            while others wait, so it must be quick and wait for nothing; a message at which it raises is
+        subscribes: Returns whether a message has a subscriber; `None`: every message has one (I30). Other
+            messages wait for it, so it must be quick and must not block. A message for which it raises is
             poison.
-        store: Keeps attempts over restarts, and the ids of handled messages where duplicates are dropped;
+        store: Keeps attempts across restarts, and the ids of handled messages where duplicates are dropped;
             `None`: nothing outlives the run.
         jms_conn_id: The Airflow connection over which messages in limbo are sent later; empty:
-            nothing is put there.
-        in_doubt: Treatment of messages that another process was handling when it died, by the store.
-        limbo_tries: How often it is tried to send such a message before it stays as failed (P16).
-        balanced: The activation's queue holds copies that load balancing made. Handlers see them as they
-            were published. The origin in a copy's properties is believed nowhere else.
-        in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
-        find: Returns the destination that a text names, where a handler sends by name.
-        url: Where the broker is, without secrets; for `management.properties`.
-        whole: Name in the store of all that is started and stopped together, such as all members; empty: of
-            this listener.
+            no messages are put there.
+        in_doubt: Treatment of messages that another process was handling when it died, as recorded in the
+            store.
+        limbo_tries: Attempts to send such a message before it stays there as failed (P16).
+        balanced: The activation's queue holds copies made by load balancing. Handlers see them as they were
+            published. Only then is the origin in a message's properties trusted.
+        in_progress: The queue that holds messages while they are handled; `None`: they stay in their own.
+        find: Returns the destination for a name, where a handler sends by name.
+        url: Address of the broker, without secrets; for `management.properties`.
+        whole: Name in the store for all parts that start and stop together, such as all members; empty: the
+            name of this listener.
         spec: The activation spec.
     """
 
@@ -417,7 +418,7 @@ def listener_settings(
 
 
 def _settle_in_order(spec: ActivationSpec, further: Sequence[object]) -> bool:
-    """Say whether batches that take consecutive messages of a consumer settle them in order."""
+    """Return whether batches that take consecutive messages of a consumer settle them in order."""
     return (
         1 < spec.batch_size <= prefetch.MOST_IN_ORDER and spec.in_progress_destination is None and not further
     )
@@ -494,9 +495,9 @@ def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
 
 
 def _outage(spec: ActivationSpec) -> OutageSettings:
-    """WebLogic's suspensions and fixed interval hold where somebody set one of them, be it to its default.
+    """Use WebLogic's suspensions and fixed interval only if the spec sets them, even to their defaults.
 
-    Otherwise JMSJCA's way: growing pauses, and the flow is back as soon as the broker is.
+    Otherwise reconnect as JMSJCA does: growing pauses, and delivery resumes as soon as the broker is back.
 
     Source: J13, J122, W16, W24-W26.
     """
@@ -575,19 +576,19 @@ class Routing:
 
     Attributes:
         handling: Redelivery handling. Its deletions become moves to the error destination, if there is one.
-        non_retryable: Exception classes after which a message has failed for good. With an error destination
-            and nothing said about redelivery it is every one: the adapter doesn't try again.
-        dead_letter: Where messages go that failed for good; the error destination is one of them.
-        archive: Gets a copy of each message that was handled.
-        source_queue: Gets each message that was handled, with container-managed events.
+        non_retryable: Exception classes after which a message has failed permanently. With an error
+            destination and no option for redelivery, these are all classes: the adapter doesn't retry.
+        dead_letter: Destinations of permanently failed messages; the error destination is one of them.
+        archive: Receives a copy of each handled message.
+        source_queue: Receives each handled message, with container-managed events.
         reply_to: Destination for replies to messages that a handler sends.
-        unsubscribed: Gets the messages that nobody subscribes to.
-        subscribes: Says whether somebody does.
+        unsubscribed: Receives messages without a subscriber.
+        subscribes: Returns whether a message has a subscriber.
         broker_selector: Selector of the broker. With `unsubscribed` it is `None`: the selector is evaluated
             here, so that rejected messages don't stay in the queue.
-        shelve_at: After so many sightings a message has failed for good, and nothing says where it goes.
-        discard_poison: Messages that failed for good are deleted, as the spec says explicitly.
-        discard_unsubscribed: Messages without a subscriber are deleted, as the spec says explicitly.
+        shelve_at: Delivery count at which a message without a configured target has failed permanently.
+        discard_poison: Permanently failed messages are deleted, because the spec explicitly says so.
+        discard_unsubscribed: Messages without a subscriber are deleted, because the spec explicitly says so.
 
     Source: I15, I16, I26-I30, I39; J133-J142, P15, W36.
     """
@@ -678,7 +679,7 @@ class Routing:
 
 
 def _wants_end_of_batch(spec: ActivationSpec) -> bool:
-    """Return whether a spec has a destination for messages that failed for good."""
+    """Return whether a spec has a destination for permanently failed messages."""
     actions = spec.redelivery.actions
     acts = bool(actions) and isinstance(actions[-1], Move)
     return acts or bool(spec.dead_letter_destination) or spec.error_destination is not None
@@ -711,7 +712,7 @@ def _destination(text: str | None) -> Destination | None:
 
 
 def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryHandling:
-    """Return the handling with a move in place of a deletion (I28, I29)."""
+    """Return the handling with each deletion replaced by a move (I28, I29)."""
     return RedeliveryHandling(
         tuple(
             Move.to(action.at, (target,)) if isinstance(action, Delete) else action

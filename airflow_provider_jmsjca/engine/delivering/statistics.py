@@ -18,15 +18,15 @@ class Counts:
 
     Attributes:
         delivered: Calls of the handler with a message; each attempt counts.
-        redelivered: How many of those were not the first.
-        committed: Messages settled because their handler was done with them.
+        redelivered: Calls that were not the first attempt.
+        committed: Messages settled because their handler completed them.
         rolled_back: Deliveries that were rolled back.
         moved: Messages moved away by the redelivery handling or as poison.
         deleted: Messages deleted by the redelivery handling.
-        parked: Delays that were left to limbo or to the broker.
+        parked: Delays delegated to limbo or to the broker.
         failed: Moves, deletions, parkings and commits that the broker refused.
-        in_doubt: Messages whose settling has an unknown outcome, because the connection was lost then.
-        repeated: Messages that came again after an outage although they were settled: settled once more, and
+        in_doubt: Messages with an unknown settlement outcome, because the connection was lost during it.
+        repeated: Messages redelivered after an outage although they were settled: settled once more, and
             not delivered.
     """
 
@@ -165,9 +165,9 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
 
 
 class Counters:
-    """Counts as they grow; the caller serialises.
+    """Running counts; the caller serialises access.
 
-    Nobody else writes its fields, but for `FastPath`, where a further call for each message costs too much.
+    Only this class writes its fields, except `FastPath`, where a further call per message costs too much.
 
     Args:
         calls: Calls of the handler in earlier runs.
@@ -236,7 +236,7 @@ class Counters:
             self.redelivered_messages -= seen == 1
 
     def reset(self, now: float) -> None:
-        """Reset the statistics; the counts themselves go on. Source: J120."""
+        """Reset the statistics; the counts themselves continue. Source: J120."""
         self._before = self.counts()
         self.began = now
         self.highest_active = self.active

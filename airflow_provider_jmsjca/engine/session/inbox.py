@@ -19,12 +19,12 @@ _ROUND_TRIP = 0.1
 class Inbox:
     """A subscription with a buffer no larger than its prefetch.
 
-    It is one consumer, always: with several the broker would deal the messages out among them, and their
-    order would be lost. So the prefetch bounds the messages that the caller can hold unsettled.
+    It always has one consumer: the broker would distribute the messages among several, and their order would
+    be lost. So the prefetch limits the unsettled messages that the caller can hold.
 
     Args:
-        connection: Where to subscribe.
-        subscription: What to receive, with its prefetch.
+        connection: The connection on which to subscribe.
+        subscription: The destination and its options, with the prefetch.
         lock: Guards everything here, and wakes waiting callers.
     """
 
@@ -103,11 +103,11 @@ class Inbox:
                 continue
 
     def settle_singly(self) -> None:
-        """Go on behind a message that was taken and that nobody will settle.
+        """Continue after a taken message that will never be settled.
 
-        Where the messages behind it couldn't be settled, or would never come because the prefetch is used
-        up, the inbox subscribes again, with room for more; unsettled messages come again, that one too. A
-        plain subscription to a topic is left as it is: it would lose messages.
+        If later messages couldn't be settled, or would never arrive because the prefetch is used up, the
+        inbox subscribes again with a larger prefetch. Unsettled messages are redelivered, that one too. A
+        plain subscription to a topic is left as it is, because it would lose messages.
 
         Raises:
             ConnectionLostError: The connection is gone.
@@ -134,7 +134,7 @@ class Inbox:
             self._unsettled -= count
 
     def recover(self) -> None:
-        """Hand everything unsettled back, taken or not; it comes again in order.
+        """Return all unsettled messages to the broker, taken or not; it redelivers them in order.
 
         Raises:
             ConnectionLostError: The connection is gone.

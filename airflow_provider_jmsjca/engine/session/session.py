@@ -48,7 +48,7 @@ class AcknowledgeMode(enum.StrEnum):
         AUTO: When `receive` returns; the broker has confirmed it by then.
         CLIENT: When `acknowledge` is called: all that the session received so far.
         DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
-            may come again after a crash.
+            may be redelivered after a crash.
         SESSION_TRANSACTED: When `commit` is called, together with the messages that the session sent.
     """
 
@@ -107,10 +107,10 @@ _log = safe_logger(__name__)
 class JmsSession:
     """Sends and receives, in transactions or not, on one thread at a time.
 
-    Guarantee: unsettled messages come again after a crash, a lost connection, `recover` or
-    `rollback`, and after closing the session. The original order is kept as far as the broker keeps it. With
+    Guarantee: the broker redelivers unsettled messages after a crash, a lost connection, `recover` or
+    `rollback`, and after closing the session. The original order is kept if the broker keeps it. With
     `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all. Without
-    it sends come first, and a crash in between repeats messages but loses none.
+    it sends come first, and a crash in between duplicates messages but loses none.
 
     Source: JMS 2.0 chapter 6.
     """
@@ -254,8 +254,8 @@ class JmsSession:
                 allows.
             ConnectionLostError: The connection is gone.
             PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
-                session `commit` or `acknowledge` settles it. In the other modes the same session may get it
-                again, and goes on with those behind it.
+                session `commit` or `acknowledge` settles it. In the other modes the same session may receive
+                it again, and continues with later messages.
         """
         self._check_open()
         inbox = self._inbox_of(destination, selector, subscription_name)
@@ -295,7 +295,7 @@ class JmsSession:
 
         Raises:
             ConfigurationError: The session isn't in CLIENT mode.
-            ConnectionLostError: The connection is gone; they will come again.
+            ConnectionLostError: The connection is lost; the broker will redeliver them.
         """
         self._check_open()
         if self._mode is not AcknowledgeMode.CLIENT:
@@ -309,7 +309,7 @@ class JmsSession:
         self._connection.synchronize()
 
     def recover(self) -> None:
-        """Hand back unsettled messages; they come again.
+        """Return unsettled messages to the broker, which redelivers them.
 
         Raises:
             ConfigurationError: The session is transacted: use `rollback`.
@@ -349,7 +349,7 @@ class JmsSession:
             inbox.decode_ahead()
 
     def rollback(self) -> None:
-        """Drop the messages sent since the last commit, and hand back the received ones: they come again.
+        """Drop the messages sent since the last commit, and return the received ones for redelivery.
 
         Raises:
             ConnectionLostError: The connection is gone, which rolls back too.

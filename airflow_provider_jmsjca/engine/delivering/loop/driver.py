@@ -389,7 +389,7 @@ class LoopDriver(Driver):
             self._source.apart = True
 
     def _take_more(self) -> None:
-        """A message is in hand no longer: there may be room for others."""
+        """Take further messages after one has left the in-flight messages."""
         if (buffer := self.receiver.buffer).arrivals:
             self.arrived(buffer)
 
@@ -416,7 +416,7 @@ class LoopDriver(Driver):
 
         Args:
             commit_within: Seconds for settlements under way.
-            within: Seconds for all of it; after them a thread goes on alone.
+            within: Seconds for all of it; after that, a thread continues in the background.
         """
         end = self.clock() + within
         self.feed(StopAsked(reason="the stream is closed", within=timedelta(seconds=commit_within)))

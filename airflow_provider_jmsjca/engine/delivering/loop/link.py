@@ -34,14 +34,14 @@ class LoopLink(ConsumingLink):
     closed after these, and no message is settled twice. Call every method in the event loop.
 
     Args:
-        settings: What to receive.
+        settings: Contains the subscriptions.
         source: Lends the connection.
         user: Receives its events.
         receivers: Opens the consumers.
         executor: Runs blocking calls.
 
     Attributes:
-        closed: Done when its consumers are closed and the connection is given back.
+        closed: Done when its consumers are closed and the connection is returned.
     """
 
     def __init__(

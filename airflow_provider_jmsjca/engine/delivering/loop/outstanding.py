@@ -91,15 +91,15 @@ class StreamDelivery:
 
 
 class OutstandingDeliveries:
-    """The deliveries that are under way, from `Deliver` to their end.
+    """The outstanding deliveries, from `Deliver` to their end.
 
     Args:
-        counters: Told of each.
+        counters: Counts each of them.
         once: Remembers outstanding messages.
-        clock: Seconds, that of the machine.
-        feed: Tells the machine.
-        wake: Called when there is something to hand out.
-        raised: Called with the receive buffer, the number and the id of a message whose attempt failed.
+        clock: Seconds; the machine's clock.
+        feed: Passes events to the machine.
+        wake: Called when a delivery can be handed out.
+        raised: Called after a failed attempt with the receive buffer, the message's number and its id.
     """
 
     def __init__(
@@ -174,11 +174,11 @@ class OutstandingDeliveries:
         self._once.answer(ticket.key, ticket.buffer, handled=handled)
 
     def settled(self, deliveries: Iterable[int]) -> None:
-        """Note that these messages have left for good."""
+        """Note that these messages are permanently settled."""
         self._returned.difference_update(deliveries)
 
     def withdraw(self) -> None:
-        """Withdraw deliveries that the user hasn't seen and that can't be settled: they come again."""
+        """Withdraw deliveries that the user hasn't seen and that can't be settled; they are redelivered."""
         gone = [ticket.decision for ticket, _ in self._ready if not ticket.buffer.open]
         self._ready = [each for each in self._ready if each[0].buffer.open]
         for decision in gone:

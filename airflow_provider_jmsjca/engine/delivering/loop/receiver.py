@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Received
 
 _log = safe_logger(__name__)
-# After so many messages in a row other tasks of the loop get a turn.
+# Messages in a row before other tasks of the loop get a turn.
 _MESSAGES_PER_TURN = 64
 
 
@@ -33,12 +33,12 @@ class LoopReceiver(Receiver):
 
     Args:
         settings: How to consume.
-        machine: Asked how much is in hand.
+        machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
-        buffer: The first, closed one.
-        once: Which messages have an outcome.
-        feed: Tells the machine.
-        speak: Called after each look, to settle repeated messages.
+        buffer: The first, closed buffer.
+        once: Remembers messages with an outcome.
+        feed: Passes events to the machine.
+        speak: Called after each check for messages, to settle repeated ones.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An event of asyncio that is small while nobody waits for it: a thousand streams have two each."""
+"""An asyncio event that uses little memory while it has no waiters: a thousand streams have two each."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 | event | outcome for the message |
 |---|---|
 | `returned()` | settled |
-| `raised(error)` | kept in hand; the redelivery handling delays, moves or deletes it |
+| `raised(error)` | kept in flight; the redelivery handling delays, moves or deletes it |
 | `raised(PoisonMessageError(...))` | moved to the dead-letter destination |
-| the connection is lost before the end of the attempt | the broker repeats it; the copy waits for that end |
-| it is lost after `returned()` | the broker repeats it; the copy is settled and not delivered |
-| the stream is closed or its task cancelled | goes back to the broker, unless `returned()` was called |
-| the process is killed | comes again, to this or another process |
+| the connection is lost before the end of the attempt | redelivered; the copy waits for that end |
+| it is lost after `returned()` | redelivered; the copy is settled and not delivered |
+| the stream is closed or its task cancelled | returned to the broker, unless `returned()` was called |
+| the process is killed | redelivered, to this or another process |
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
 __all__ = ["DeliveryStream", "StreamDelivery"]
 
-# After so many deliveries in a row without waiting, other tasks of the loop get a turn.
+# Deliveries in a row without waiting before other tasks of the loop get a turn.
 _DELIVERIES_PER_TURN = 64
 
 # How long closing and the settlements under way are waited for. A cancelled trigger has to be gone soon.
@@ -45,23 +45,23 @@ _COMMIT_SECONDS = 0.25
 class DeliveryStream:
     """An endless asynchronous iterator over deliveries, under the rules of a listener.
 
-    At most `concurrency` deliveries are under way at once; they may end in any order. Those of a message
-    group (JMSXGroupID) come one by one, in order. Reconnects by itself.
+    At most `concurrency` deliveries are in flight at once; they may end in any order. Messages of a group
+    (JMSXGroupID) are delivered one by one, in order. The stream reconnects by itself.
 
-    Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
+    Use deliveries in the event loop in which one task iterates the stream. Nothing in here blocks it.
 
-    A message that the broker repeats after a lost connection is known by its `identity` (`DeliveryMemory`).
-    It is settled and not delivered if it was returned.
+    A message that the broker redelivers after a lost connection is recognised by its `identity`
+    (`DeliveryMemory`). If it was returned, it is settled and not delivered.
 
-    Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
-    so many words. A crash between that and the broker's confirmation delivers it once more. After a
+    Guarantee: no message is settled before `StreamDelivery.returned`, unless the redelivery handling
+    explicitly says so. A crash between that and the broker's confirmation delivers it once more. After a
     cancellation call `aclose`, or use the stream as a context manager.
 
     Args:
         settings: How to consume; `listener_settings` reads them from a spec.
-        connection: Lends connections; nobody else uses it.
-        once: Which messages have an outcome, if a stream before this one knew some.
-        tracker: Counts of attempts, if a stream before this one made some.
+        connection: Lends connections; used by this stream only.
+        once: Delivery memory of an earlier stream, if there was one.
+        tracker: Attempt counts of an earlier stream, if there was one.
         chance: A random number, 0 up to but not including 1.
 
     Attributes:

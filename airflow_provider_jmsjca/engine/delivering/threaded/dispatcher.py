@@ -65,10 +65,10 @@ _FAR = float("inf")
 
 
 class ThreadLink(ConsumingLink):
-    """One attempt to connect, and the connection that comes of it.
+    """One attempt to connect, and the resulting connection.
 
-    Blocking calls run in order in a thread of the link. A link that is closed while it still
-    connects is left alone; its connection is closed when it comes.
+    Blocking calls run in order in a thread of the link. If a link is closed while it is still connecting,
+    the attempt continues in the background, and its connection is closed once it opens.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class ThreadLink(ConsumingLink):
         self._watches = watches(self._settings, self._connect, self._user, connection)
         for watch in self._watches:
             watch.start()
-        if self._unwanted:  # closed meanwhile
+        if self._unwanted:  # closed while the watches started
             self._stop_watching()
 
     @property
@@ -227,13 +227,13 @@ class ThreadLink(ConsumingLink):
 
 
 class Rollbacks:
-    """Units to roll back, one after the other, before any thread goes on with the same messages.
+    """Units to roll back, one after the other, before any thread continues with the same messages.
 
     Args:
-        name: The listener's, for the log.
+        name: The listener's name, for the log.
 
     Attributes:
-        waiting: Those that aren't rolled back yet.
+        waiting: Units that aren't rolled back yet.
     """
 
     def __init__(self, name: str) -> None:
@@ -251,30 +251,30 @@ class Rollbacks:
                     # A connection that is lost has rolled back by itself.
                     _log.debug("%s: a rollback: %s", self._name, error)
                 finally:
-                    # Not before: others go on with the same messages once there is none to be seen.
+                    # Not earlier: once the queue is empty, other threads continue with the same messages.
                     self.waiting.popleft()
 
 
 class Dispatcher(Driver):
     """Drives one run of a listener with threads, from its start to its stop.
 
-    Decisions about the connection go to the link, the rest is work for the pool. Nothing here blocks: any
-    thread may feed events, the connection's reader too. Where one message is in hand and nothing has to be
-    decided, it goes the direct way.
+    Decisions about the connection go to the link, all others to the thread pool. Nothing here blocks: any
+    thread may feed events, the connection's reader too. A single in-flight message that needs no decision
+    takes the fast path.
 
     Args:
         settings: How to consume.
         connect: Opens one connection, or raises `JmsError`.
         handler: Called with each message.
         tracker: Delivery counts and notes, also of earlier runs.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
         chance: A random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
-        gives_up: Asked when the broker refuses for good whether to stop for it.
-        on_stop: Called when a handler asks for a stop, not under the lock.
-        stop_within: How long running handlers may take then.
-        limit: No more messages than this are settled; `None`: no limit.
-        room: Bounds it together with others, in place of the limit.
+        gives_up: Called when the broker refuses permanently; returns whether to stop.
+        on_stop: Called when a handler requests a stop, not under the lock.
+        stop_within: Time that running handlers get at such a stop.
+        limit: Settle at most this many messages; `None`: no limit.
+        room: Concurrency limit shared with other listeners, instead of `limit`.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
@@ -307,7 +307,7 @@ class Dispatcher(Driver):
             settings = bounded(settings, limit)
         delivery = settings.delivery
         if room is None and (delivery.further or delivery.in_progress or settings.returns is not None):
-            # Which message is next is the machine's choice, so the limit has to be its too.
+            # The machine chooses the next message, so it must also enforce the limit.
             room = ConcurrencyLimit(delivery.concurrency, limit)
         self._alarm_set = threading.Event()
         self._woken = self._ended = self._delete_durable = False
@@ -340,8 +340,8 @@ class Dispatcher(Driver):
             self.counters,
             self.workers,
             ReceiveBuffer.shut(self.link),
-            # A machine that has a choice to make, or keeps the limit itself, is told of every message at
-            # once, any other when a thread has time for it.
+            # A machine that chooses among messages or enforces the limit itself receives every message at
+            # once. Any other receives a message when a thread is free for it.
             takes_all=share is not None,
             limit=None if share is not None else limit,
             wanted=self._wants_message,
@@ -404,9 +404,9 @@ class Dispatcher(Driver):
         return todo
 
     def _wants_message(self) -> bool:
-        """Say whether a unit of work would have to wait for a message, however many bytes the others take."""
-        # A copy in progress comes behind what was sent before it, which may not be handled before the copy:
-        # nothing would go on if that was not taken in. The bound holds for a batch of copies alone.
+        """Return whether a unit of work needs another message regardless of the memory limit."""
+        # An in-progress copy is queued behind earlier messages that may not be handled before it. Delivery
+        # would stall if these were not taken in. The memory limit applies only to a batch of copies.
         return self.settings.delivery.in_progress or self.machine.wants_message
 
     def _counted_ahead(self, decision: RecordAttempt) -> Event | None:
@@ -440,7 +440,7 @@ class Dispatcher(Driver):
             return self.clock() - self.last_activity if machine.idle else 0.0
 
     def keeps(self) -> bool:
-        """Whether the listener has messages that stay unsettled; for times when nothing is in hand."""
+        """Whether the listener has messages that stay unsettled; for times with no message in flight."""
         return bool(self.receiver.buffer.held)
 
     def _take(self, buffer: ReceiveBuffer) -> list[Work] | None:
@@ -506,7 +506,7 @@ class Dispatcher(Driver):
             return self.machine.in_flight == 0 and not buffer.arrivals
 
     def _leave(self, buffer: ReceiveBuffer, number: int) -> list[Work]:
-        """Go on without a message that stays, over another connection if this one can't go on without it.
+        """Continue without a message that stays, over another connection if this one can't continue.
 
         Its consumers may have promised the broker order, or have a prefetch of one. A message that stays
         would break that.
@@ -608,7 +608,7 @@ class Dispatcher(Driver):
 
 
 def can_use_fast_path(settings: ListenerSettings) -> bool:
-    """Say whether a listener can settle a message with nothing but a pipelined acknowledgement."""
+    """Return whether a listener can settle a message with nothing but a pipelined acknowledgement."""
     return (
         allows_fast_path(settings.delivery)
         and not settings.confirm
@@ -714,7 +714,7 @@ class FastPath:
         return direct, received, message
 
     def _is_plain(self, direct: FastPathUnit) -> bool:
-        """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""
+        """Return whether there is nothing to do but to acknowledge, now that the handler has returned."""
         return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
 
     def _committed(self, buffer: ReceiveBuffer, direct: FastPathUnit, now: float) -> list[Work]:

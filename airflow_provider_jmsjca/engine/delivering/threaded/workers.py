@@ -59,7 +59,7 @@ _END_OF_BATCH = JmsMessage.empty()
 
 
 class PostedWork(enum.Enum):
-    """Stands in the threads' queue for work that was posted."""
+    """Marker for posted work in the threads' queue."""
 
     POSTED = enum.auto()
 
@@ -68,21 +68,21 @@ _POSTED: Final = PostedWork.POSTED
 
 
 class Workers:
-    """Threads that take arrivals in and do the work the machine decides on.
+    """Threads that take arrived messages and do the work that the machine decides on.
 
-    Any thread does any work, except that all handler calls of a batch happen in one (J190, J203): it waits
-    for them at a mailbox of its own. Threads are added while all are busy, up to the limit, and end when they
-    were idle for long, down to the initial number. They run in the context (`contextvars`) of their creator,
-    and with the context name: their log lines are about deliveries.
+    Any thread does any work, except that all handler calls of a batch happen in one thread (J190, J203): it
+    waits for them at its own mailbox. Threads are added while all are busy, up to the limit. Threads that
+    are idle for a long time end, down to the initial number. They run in the context (`contextvars`) of
+    their creator, and with the context name: their log lines are about deliveries.
 
     Args:
         settings: Sizes and names.
         admit: Takes one message from a receive buffer; returns the next work, `None` if it took none.
         perform: Does a piece of work; returns the next work.
-        reconnect_after_fault: Called after a fault of ours: goes on over another connection.
+        reconnect_after_fault: Called after an internal fault; continues over another connection.
 
     Attributes:
-        posted: Work that no thread does yet; a thread doesn't take more in before it has looked here.
+        posted: Work that no thread does yet; a thread takes more messages only after checking it.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Workers:
             self._add()
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Have the messages of the receive buffer taken.
+        """Notify the threads of messages in the receive buffer.
 
-        One thread is told at a time. It takes a message, tells the next one if more is there, and goes on by
-        itself: where handlers are quick, nearly every message is taken by a thread that is awake.
+        One thread is notified at a time. It takes a message, notifies the next thread if there are more, and
+        continues: with quick handlers, a thread that is already awake takes nearly every message.
         """
         if buffer.noticed:  # a thread has been woken for it
             return
@@ -195,7 +195,7 @@ class Workers:
                 self._uncount(own)
 
     def _serves(self) -> bool:
-        """Do the next work; return whether the thread goes on."""
+        """Do the next work; return whether the thread continues."""
         try:
             return self._serve_next()
         except Exception:  # noqa: BLE001 - a thread that ended would abandon messages in flight
@@ -209,7 +209,7 @@ class Workers:
             self.size -= 1
 
     def _may_end(self) -> bool:
-        """Say whether a thread that was idle for long is one too many; if so, it isn't counted any more."""
+        """Return whether a thread that was idle for long is one too many; if so, stop counting it."""
         with self._lock:
             if self.size <= self._initial:
                 return False
