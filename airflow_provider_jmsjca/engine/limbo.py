@@ -371,9 +371,9 @@ class StoreUpkeep:
 
     Args:
         store: The store.
-        connect: As of `LimboSender`.
-        connections: As of `LimboSender`.
-        clock: As of `LimboSender`.
+        connect: As for `LimboSender`.
+        connections: As for `LimboSender`.
+        clock: As for `LimboSender`.
     """
 
     def __init__(
@@ -393,7 +393,7 @@ class StoreUpkeep:
         """Send due messages of limbo; every ten minutes drop surplus and expired attempts and ids.
 
         Raises:
-            TransientStoreError: As of `LimboSender.send_due`.
+            TransientStoreError: As for `LimboSender.send_due`.
         """
         done = self._sender.send_due()
         now = self._clock()
@@ -419,8 +419,8 @@ def kept_up(
 
     Args:
         open_store: Opens the store in that thread. Errors are logged and retried.
-        connect: As of `LimboSender`.
-        connections: As of `LimboSender`.
+        connect: As for `LimboSender`.
+        connections: As for `LimboSender`.
         wanted: Called after each round; `False` ends the thread early.
     """
     stopped = threading.Event()

@@ -78,8 +78,8 @@ class Activation(ActivationGroup):
 
     Guarantee: a message is settled after its handler has returned, or by the redelivery handling. After any
     crash before that, it is redelivered. A crash between a handler's return and the broker's confirmation
-    delivers it once more. Counts of attempts last as long as this object, with `use_store` as long as the
-    store keeps them.
+    delivers it once more. Attempt counts last as long as this object, with `use_store` as long as the store
+    keeps them.
 
     Every method may be called from any thread, but not from a signal handler.
 
@@ -282,8 +282,8 @@ def activation_of(
         spec: The spec in force; its address of the broker is ignored.
         connection: Address of the broker, with the client id in force.
         handler: Called with each message.
-        context: The settings besides spec and connection. A member's `jms_conn_id` gets `@host:port`
-            appended.
+        context: Settings in addition to spec and connection. `@host:port` is appended to a member's
+            `jms_conn_id`.
         admit: Called before each attempt to connect; it may wait, or raise `DeliveryStoppedError`.
 
     Raises:

@@ -159,7 +159,7 @@ class Registration:
 
     @property
     def answered(self) -> bool:
-        """Whether the store has answered, or can't for good."""
+        """Whether the store has answered or failed permanently."""
         return self._answered.is_set()
 
     def tell(self, order: ActivationOrder | None) -> bool:

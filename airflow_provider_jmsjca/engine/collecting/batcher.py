@@ -549,7 +549,7 @@ class BufferedConsumer:
         """Return unsettled messages to the broker, and open a new consumer.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         self._consumer.close()
         self.subscription = subscription
@@ -568,7 +568,7 @@ class BufferedConsumer:
         """Return buffered deliveries in order; empty if none arrives within `timeout` seconds.
 
         Raises:
-            ConnectionLostError: The connection is gone, and the buffered deliveries are invalid.
+            ConnectionLostError: The connection is lost, and the buffered deliveries are invalid.
         """
         found: list[Received] = []
         try:

@@ -117,7 +117,7 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
 
     Raises:
         ConfigurationError: A dead letter would return to the queue.
-        ConnectionLostError: The connection is gone. The batch may have the messages.
+        ConnectionLostError: The connection is lost. The batch may have the messages.
         InDoubtError: The connection was lost during the acknowledgement; the batch has the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
         CapabilityError: The selector can't work on this broker.

@@ -52,16 +52,16 @@ class AttemptLookup:
 
 
 class AttemptLog:
-    """Keeps the books of one run of an activation.
+    """Records the attempts of one run of an activation.
 
-    Each attempt is stored before the message is handed over. One write counts the current message,
-    and the first attempt at those that wait behind it; a message that was delivered before is counted by
-    itself, when its turn comes. So a crash counts for the message that was being handled, and at most once
-    for those that waited, as the broker's redelivered flag does.
+    Each attempt is stored before the message is delivered. One write counts the current message, and the
+    first attempt at the messages waiting behind it; a message that was delivered before is counted by
+    itself, just before its delivery. So a crash counts for the message that was being handled, and at most
+    once for waiting messages, as the broker's redelivered flag does.
 
-    Other records are written with the next attempt, or when there is nothing to do: that a message is
-    settled, that an attempt is taken back, the exception that ended it. A crash before that leaves a count
-    too many or a line too few in the history, and loses no message. An id is written before its message is
+    Other records are written with the next attempt, or when there is nothing to do: settlements, undone
+    attempts, and the exceptions that ended attempts. A crash before that leaves one count too many or one
+    line too few in the history, and loses no message. An id is written before its message is
     acknowledged.
 
     Safe to use from several threads at once.
@@ -312,7 +312,7 @@ class AttemptLog:
         """Write pending records; those that can't be written now are kept.
 
         Args:
-            least: How many entries have to wait, for any to be written.
+            least: Minimum number of pending entries for a write.
         """
         if len(self._settled) + len(self._unused) + len(self._failures) < least:
             return

@@ -137,7 +137,7 @@ class Consumers:
         raise kind("; ".join(dict.fromkeys(self._refusals.reasons.values())))
 
     def close(self) -> None:
-        """Close every consumer: unsettled messages go back.
+        """Close every consumer: unsettled messages return to the broker.
 
         Raises:
             JmsError: As the transport says.
@@ -170,7 +170,7 @@ class Consumers:
             if self._connection is None or self._connection.state is not ConnectionState.UP:
                 self._connection = None
                 return
-            with contextlib.suppress(ConnectionLostError):  # somebody else tells of it
+            with contextlib.suppress(ConnectionLostError):  # reported elsewhere
                 self._try(source)
 
     def _try(self, source: int) -> JmsError | None:

@@ -26,13 +26,13 @@ _log = safe_logger("airflow_provider_jmsjca.listener")
 
 
 def parked(message: JmsMessage, origin: Destination, home: Destination, seen: int) -> JmsMessage:
-    """Return the copy of a message that comes back to its listener.
+    """Return the copy of a message that returns to its listener.
 
     Args:
-        message: As its listener has it.
-        origin: Where it was received, as the activation names it.
-        home: Where it comes back.
-        seen: How often it was seen with the redelivered flag.
+        message: The message in the form that its listener has.
+        origin: The destination from which it was received, as named by the activation.
+        home: The destination to which it returns.
+        seen: Number of deliveries with the redelivered flag.
     """
     copy = parked_copy(message, seen)
     known = message.destination is not None
@@ -45,14 +45,14 @@ def parked(message: JmsMessage, origin: Destination, home: Destination, seen: in
 class DelayedMessages:
     """Messages of one activation in limbo.
 
-    Guarantee: a message is put here before it is acknowledged. A crash in between brings it again: then it
-    takes its own place here, and none is there twice.
+    Guarantee: a message is put here before it is acknowledged. After a crash in between it is redelivered,
+    and replaces its own entry, so that no message is here twice.
 
     Attributes:
-        limbo: Where.
+        limbo: The limbo of the store.
         activation: The activation's name in the store.
         jms_conn_id: The Airflow connection over which its messages are sent on.
-        most_tries: How often it is tried to send one before it stays as failed.
+        most_tries: Attempts to send a message before it stays as failed.
         says_doubt: Messages in doubt are errors in the log.
         clock: The clock of this host, for delays that begin before their message is put here.
 
@@ -76,14 +76,15 @@ class DelayedMessages:
         pause: timedelta,
         again: bool,
     ) -> list[int]:
-        """Put a message here that comes back to its destination after a pause; return its number.
+        """Put a message here that returns to its destination after a pause; return its number.
 
         Args:
-            message: As its listener has it.
-            origin: Where it was received, as the activation names it.
-            home: Where it comes back: the same, the one of several that had it, or the queue for a topic.
-            seen: How often it was seen; it comes back with this count.
-            pause: How long it stays.
+            message: The message in the form that its listener has.
+            origin: The destination from which it was received, as named by the activation.
+            home: The destination to which it returns: the same, its own one of several, or the queue for a
+                topic.
+            seen: Its delivery count; it returns with this count.
+            pause: The delay.
             again: The message was delivered before, and may be here already.
 
         Raises:
@@ -103,13 +104,13 @@ class DelayedMessages:
         """Put copies of a message here that could not be sent where they were to go; return their numbers.
 
         Args:
-            message: As of `park`.
-            origin: As of `park`.
+            message: As for `park`.
+            origin: As for `park`.
             copies: Messages to send, and their destinations.
-            again: As of `park`.
+            again: As for `park`.
 
         Raises:
-            TransientStoreError: As of `park`.
+            TransientStoreError: As for `park`.
         """
         return self._put(message, origin, copies, again=again)
 
@@ -122,19 +123,19 @@ class DelayedMessages:
         failure: Failure | None,
         again: bool,
     ) -> list[int]:
-        """Keep a message here that has failed, and that nothing says where to put; return its number.
+        """Keep a failed message without a configured target here; return its number.
 
         Reviving it sends it back to its destination.
 
         Args:
-            message: As of `park`.
-            origin: As of `park`.
-            home: As of `park`.
-            failure: Why it has failed; `None`: nobody wants it.
-            again: As of `park`.
+            message: As for `park`.
+            origin: As for `park`.
+            home: As for `park`.
+            failure: Why it has failed; `None`: it has no subscriber.
+            again: As for `park`.
 
         Raises:
-            TransientStoreError: As of `park`.
+            TransientStoreError: As for `park`.
         """
         failure = failure or Failure(class_names=("Unsubscribed",), message="nobody subscribes to it")
         copies = [(home, redirect_of(message))]

@@ -170,8 +170,8 @@ class DeliveredMessage(PropertyReader):
 
     Attributes:
         message: The message inside.
-        redelivery_count: How often this activation saw it before; 0 is the first delivery.
-        batch_index: How many messages of the batch came before; `None` outside batches.
+        redelivery_count: Number of earlier deliveries in this activation; 0 is the first delivery.
+        batch_index: Number of earlier messages of the batch; `None` outside batches.
         batch_size: Size of batches as configured; `None` outside batches.
         end_of_batch: Whether this is the message that ends a batch.
         exception_class: Class of the exception that ended the last delivery, if any.
@@ -255,9 +255,9 @@ class DeliveredMessage(PropertyReader):
         return True if self.end_of_batch else None
 
     def acknowledge(self) -> None:
-        """Say that processing has finished; with hold-until-ack this ends the delivery.
+        """Acknowledge that processing has finished; with hold-until-ack this ends the delivery.
 
-        Elsewhere the end of the handler does, and this does nothing.
+        Otherwise the return of the handler ends it, and this has no effect.
 
         Source: J176.
         """
@@ -496,7 +496,7 @@ class Delivery(DeliveredMessage):
         unit: The number of the unit of work it is in.
         in_doubt: An earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.
-        sent_later: How many messages it has left to limbo until they are due.
+        sent_later: Number of messages that it has put in limbo until they are due.
     """
 
     __slots__ = (
@@ -545,7 +545,7 @@ class Delivery(DeliveredMessage):
             self.exception_class, self.exception_message = failure.class_name, failure.message
 
     def tell_end_of_batch(self, decision: DeliverEndOfBatch, batch_size: int | None) -> None:
-        """Say that the batch ends with this, and whether to its rollback."""
+        """Mark this as the end of the batch, and set whether the batch is rolled back."""
         self.end_of_batch = True
         self.batch_index, self.batch_size = decision.batch_index, batch_size
         self.rollback_only = decision.rollback

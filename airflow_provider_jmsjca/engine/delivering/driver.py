@@ -203,11 +203,11 @@ class Driver(ABC):
 
     @abstractmethod
     def post(self, todo: list[Work]) -> None:
-        """Have work done by others."""
+        """Queue work for other threads or tasks."""
 
     @abstractmethod
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Have a message of the receive buffer taken in; from any thread."""
+        """Schedule the taking of a message from the receive buffer; from any thread."""
 
     @abstractmethod
     def _new_link(self) -> ConsumerConnection:
@@ -219,7 +219,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _start_over(self, buffer: ReceiveBuffer) -> None:
-        """Switch to the receive buffer of new consumers; unsettled messages go back."""
+        """Switch to the receive buffer of new consumers; unsettled messages return to the broker."""
 
     @abstractmethod
     def _close_link(self, *, clean: bool) -> None:
@@ -231,11 +231,11 @@ class Driver(ABC):
 
     @abstractmethod
     def _settle_again(self) -> None:
-        """Settle messages once more that were redelivered although they were settled."""
+        """Settle again messages that were redelivered although they were settled."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Nothing more comes."""
+        """End the run: no more messages arrive."""
 
     # -- events in ----------------------------------------------------------------------------------------
 
@@ -247,10 +247,10 @@ class Driver(ABC):
         self.flush_log()
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
-        """Something happened to a link; only the current one counts."""
+        """Handle an event of a link; events of earlier links are ignored."""
         with self.lock:
             told = link.is_lost
-            # A broker that closes the connection with a refusal may be heard to close it first.
+            # If a broker closes the connection with a refusal, the close may be reported first.
             if link is not self.link or (told and not (isinstance(event, ConnectFailed) and event.permanent)):
                 return
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
@@ -278,7 +278,7 @@ class Driver(ABC):
         self.flush_log()
 
     def opened(self, buffer: ReceiveBuffer) -> None:
-        """The broker has confirmed the consumers; from now on it counts that nothing comes."""
+        """Handle the broker's confirmation of the consumers; idle time is measured from now on."""
         buffer.ready = True
         with self.lock:
             if buffer is not self.receiver.buffer or buffer.link.is_lost:
@@ -470,7 +470,7 @@ class Settler:
 
         Raises:
             ConfigurationError: The unit is being committed, or is over.
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         with self._driver.lock:
             if not self._driver.machine.is_open(number):
@@ -489,8 +489,8 @@ class Settler:
         Outside of units of work it is there at once.
 
         Raises:
-            ConfigurationError: As of `unit_to_join`.
-            ConnectionLostError: As of `unit_to_join`.
+            ConfigurationError: As for `unit_to_join`.
+            ConnectionLostError: As for `unit_to_join`.
             TransientStoreError: The store can't be used; only outside of units of work.
         """
         delayed_messages, buffer = self._delayed_messages, delivery.buffer

@@ -32,8 +32,8 @@ from airflow_provider_jmsjca.transports.base import Connection, Consumer, Receiv
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 REMEMBERED = 32_768
-"""How many handled or settled messages are known: as many acknowledgements as a busy queue of RabbitMQ keeps
-from the disk (its `queue_index_max_journal_entries`). The adapter itself knew one."""
+"""Number of remembered handled or settled messages: the number of acknowledgements that a busy RabbitMQ queue
+holds back from the disk (its `queue_index_max_journal_entries`). The adapter itself remembered one."""
 
 
 _LARGE = 16 * 1024
@@ -117,9 +117,9 @@ class Verdict(enum.Enum):
 
     Attributes:
         TAKE: The message is to be delivered.
-        WAIT: An attempt at it is still under way, or one of its group in front of it waits.
-        SETTLE: The message has its outcome, and is only to be settled.
-        STAY: The message can neither be delivered nor moved, and is left alone.
+        WAIT: An attempt at it is still under way, or an earlier message of its group is waiting.
+        SETTLE: The message has its outcome, and only needs to be settled.
+        STAY: The message can be neither delivered nor moved, and is left unsettled.
     """
 
     TAKE = enum.auto()
@@ -165,7 +165,7 @@ class DeliveryMemory:
 
     @property
     def left(self) -> int:
-        """How many messages stay."""
+        """Number of messages that stay."""
         return len(self._left)
 
     @property
@@ -235,7 +235,7 @@ class DeliveryMemory:
         return Verdict.TAKE
 
     def hand_out(self, key: Identity | None) -> None:
-        """Note that somebody has a message, and will answer."""
+        """Record that a message was handed out and an answer is expected."""
         if key is not None:
             self._out[key] += 1
 
@@ -302,8 +302,8 @@ class SettledMessages:
     Noting, connecting and asking are serialised by the caller; settling is not.
 
     Args:
-        sources: How many destinations there are. Copies of a message in several queues may have the same id,
-            and each of them is settled by itself.
+        sources: Number of destinations. Copies of a message in several queues may have the same id, and each
+            of them is settled by itself.
 
     Attributes:
         stable: Whether the broker makes the ids.
@@ -320,7 +320,7 @@ class SettledMessages:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether there is something to settle once more."""
+        """Whether there are messages to settle once more."""
         return bool(self._repeated)
 
     @property
@@ -334,7 +334,7 @@ class SettledMessages:
         Args:
             received: The delivery.
             message: The message as the handler gets it, with the id it was published with.
-            destination: Which of the sources it came from.
+            destination: The source that it came from.
         """
         ids = self._ids
         if ids is None:
@@ -383,11 +383,11 @@ class SettledMessages:
         return event.redelivered and counts and key in self._settled_before
 
     def comes_again(self, received: Received) -> bool:
-        """Return whether the broker, which makes the ids, has given out this very message before."""
+        """Return whether the broker creates the ids and has delivered this same message before."""
         return self.stable and bool(self._settled_before) and self.identity(received) in self._settled_before
 
     def keep(self, received: Received) -> None:
-        """Keep a message that is to be settled once more."""
+        """Keep a message to settle it once more."""
         self._repeated.append(received)
 
     def settle_again(self, name: str) -> None:
@@ -442,7 +442,7 @@ class ConsumerConnection(Protocol):
         """Open the consumers, which fill the receive buffer."""
 
     def stop_consuming(self) -> None:
-        """Close the consumers: unsettled messages go back."""
+        """Close the consumers: unsettled messages return to the broker."""
 
     def close(self) -> None:
         """Close the connection, or give up connecting."""
@@ -455,9 +455,9 @@ class ReceiveBuffer:
         link: The connection it came over.
         open: Whether it can still be settled.
         ready: Whether every destination has had its chance to give something.
-        noticed: Whether somebody is about to look at the arrivals.
-        arrivals: Received and not yet looked at, in order.
-        origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
+        noticed: Whether a check of the arrivals is due.
+        arrivals: Received messages that aren't taken yet, in order.
+        origins: The destinations of messages from the in-progress queue, by delivery number.
         consumers: Numbers of the consumers that settle in order, for the machine; filled on demand.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
@@ -537,12 +537,12 @@ Work: TypeAlias = tuple[ReceiveBuffer, Decision]
 class DeliveryReader:
     """Reads the messages of a listener.
 
-    The properties that mark a copy count only where such copies are made: with `park` on, behind
-    load balancing, in the in-progress queue. Everywhere else anybody could write it, and so name the id of a
-    message that is yet to come as one that was handled; there it is a property like any other.
+    The properties that mark a copy apply only where such copies are made: with `park` on, behind load
+    balancing, in the in-progress queue. Elsewhere any sender could set them, and mark the id of a future
+    message as handled; there they are ordinary properties.
 
     Args:
-        settings: Of the listener.
+        settings: Settings of the listener.
 
     Attributes:
         takes_left: Whether messages that an earlier run left in progress are delivered again (I11).
@@ -755,7 +755,7 @@ class Receiver:
         self.duplicates = DuplicateIds() if settings.drop_duplicates else None
 
     def restart_with(self, buffer: ReceiveBuffer) -> None:
-        """Switch to the receive buffer of new consumers; unsettled messages go back to the broker."""
+        """Switch to the receive buffer of new consumers; unsettled messages return to the broker."""
         old, self.buffer = self.buffer, buffer
         settled = self.settled
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}

@@ -123,13 +123,13 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitConsumers:
-    """Consumers of which each gives its messages to one unit of work at a time, in order.
+    """Consumers that each give their messages to one unit of work at a time, in order.
 
-    One acknowledgement settles a batch there, where `Capabilities.cumulative_acknowledgement` says so.
+    With `Capabilities.cumulative_acknowledgement`, one acknowledgement settles a batch.
 
     Attributes:
-        count: How many there are on the queue.
-        prefetch: Of each.
+        count: Number of consumers on the queue.
+        prefetch: Prefetch of each consumer.
     """
 
     count: int
@@ -244,16 +244,16 @@ def _warn_without_effect(spec: ActivationSpec) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerContext:
-    """Context of a listener besides its spec: values of the connection, and of the code that starts it.
+    """Context of a listener in addition to its spec: values of the connection and of the calling code.
 
     Attributes:
         client_id: JMS client id of the connection.
         principal: User name of the connection.
-        url: Where the broker is, without secrets.
+        url: Address of the broker, without secrets.
         confirm: As the attribute of `ListenerSettings`; also if the spec says so.
-        park: Delays above 5 seconds are the broker's to keep, or limbo's (`DeliverySettings.park`); also if
-            the spec says so.
-        subscribes: The listener's own word on which messages are wanted, besides the selector.
+        park: Messages delayed by more than 5 seconds wait at the broker or in limbo
+            (`DeliverySettings.park`); also if the spec says so.
+        subscribes: The listener's own filter of messages, in addition to the selector.
         find: As the attribute of `ListenerSettings`.
         store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
         jms_conn_id: As the attribute of `ListenerSettings`.
@@ -279,13 +279,13 @@ class ListenerContext:
 def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
     """Return the name of an activation in the store.
 
-    All consumers of it have the same name, and nobody else: two subscriptions to a topic get copies with the
+    All its consumers share this name, and no others do: two subscriptions to a topic receive copies with the
     same ids, and each handles its own.
 
     Args:
         title: The activation's name, or its destinations.
-        url: Where the broker is, without secrets; a query is left out.
-        durable_name: Of its durable subscription, if it has one.
+        url: Address of the broker, without secrets; a query is left out.
+        durable_name: Name of its durable subscription, if it has one.
         client_id: JMS client id of that subscription.
     """
     name = f"{title} at {url.partition('?')[0]}" if url else title

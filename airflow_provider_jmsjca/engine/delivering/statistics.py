@@ -43,7 +43,7 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        """How many messages are done with."""
+        """Number of settled messages."""
         return self.committed + self.moved + self.deleted
 
     def __add__(self, other: Counts) -> Counts:
@@ -167,7 +167,7 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
 class Counters:
     """Running counts; the caller serialises access.
 
-    Only this class writes its fields, except `FastPath`, where a further call per message costs too much.
+    Apart from this class, only `FastPath` writes its fields, because a call per message costs too much.
 
     Args:
         calls: Calls of the handler in earlier runs.
@@ -188,12 +188,12 @@ class Counters:
 
     @property
     def calls(self) -> int:
-        """How often the handler was called, in earlier runs too, since the statistics began."""
+        """Number of calls of the handler since the statistics began, earlier runs included."""
         return self._calls_before + self.delivered - self._before.delivered + self.batch_ends
 
     @property
     def settled(self) -> int:
-        """How many messages are done with."""
+        """Number of settled messages."""
         return self.committed + self.moved + self.deleted
 
     def begin(self, now: float) -> None:

@@ -21,11 +21,11 @@ _log = safe_logger(__name__)
 
 
 class SessionLimit:
-    """Bounds how many sessions are open at once over one connection factory.
+    """Limits the sessions that are open at once over one connection factory.
 
     Args:
-        most: How many.
-        timeout: How long to wait for one to be closed; `None` waits without limit.
+        most: Maximum number of open sessions.
+        timeout: Time to wait until one is closed; `None` waits without limit.
 
     Source: J45.
     """
@@ -111,7 +111,7 @@ class JmsConnection:
 
     @property
     def broker(self) -> BrokerInfo:
-        """Which broker answered."""
+        """The connected broker."""
         return self._connection.broker
 
     @property
@@ -137,10 +137,10 @@ class JmsConnection:
             transacted: Whether sends and receipts take effect together, at `commit`. With the option
                 `ignore_tx` every session is transacted, also with `False` here.
             acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
-            prefetch: How many messages the broker may set aside for this session and destination. That bounds
-                the number of unsettled messages: a transaction of 500 needs 500. `None` means 1 for a
-                queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as
-                a message: give more for larger ones.
+            prefetch: Maximum number of messages that the broker sends ahead for this session and destination.
+                It limits unsettled messages: a transaction of 500 needs 500. `None` means 1 for a queue in
+                AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as a message: set a higher
+                value for larger ones.
 
         Raises:
             ConfigurationError: The connection is closed, or has a session already and the option `strict`

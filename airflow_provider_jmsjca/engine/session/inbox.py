@@ -52,14 +52,14 @@ class Inbox:
             timeout: Seconds; 0 waits only for messages that the broker has already sent.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
             ConfigurationError: The time is up, and the caller holds as many unsettled messages as the
                 prefetch allows: no more would ever come.
             CapabilityError: As `Connection.consume`.
         """
         if self._consumer is None:
             self._consumer = self._connection.consume(self._subscription, self._put)
-        buffer = self._buffer  # nobody else takes from it: `connection_lost` puts another one in its place
+        buffer = self._buffer  # only this thread takes from it: `connection_lost` replaces it
         while buffer:
             received = buffer.popleft()
             if not received.is_stale:
@@ -81,8 +81,8 @@ class Inbox:
         return None
 
     def _wait(self, deadline: float) -> bool:
-        """Wait for a message or a loss; say whether there is a message."""
-        self._hungry = True  # before the buffer is checked once more: later messages notify
+        """Wait for a message or a loss; return whether there is a message."""
+        self._hungry = True  # before the buffer is checked again: later messages notify
         try:
             self._lock.wait_for(
                 lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
@@ -110,7 +110,7 @@ class Inbox:
         plain subscription to a topic is left as it is, because it would lose messages.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         consumer, subscription = self._consumer, self._subscription
         if consumer is None:
@@ -137,7 +137,7 @@ class Inbox:
         """Return all unsettled messages to the broker, taken or not; it redelivers them in order.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         if self._consumer is None:
             return
@@ -148,7 +148,7 @@ class Inbox:
             self._has_current()
 
     def close(self) -> None:
-        """End the subscription; unsettled and unread messages go back."""
+        """End the subscription; unsettled and unread messages return to the broker."""
         with self._lock:
             consumer, self._consumer = self._consumer, None
             self._buffer.clear()

@@ -58,7 +58,7 @@ class AcknowledgeMode(enum.StrEnum):
     SESSION_TRANSACTED = "session_transacted"
 
 
-# How many of the messages that it handed back a session knows; the broker may have given them to others.
+# Number of returned messages that a session remembers; the broker may have delivered them to others.
 _REMEMBERED = 32_768
 AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
 """Modes in which a message is settled when it is received."""
@@ -252,7 +252,7 @@ class JmsSession:
                 not filter instead: it would take away messages meant for others, or mix up their order.
             ConfigurationError: Nothing came, and the session holds as many unsettled messages as its prefetch
                 allows.
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
             PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
                 session `commit` or `acknowledge` settles it. In the other modes the same session may receive
                 it again, and continues with later messages.
@@ -313,7 +313,7 @@ class JmsSession:
 
         Raises:
             ConfigurationError: The session is transacted: use `rollback`.
-            ConnectionLostError: The connection is gone, which hands it back too.
+            ConnectionLostError: The connection is lost, which hands it back too.
         """
         self._check_open()
         if self.transacted:
@@ -352,7 +352,7 @@ class JmsSession:
         """Drop the messages sent since the last commit, and return the received ones for redelivery.
 
         Raises:
-            ConnectionLostError: The connection is gone, which rolls back too.
+            ConnectionLostError: The connection is lost, which rolls back too.
             ConfigurationError: The session isn't transacted.
         """
         self._check_transacted("rollback")
@@ -375,7 +375,7 @@ class JmsSession:
         return self._connection.browse(target, self._checked_selector(selector, None))
 
     def close(self) -> None:
-        """End the session: an open transaction is rolled back, unsettled and unread messages go back.
+        """End the session: an open transaction is rolled back, unsettled and unread messages are returned.
 
         Closing twice is harmless.
         """

@@ -54,7 +54,7 @@ class BacklogWatch:
         connect: Opens a connection.
         idle_for: Returns for how many seconds the listener has been idle; 0 while it is busy.
         keeps: Returns whether the listener keeps messages unsettled while it is idle.
-        clock: Seconds, monotonic.
+        clock: Monotonic seconds.
 
     Attributes:
         queue: The listener's queue.

@@ -48,7 +48,7 @@ def peek(connection: Connection, queue: Destination, selector: str | None, withi
 
     Raises:
         CapabilityError: The selector can't work on this broker.
-        ConnectionLostError: The connection is gone.
+        ConnectionLostError: The connection is lost.
         PermanentBrokerError: The broker refuses.
     """
     if connection.capabilities.browse:
@@ -90,7 +90,7 @@ def browse_or_receive(
 
     Raises:
         CapabilityError: The selector can't work on this broker.
-        ConnectionLostError: The connection is gone.
+        ConnectionLostError: The connection is lost.
         PermanentBrokerError: The broker refuses.
     """
     if connection.capabilities.browse:

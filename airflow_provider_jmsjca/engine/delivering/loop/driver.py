@@ -71,21 +71,21 @@ _log = safe_logger(__name__)
 class LoopDriver(Driver):
     """Drives the machine in an event loop, and hands deliveries out there.
 
-    Decisions that touch the broker run in a serial executor, one after the other. A slow move holds up the
-    acknowledgements behind it.
+    Decisions that involve the broker run in a serial executor, one after the other. A slow move delays the
+    acknowledgements after it.
 
     Args:
         settings: How to consume, as `shared` returns them.
         connection: Lends connections.
-        once: Which messages have an outcome.
-        tracker: Counts of attempts.
+        once: Remembers messages with an outcome.
+        tracker: Attempt counts.
         chance: A random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
 
     Attributes:
         handed_out: Deliveries that the user has, or may have next.
-        stopped: Whether nothing more comes.
-        changed: Set when there is something to look at.
+        stopped: Whether the driver has stopped and makes no more deliveries.
+        changed: Set after each change that a waiting reader must check.
     """
 
     # Of a thousand streams most are idle: empty ones must be small.
@@ -197,7 +197,7 @@ class LoopDriver(Driver):
         """Do nothing: all is done when `handle` returns."""
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
-        """A link reported an event; deliveries that can't be settled any more are withdrawn first."""
+        """Handle an event of a link; withdraw deliveries that can no longer be settled."""
         super().report(link, event)
         if not isinstance(event, ConnectionOpened):
             self.handed_out.withdraw()
@@ -281,7 +281,7 @@ class LoopDriver(Driver):
     # -- the store ----------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Have the attempts stored that are asked for, all in one write."""
+        """Store all requested attempts in one write."""
         if self._asking or not self._asked or self.attempt_log is None:
             return
         self._asking = True
@@ -321,7 +321,7 @@ class LoopDriver(Driver):
         for buffer, decision in asked:
             number = decision.delivery
             answer = found.pop(names[number], None)
-            if fault is not None or answer is None:  # a second message of the same id asks once more
+            if fault is not None or answer is None:  # a second message with the same id retries
                 failure = Failure.of(fault or JmsError("another of its id is before it"), with_trace=False)
                 events.append(AttemptNotRecorded(delivery=number, failure=failure))
             elif answer.handled and self._is_repetition(buffer, number, unsettled=answer.attempt > 1):
@@ -330,7 +330,7 @@ class LoopDriver(Driver):
                 events.append(recorded(self.settings, number, answer))
         self.feed(*events)
         self._ask()
-        if self._closed:  # nobody has waited for this answer
+        if self._closed:  # too late for this answer
             self._write_what_waits()
 
     def _is_repetition(self, buffer: ReceiveBuffer, number: int, *, unsettled: bool) -> bool:
@@ -427,7 +427,8 @@ class LoopDriver(Driver):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), left)
         finally:
-            # Another user of the memory must not take messages that go back for returned ones.
+            # Another user of the delivery memory must not confuse messages that go back to the broker with
+            # those that have been `returned`.
             self.receiver.restart_with(ReceiveBuffer.shut(self.link), self.handed_out.returned)
             self._write_what_waits()
             self.link.close()

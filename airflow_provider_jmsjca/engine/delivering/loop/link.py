@@ -70,11 +70,11 @@ class LoopLink(ConsumingLink):
         self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
-        """Close the consumers: unsettled messages go back."""
+        """Close the consumers: unsettled messages return to the broker."""
         self._executor.submit(self._stop_consuming)
 
     def close(self) -> None:
-        """Close the consumers, so that unsettled messages go back, and give back the connection.
+        """Close the consumers, so that unsettled messages return to the broker, and return the connection.
 
         Or give up connecting. Returns at once; closing twice is harmless.
         """

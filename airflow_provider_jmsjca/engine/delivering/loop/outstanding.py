@@ -36,7 +36,7 @@ class StreamDelivery:
     Attributes:
         message: Decoded.
         destination: Where it came from, as the activation names it.
-        seen: How often the message was seen before with the redelivered flag: 0 the first time.
+        seen: Number of earlier deliveries with the redelivered flag: 0 the first time.
         in_doubt: An earlier settling of it has an unknown outcome.
         failure: The last exception it ended with; `None` without one.
 

@@ -26,10 +26,10 @@ _MESSAGES_PER_TURN = 64
 
 
 class LoopReceiver(Receiver):
-    """Admission for an event loop, which takes nothing in that has its outcome already (`DeliveryMemory`).
+    """Receiver for an event loop, which takes no message that already has an outcome (`DeliveryMemory`).
 
-    The user may get many deliveries at once, and be slow. So no message is taken beyond `MOST_BYTES`
-    before it is settled.
+    The user may receive many deliveries at once, and be slow. So unsettled messages are limited to
+    `MOST_BYTES`: no further message is taken above it.
 
     Args:
         settings: How to consume.
@@ -38,7 +38,7 @@ class LoopReceiver(Receiver):
         buffer: The first, closed buffer.
         once: Remembers messages with an outcome.
         feed: Passes events to the machine.
-        speak: Called after each check for messages, to settle repeated ones.
+        flush_log: Called after each check for messages; settles repeated ones.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class LoopReceiver(Receiver):
         self._looking = False
 
     def restart_with(self, buffer: ReceiveBuffer, returned: frozenset[int] = frozenset()) -> None:
-        """Switch to the receive buffer of new consumers; unsettled messages go back to the broker.
+        """Switch to the receive buffer of new consumers; unsettled messages return to the broker.
 
         Args:
-            buffer: The one that they fill.
-            returned: Those of them that have an outcome.
+            buffer: The buffer of the new consumers.
+            returned: Numbers of unsettled messages that have an outcome.
         """
         old = self.buffer
         held = old.held.items()
@@ -83,7 +83,7 @@ class LoopReceiver(Receiver):
         return self.settled.identity(received)
 
     def leave(self, number: int) -> tuple[str | None, Destination]:
-        """Let go of a message that stays; return its id and where it stays."""
+        """Release a message that stays; return its id and its destination."""
         origin = self.buffer.origin(number)
         received, _ = self.buffer.release(number)
         self._once.leave(self.key(received))
@@ -91,7 +91,7 @@ class LoopReceiver(Receiver):
         return None if message is None else message.message_id, origin
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Something has come; look at it soon."""
+        """Schedule a check of the arrived messages."""
         if buffer is self.buffer and not self._looking:
             self._looking = True
             self._loop.call_soon(self._look)

@@ -166,7 +166,7 @@ class DeliveryStream:
         raise StopAsyncIteration
 
     async def aclose(self, *, within: float = _CLOSE_SECONDS) -> None:
-        """End the stream: returned messages are settled, the rest goes back.
+        """End the stream: returned messages are settled, others go back to the broker.
 
         Guarantee: returns within half a second, or the time given; a broker that doesn't answer is left to a
         thread.

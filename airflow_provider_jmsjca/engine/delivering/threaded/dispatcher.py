@@ -106,7 +106,7 @@ class ThreadLink(ConsumingLink):
         self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
-        """Close the consumers: unsettled messages go back."""
+        """Close the consumers: unsettled messages return to the broker."""
         self._work.put(self._stop_consuming)
 
     def close(self, *, delete_durable: bool = False) -> None:
@@ -418,12 +418,12 @@ class Dispatcher(Driver):
         return None if found is None else self._caller.answer(decision.delivery, found)
 
     def post(self, todo: list[Work]) -> None:
-        """Have work done by the pool."""
+        """Queue work for the thread pool."""
         for work in todo:
             self.workers.post(work)
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """A message came; called by the connection's reader."""
+        """Notify the workers of an arrived message; called by the connection's reader."""
         self.workers.arrived(buffer)
 
     def wake(self) -> None:
@@ -565,7 +565,7 @@ class Dispatcher(Driver):
         self.workers.close()
 
     def flush_log(self) -> None:
-        """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
+        """Write pending log lines, then report the stop if it has stopped; not under the lock."""
         if self._lines or self._settled.has_repeated:
             super().flush_log()
         if self._ended:

@@ -310,9 +310,9 @@ class HandlerCaller:
 
     Args:
         driver: The driver it works for; its settler carries out settlements.
-        handler: The user's; any exception rolls its delivery back.
-        on_stop: Called when the handler asks for a stop.
-        stop_within: How long running handlers may take then.
+        handler: The user's handler; any exception rolls its delivery back.
+        on_stop: Called when the handler requests a stop.
+        stop_within: Time that running handlers get at such a stop.
 
     Attributes:
         engine: The part of the engine that a delivery may use.
