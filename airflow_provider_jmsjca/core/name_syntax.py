@@ -1,7 +1,7 @@
-"""How a broker reads the names of destinations: options, several in one, wildcards, queues of an address.
+"""Broker syntax in destination names: options, composite names, wildcards, queues of an address.
 
-A name that a broker doesn't take literally must not become a part of another name, and two names that differ
-may stand for the same queue.
+A name that a broker doesn't take literally must not become part of another name, and two different names may
+denote the same queue.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _VIRTUAL_TOPIC_CONSUMERS: Final = ("Consumer", "*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameSyntax:
-    """Which characters in a name have a meaning for a broker; by default none has.
+    """Characters with a special meaning in a broker's destination names; by default there are none.
 
     Attributes:
-        options: Ends the name; what follows are options. Empty: names have no options.
-        separator: Stands between several names in one. Each of these may begin with `/queue/` or `/topic/`.
-        any_word: Between dots: any one word.
-        any_words: Between dots: any number of words, none included.
-        wildcards_in: The kinds of destinations in whose names wildcards count.
-        qualifier: Stands between an address and one of its queues.
-        virtual_topics: What is sent to `topic://VirtualTopic.x` reaches `queue://Consumer.y.VirtualTopic.x`.
+        options: Separates the name from its options. Empty: names have no options.
+        separator: Separates the parts of a composite name. Each part may begin with `/queue/` or `/topic/`.
+        any_word: Between dots: any single word.
+        any_words: Between dots: any number of words, including none.
+        wildcards_in: The kinds of destinations with wildcards in their names.
+        qualifier: Separates an address from one of its queues.
+        virtual_topics: A message sent to `topic://VirtualTopic.x` reaches `queue://Consumer.y.VirtualTopic.x`.
     """
 
     options: str = ""
@@ -41,7 +41,7 @@ class NameSyntax:
     virtual_topics: bool = False
 
     def meaning(self, destination: Destination) -> str | None:
-        """Return how the broker reads a name that it doesn't take literally; `None` if it does."""
+        """Return the broker's interpretation of a name; `None` if it takes the name literally."""
         name = destination.name
         if self.options and self.options in name:
             return f"{self.options} and what follows are options"
@@ -54,7 +54,7 @@ class NameSyntax:
         return None
 
     def parts(self, destination: Destination) -> tuple[Destination, ...]:
-        """Return the destinations that a name stands for, without options; they may have wildcards."""
+        """Return the destinations that a name denotes, without options; they may have wildcards."""
         name = destination.name.partition(self.options)[0] if self.options else destination.name
         texts = [name]
         if self.separator and self.separator in name:
@@ -62,21 +62,21 @@ class NameSyntax:
         return tuple(_part(destination, text) for text in texts if text)
 
     def is_single(self, destination: Destination) -> bool:
-        """Say whether what is sent to a name goes to one destination, options or not."""
+        """Return whether messages sent to a name go to exactly one destination; options are ignored."""
         parts = self.parts(destination)
         return len(parts) == 1 and not self._is_wildcard(parts[0])
 
     def reaches(self, target: Destination, source: Destination) -> bool:
-        """Say whether a consumer of `source` may receive what is sent to `target`."""
+        """Return whether a consumer of `source` may receive messages sent to `target`."""
         sources = self.parts(source)
         return any(self._meet(sent, each) for sent in self._sent_to(target) for each in sources)
 
     def home(self, found: Destination | None, source: Destination) -> Destination | None:
-        """Return the one destination to which a message goes back; `None` if there is none.
+        """Return the single destination to which a message can be returned; `None` if there is none.
 
         Args:
-            found: Where the broker says the message was.
-            source: Where it was received, as the activation names it.
+            found: The message's destination as reported by the broker.
+            source: The destination it was received from, as named by the activation.
         """
         if self.is_single(source):
             return source
@@ -85,22 +85,22 @@ class NameSyntax:
         return found if any(self._meet(found, part) for part in self.parts(source)) else None
 
     def can_return(self, source: Destination) -> bool:
-        """Say whether a message can be sent back to where it was received, and to no other queue.
+        """Return whether a message can be sent back to the queue it came from, and to no other.
 
-        Where queues are apart from addresses, a wildcard has its own queue, to which nothing can be sent.
+        On a broker that separates queues from addresses, a wildcard has its own queue; no one can send to it.
         """
         return not self.qualifier or self.is_single(source)
 
     def check_derived(self, name: Destination, source: Destination, broker: str) -> None:
-        """Refuse a name that was made of another one which the broker doesn't take literally.
+        """Refuse a name derived from another name that the broker doesn't take literally.
 
         Args:
-            name: What was made.
-            source: The destination of whose name it was made.
-            broker: Whose syntax this is, for the error.
+            name: The derived destination.
+            source: The destination with the original name.
+            broker: Name of the broker with this syntax, for the error.
 
         Raises:
-            ConfigurationError: The broker reads more into the name than a name.
+            ConfigurationError: The broker takes neither the original nor the derived name literally.
         """
         meaning = self.meaning(source)
         if meaning is None or self.meaning(name) is None:
@@ -113,15 +113,15 @@ class NameSyntax:
         )
 
     def check_target(self, target: Destination, source: Destination, broker: str) -> None:
-        """Refuse a target from which a copy would come back to where the message was received.
+        """Refuse a target from which a copy would return to the source of the message.
 
         Args:
-            target: Where a message is to be moved or copied.
-            source: Where it was received, as the activation names it.
-            broker: Whose syntax this is, for the error.
+            target: Destination of the move or copy.
+            source: The destination it was received from, as named by the activation.
+            broker: Name of the broker with this syntax, for the error.
 
         Raises:
-            ConfigurationError: The copy would come back.
+            ConfigurationError: A consumer of `source` may receive the copy.
         """
         if self.reaches(target, source):
             raise ConfigurationError(
@@ -155,7 +155,7 @@ class NameSyntax:
         return self._overlap(sent.name.split(_WORDS), source.name.split(_WORDS))
 
     def _overlap(self, left: list[str], right: list[str]) -> bool:
-        """Say whether there is a name that matches both patterns."""
+        """Return whether any name matches both patterns."""
         many, one = self.any_words or None, self.any_word or None
         reached = {(0, 0)}
         pending = [(0, 0)]
@@ -180,7 +180,7 @@ class NameSyntax:
 
 
 LITERAL: Final = NameSyntax()
-"""Of a broker that takes every name literally."""
+"""Syntax of a broker that takes every name literally."""
 
 
 def _part(destination: Destination, text: str) -> Destination:

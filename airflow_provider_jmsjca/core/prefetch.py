@@ -1,7 +1,7 @@
-"""How many messages a broker may set aside for a consumer: decided here for all who consume.
+"""Prefetch: the number of messages that a broker may reserve for a consumer, computed here for every driver.
 
-What is asked for comes from the options of the destination, before the activation, session or batch that
-consumes. `None` as an answer leaves the number to the broker's dialect.
+A requested prefetch comes from the destination's options first, then from the activation, session or batch.
+A result of `None` leaves the number to the broker's dialect.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import math
 from typing import Final
 
-# Shared between the receivers of one destination; more is asked for where more is in hand at once.
+# Shared between the receivers of one destination; more in-flight messages need a larger prefetch.
 _USUAL: Final = 100
-# A run that may settle this many keeps the prefetch it has.
+# A run with at least this limit keeps its prefetch.
 _LARGE: Final = 500
 _SPARE: Final = 10
 MOST_IN_ORDER: Final = 200
-"""Most messages that wait for one acknowledgement: ActiveMQ hands out 200 and waits for it."""
-# ActiveMQ hands out 200 messages at a time from its store, and a wider window slows its transactions down.
+"""Most messages per acknowledgement: ActiveMQ sends 200, then waits for an acknowledgement."""
+# ActiveMQ reads 200 messages at a time from its store; a larger prefetch slows its transactions down.
 _OF_BATCH: Final = 200
-# Sessions that wait for the broker after each message take one by one; the others would wait for messages.
+# Sessions that wait for the broker after each message use 1; with so few, the others would wait for messages.
 _OF_UNSETTLED: Final = 100
-# A topic's messages are the subscriber's own: nobody else misses them.
+# A subscriber has its own copies of a topic's messages, so prefetching keeps none from other consumers.
 _OF_TOPIC: Final = 1000
 
 
 def for_activation(
     asked: int | None, *, is_topic: bool, concurrency: int, batch_size: int, receivers: int
 ) -> int | None:
-    """Return a prefetch under which nothing stalls and no receiver hoards.
+    """Return the prefetch of each receiver: enough to avoid stalls, without hoarding messages.
 
-    Whatever is in hand at once must fit in: all the units of work, each with its batch, and what a broker
-    counts although it is acknowledged in a transaction. Beyond a batch a large window only slows commits.
+    It covers all in-flight messages: a batch for each unit of work, and messages acknowledged in an open
+    transaction, which a broker may still count. Beyond a batch, a larger prefetch only slows commits.
 
     Args:
-        asked: What the configuration says; a number below what is in hand at once is raised to that.
+        asked: The configured prefetch; raised to the number of in-flight messages if it is lower.
         is_topic: Whether the messages come from a topic.
         concurrency: Units of work at once.
         batch_size: Messages in each.
@@ -42,8 +42,8 @@ def for_activation(
     if asked is not None:
         return max(asked, math.ceil(concurrency * batch_size / receivers))
     if batch_size > 1:
-        # One more than all batches hold, whichever receivers their messages come from: what fills a prefetch
-        # is acknowledged before its commit. A single batch would have to wait for messages after each commit.
+        # One more than all batches hold, as one receiver may supply them all: messages filling a prefetch are
+        # acknowledged before their commit. A single batch would wait for messages after each commit.
         return 1 + max(2, concurrency) * batch_size
     if receivers > 1:
         return max(2, math.ceil(_USUAL / receivers))
@@ -53,13 +53,13 @@ def for_activation(
 
 
 def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
-    """Return the prefetch of a consumer whose messages one batch at a time takes, in order.
+    """Return the prefetch of a consumer that handles one batch at a time, in order.
 
-    Several such consumers have no more than a batch each: nobody else could handle what waits behind it.
+    With several such consumers, each gets one batch: no other consumer could handle messages waiting behind.
 
     Args:
-        asked: What the configuration says.
-        concurrency: How many such consumers there are.
+        asked: The configured prefetch.
+        concurrency: Number of such consumers.
         batch_size: Messages in each batch.
     """
     if concurrency > 1:
@@ -70,24 +70,24 @@ def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
 def for_limited_run(prefetch: int | None, limit: int) -> int | None:
     """Return the prefetch of a run that settles no more than `limit` messages of a queue.
 
-    The broker sets aside that many, and a few that may stay unsettled. What goes back unseen at the end was
-    kept from other consumers until then, and on quorum queues of RabbitMQ it counts as delivered.
+    The broker reserves that many, plus a few that may stay unsettled. Messages returned unprocessed at the
+    end were unavailable to other consumers until then, and RabbitMQ quorum queues count them as delivered.
     """
     most = limit + _SPARE
     return prefetch if most >= _LARGE else min(prefetch or most, most)
 
 
 def consumers_of_limited_run(count: int, prefetch: int, limit: int) -> int:
-    """Return how many consumers, with so much prefetch each, a run has that settles `limit` messages."""
+    """Return the number of consumers of a run that settles `limit` messages, given the prefetch of each."""
     most = limit + _SPARE
     return count if most >= _LARGE else min(count, max(1, most // prefetch))
 
 
 def for_session(asked: int | None, *, is_topic: bool, one_by_one: bool) -> int:
-    """Return the prefetch of a session, which bounds what the caller may hold unsettled.
+    """Return the prefetch of a session, which limits the caller's unsettled messages.
 
     Args:
-        asked: What the destination or the session says.
+        asked: The prefetch set on the destination or the session.
         is_topic: Whether the messages come from a topic.
         one_by_one: Whether each message is settled when it is received.
     """
@@ -99,7 +99,7 @@ def for_session(asked: int | None, *, is_topic: bool, one_by_one: bool) -> int:
 
 
 def for_session_that_keeps(prefetch: int) -> int:
-    """Return the prefetch of a session once messages that stay unsettled have used up the one it had."""
+    """Return the prefetch of a session after unsettled messages have used up its previous one."""
     return max(_OF_UNSETTLED, 2 * prefetch)
 
 
@@ -107,11 +107,12 @@ def for_batch(asked: int | None, wanted: int, *, unit_frees_prefetch: bool) -> i
     """Return the prefetch of a batch.
 
     Args:
-        asked: What the spec says.
-        wanted: How many messages are still to come for this segment.
-        unit_frees_prefetch: As the capability of the broker. Without it, less would never fill a segment.
+        asked: The prefetch in the spec.
+        wanted: Number of messages that this segment still needs.
+        unit_frees_prefetch: The broker's capability of that name. Without it, a smaller prefetch would never
+            fill a segment.
     """
     if unit_frees_prefetch:
-        # More would be delivered only to be given back by the next consumer.
+        # The broker would deliver more only for the next consumer to return them.
         return asked or min(wanted, _OF_BATCH)
     return max(asked or 0, wanted)

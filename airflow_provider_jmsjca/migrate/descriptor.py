@@ -1,8 +1,8 @@
-"""Reads activations out of Java deployment descriptors, so that they can move here.
+"""Reads activations from Java deployment descriptors, to migrate them to this package.
 
-Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `weblogic-application.xml`, `sun-ejb-jar.xml`,
-`glassfish-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and JMS modules of WebLogic, whole or a piece
-with one root element.
+Supports `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `weblogic-application.xml`, `sun-ejb-jar.xml`,
+`glassfish-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and WebLogic JMS modules: whole files, or
+fragments with one root element.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONTAINERS = {
     "transaction-descriptor",
     "redelivery",
 }
-"""Elements of a bean or a destination whose own elements are its options; others are about something else."""
+"""Elements of a bean or destination that contain its options; other nested elements are unrelated."""
 _ELEMENTS = {
     spelling
     for option in OPTIONS
@@ -48,10 +48,10 @@ _GLASSFISH = {
     spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
 }
 _OWN_ADAPTER = "jmsra"
-"""GlassFish's own resource adapter, which `jndi-name` of a bean is for."""
+"""GlassFish's own resource adapter; the `jndi-name` of a bean is for this adapter only."""
 _DESTINATION_PROPERTIES = "destinationproperties"
 _NAME_AT_THE_BROKER = {"physicalname", "imqdestinationname"}
-"""Keys of the generic resource adapter's `DestinationProperties`, by ActiveMQ and by Open MQ."""
+"""Keys in the generic resource adapter's `DestinationProperties`, for ActiveMQ and for Open MQ."""
 _GLASSFISH_CONTAINERS = {"bean-pool", "mdb-resource-adapter"}
 _GLASSFISH_BEAN = {
     "mdb-connection-factory",
@@ -61,14 +61,14 @@ _GLASSFISH_BEAN = {
 }
 """Elements of an `ejb` that only message-driven beans have."""
 _ZERO = {"max-pool-size": "", "resize-quantity": "", "pool-idle-timeout-in-seconds": "-1"}
-"""What 0 in GlassFish, no limit, is here; empty: the line is left out."""
+"""Replacements for 0, which means no limit in GlassFish; an empty replacement drops the option."""
 _COMMON = {
     "security-role-assignment": "security-role-assignment",
     "run-as-role-assignment": "run-as-principal-name",
     "security-role-mapping": "security-role-mapping",
     "start-mdbs-with-application": "start-mdbs-with-application",
 }
-"""Elements outside of beans, which concern all of them, and the spellings of their options."""
+"""Elements outside beans that apply to every bean, and the spellings of their options."""
 _SINGLE = "timer-descriptor"
 _LINK = "message-destination-link"
 _MOST_PARTICULAR = {
@@ -96,36 +96,36 @@ _MOST_PARTICULAR = {
     "dispatch_policy": ("dispatch-policy", "use-thread-pool-id"),
     "resource_adapter": ("resource-adapter-jndi-name", "resource-adapter-mid"),
 }
-"""Spellings of one option, by descriptors that may differ.
+"""Spellings of one option in order of precedence, for descriptors that disagree.
 
-The server's own comes before the standard's, and the pool of the adapter that delivers before the server's.
+The server's own spelling beats the standard one, and the delivering adapter's pool beats the server's.
 """
 _REFERENCE = "message-destination-ref"
 _JMSJCA = "jmsjca."
 _REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
 _TRANSPORTS = ("stomp:", "stomp+ssl:", "vm:", "failover:", LOOKUP)
-"""What a provider-url begins with that names a broker and no JNDI server."""
+"""Prefixes of a `provider-url` that names a broker instead of a JNDI server."""
 _EJB_3 = 3
 _OF_ATG = ("localdms:", "sqldms:")
-"""What destinations of Patch Bay's two own providers begin with."""
+"""Prefixes of destinations of Patch Bay's two built-in providers."""
 _DEFAULT_PORT = "DEFAULT"
-"""Name of an input port that names none."""
+"""Name of an input port without a `port-name`."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """What deployment descriptors say, under their own spellings.
+    """Contents of deployment descriptors, under their original spellings.
 
     Attributes:
-        activations: Fields of each activation, by the bean's name (empty where it has none).
-        unknown: Names of the configuration properties of each activation that no option is named by.
-        notes: What whoever moves each activation has to know, a sentence each.
+        activations: Fields of each activation, by the bean's name (empty if it has none).
+        unknown: Names of the configuration properties of each activation that match no option.
+        notes: Migration notes for each activation, one sentence each.
         connector: Fields of the connector.
         connection_factories: Fields of each connection factory, by its interface or JNDI name.
-        destinations: Destinations of JMS modules, as `queue://name`, by the JNDI names.
-        dropped: Paths of the elements that say something and weren't read, without their values; after some
-            of them stands what takes their place.
+        destinations: Destinations of JMS modules, as `queue://name`, by JNDI name.
+        dropped: Paths of elements with content that weren't read, without their values. Some are followed by
+            their replacement in this package.
     """
 
     activations: Mapping[str, Mapping[str, str]]
@@ -140,10 +140,10 @@ class Descriptor:
         """Return the name of one activation.
 
         Args:
-            name: Name of the bean, needed where there are several.
+            name: Name of the bean; required if there are several.
 
         Raises:
-            ConfigurationError: There is none, none of that name, or several to choose from.
+            ConfigurationError: There is no activation, none with that name, or several and no name.
         """
         found = self.activations
         if name is not None and name not in found:
@@ -164,7 +164,7 @@ class Descriptor:
         """Return the fields of one activation; arguments and errors are those of `choose`.
 
         Raises:
-            ConfigurationError: The activation has configuration properties too that no option is named by.
+            ConfigurationError: The activation also has configuration properties that match no option.
         """
         chosen = self.choose(name)
         if unknown := self.unknown.get(chosen):
@@ -175,21 +175,22 @@ class Descriptor:
 
 
 def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descriptor:
-    """Return what the descriptors say together; those about one bean are joined by its `ejb-name`.
+    """Return the merged contents of descriptors; entries for one bean are joined by its `ejb-name`.
 
-    A whole `ejb-jar.xml` before version 3 that states no transaction attribute for a container-managed bean
-    means NotSupported (W21); a piece of one says nothing about it. A durable bean without a name for its
-    subscription gives it its own name (W30). A `provider-url` that leads to a JNDI server and to no broker is
-    left out. Where a JMS module is among the texts, the redelivery handling is made of what it says of the
-    bean's destination, unless the bean says it. `jndi-name` in a file of GlassFish is the destination of a
-    bean that any of the texts shows to be message-driven, unless the bean names a resource adapter.
+    If a complete `ejb-jar.xml` before version 3 declares no transaction attribute for a container-managed
+    bean, NotSupported applies (W21); a fragment implies nothing. A durable bean without a subscription name
+    uses its own name (W30). A `provider-url` that points to a JNDI server instead of a broker is dropped. If
+    the texts include a JMS module, its settings for the bean's destination determine the redelivery handling,
+    unless the bean sets it. In a GlassFish file, `jndi-name` is the destination of a bean that any of the
+    texts shows to be message-driven, unless the bean names a resource adapter.
 
     Args:
-        texts: XML; bytes are read in the encoding they declare.
-        titles: What errors call the texts, `descriptor` where nothing is said.
+        texts: XML; bytes are decoded with their declared encoding.
+        titles: Names of the texts in error messages; `descriptor` for each text without a title.
 
     Raises:
-        ConfigurationError: A text is no XML, declares entities, or describes nothing.
+        ConfigurationError: A text is not XML, is too long or too deep, or declares entities. Or none of the
+            texts describes anything.
 
     Source: J31, J37, W13, W14, W19, W21, W30, P6-P10.
     """
@@ -230,11 +231,11 @@ def spec_of(
 
     Args:
         descriptor: The result of `read_descriptor`.
-        name: Name of the bean, needed where there are several.
+        name: Name of the bean; required if there are several.
         below: Values of fields that the descriptor doesn't set.
 
     Raises:
-        ConfigurationError: There is none, or several; or as for `ActivationSpec`, with the bean's name.
+        ConfigurationError: As for `Descriptor.choose`; or as for `ActivationSpec`, with the bean's name.
     """
     chosen = descriptor.choose(name)
     try:
@@ -254,7 +255,7 @@ def _of_every_connector(root: Element) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Read:
-    """What was read so far."""
+    """Contents read so far."""
 
     activations: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown: dict[str, list[str]] = field(default_factory=dict)
@@ -271,7 +272,7 @@ class _Read:
     beans: set[str] = field(default_factory=set)
 
     def take(self, root: Element) -> None:
-        """Take what a text says."""
+        """Read the contents of a text."""
         for name, fields, unknown in _activations(root, self.beans):
             self.activations.setdefault(name, {}).update(fields)
             self.unknown.setdefault(name, []).extend(unknown)
@@ -291,7 +292,7 @@ class _Read:
         self.modules.read(root)
 
     def take_sinks(self) -> None:
-        """Take Patch Bay's message sinks and filters, each of what all texts say of it."""
+        """Read Patch Bay's message sinks and filters, each merged from all texts."""
         sinks: dict[str, list[Element]] = {}
         for root in self.roots:
             for sink in (*root.find("message-sink"), *root.find("message-filter")):
@@ -301,7 +302,7 @@ class _Read:
                 self.activations.setdefault(name, {}).update(fields)
 
     def complete(self, name: str, fields: dict[str, str]) -> None:
-        """Add what follows from all texts together, and say what has to be known of it."""
+        """Add the values that depend on all texts together, and the migration notes."""
         notes = self.notes.setdefault(name, [])
         if fields.get(_LINK) in self.links:
             fields[_LINK] = self.links[fields[_LINK]]
@@ -351,7 +352,7 @@ class _Read:
         destination: str,
         said: Collection[str],
     ) -> None:
-        """Add the redelivery handling, and say what holds here where the bean says nothing."""
+        """Add the redelivery handling, and notes on settings that the bean leaves to the server."""
         notes = self.notes[name]
         server = "WebLogic" if name in self.weblogic else "GlassFish" if name in self.glassfish else ""
         if not (_REDELIVERY.intersection(said) or self._connector_says("redeliveryhandling")):
@@ -366,7 +367,7 @@ class _Read:
             notes.extend(_concurrency(server, given))
 
     def _read_links(self, root: Element) -> None:
-        """Take the JNDI names of logical destinations: WebLogic's and GlassFish's."""
+        """Read the JNDI names of logical destinations, WebLogic's and GlassFish's."""
         for link in root.find("message-destination-descriptor"):
             tags = ("destination-jndi-name", "destination-resource-link")
             tag = next((each for each in tags if link.glimpse(each)), None)
@@ -380,7 +381,7 @@ class _Read:
                 self.links[link.value("message-destination-name")] = link.value(tag)
 
     def _connector_says(self, key: str) -> bool:
-        """Tell whether the connector or its Options name this option, which then holds for each bean."""
+        """Return whether the connector or its Options set this option, which then applies to every bean."""
         return any(key in f"{name}={text}".lower() for name, text in self.connector.items())
 
     def _redelivery(
@@ -421,7 +422,7 @@ class _Read:
 
 
 def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterator[str]:
-    """Keep the most particular spelling of an option where several differ, and say so."""
+    """Keep the most specific spelling of an option, and yield a note for each different value dropped."""
     spelled = [key for key in fields if (option := option_by_field(key)) and option.name == name]
     places = {spelling.lower(): place for place, spelling in enumerate(order)}
     spelled.sort(key=lambda key: places.get(key.lower(), len(places)))
@@ -432,7 +433,7 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
 
 
 def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield what a bean's own settings do that its owner may not expect."""
+    """Yield notes on settings of a bean with effects that its owner may not expect."""
     durability, members, attribute = (
         given.get(name, ("", ""))[1].replace("_", "").lower()
         for name in ("subscription_durability", "distributed_destination_connection", "transaction_attribute")
@@ -466,11 +467,11 @@ def _concurrency(server: str, given: Mapping[str, tuple[str, str]]) -> Iterator[
 
 
 def _weblogic_beans(root: Element, beans: Collection[str]) -> Iterator[Element]:
-    """Yield the message-driven beans of a `weblogic-ejb-jar.xml`, or of a piece of one.
+    """Yield the message-driven beans of a `weblogic-ejb-jar.xml`, or of a fragment of one.
 
     Args:
         root: The text.
-        beans: Names of the message-driven beans of all texts: one may have no `message-driven-descriptor`.
+        beans: Names of the message-driven beans in all texts; some lack a `message-driven-descriptor`.
     """
     found = list(root.find("weblogic-enterprise-bean"))
     for bean in found or root.find("message-driven-descriptor"):
@@ -495,7 +496,7 @@ def _activations(root: Element, beans: Collection[str]) -> Iterator[tuple[str, d
 
 
 def _message_driven(roots: Sequence[Element]) -> set[str]:
-    """Return the names of the message-driven beans of all texts."""
+    """Return the names of the message-driven beans in all texts."""
     names = {bean.glimpse("ejb-name") for root in roots for bean in root.find("message-driven")}
     return names | {
         bean.glimpse("ejb-name")
@@ -516,8 +517,8 @@ def _glassfish_beans(
 
     Args:
         root: The text.
-        beans: Names of the message-driven beans of all texts. A bean that isn't among them counts if it has
-            an element that only message-driven beans have: `jndi-name` of other beans is their own name.
+        beans: Names of the message-driven beans in all texts. A bean that is not listed counts if it has
+            an element that only message-driven beans have; the `jndi-name` of other beans is their own name.
     """
     for bean in root.find("ejb"):
         name = next((child.text.strip() for child in bean.children if child.tag == "ejb-name"), "")
@@ -528,7 +529,7 @@ def _glassfish_beans(
             if child.tag == "mdb-connection-factory" and (factory := child.value("jndi-name")):
                 fields[child.tag] = factory
         if fields.get("resource-adapter-mid", _OWN_ADAPTER) != _OWN_ADAPTER:
-            # The name is the bean's own then: the adapter's properties say what to consume.
+            # Here `jndi-name` is the bean's own name; the adapter's properties hold the destination.
             fields.pop("jndi-name", None)
             if name_there := _named_by_generic_adapter(bean):
                 fields.setdefault("destination", name_there)
@@ -539,7 +540,7 @@ def _glassfish_beans(
 
 
 def _named_by_generic_adapter(bean: Element) -> str:
-    """Return the destination's name in `DestinationProperties`, pairs that commas separate; else nothing."""
+    """Return the destination name in the comma-separated pairs of `DestinationProperties`; empty if none."""
     for found in bean.find("activation-config-property"):
         if found.glimpse(PROPERTY_NAMES[0]).lower() == _DESTINATION_PROPERTIES:
             for pair in found.glimpse(_VALUES[0]).split(","):
@@ -559,9 +560,9 @@ def _outside_of_beans(root: Element, tag: str) -> Iterator[Element]:
 
 
 def _transaction_attributes(root: Element) -> dict[str, tuple[bool, int, str]]:
-    """Return the attribute of each bean, and of `*`: whether it is for `onMessage`, its place, and the value.
+    """Return the transaction attribute of each bean, and of `*`, as (is for `onMessage`, position, value).
 
-    The greatest holds: a method that is named goes before all methods, and the last word before the others.
+    The greatest tuple wins: a named method beats all methods, then a later declaration beats earlier ones.
     """
     found: dict[str, tuple[bool, int, str]] = {}
     for place, transaction in enumerate(root.find("container-transaction")):
@@ -588,7 +589,7 @@ def _ejb(
 
 
 def _version(root: Element) -> int:
-    """Return the major version of EJB that a descriptor is for; before 2.1 none is said."""
+    """Return the EJB major version of a descriptor; 0 if it states none, as before 2.1."""
     said = root.attributes.get("version", "").partition(".")[0]
     return int(said) if said.isascii() and said.isdigit() else 0
 
@@ -596,11 +597,11 @@ def _version(root: Element) -> int:
 def _patch_bay(sinks: Sequence[Element]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield an activation for each input destination of a message sink or filter.
 
-    One input has the name of the sink. Of several each has its port's name too, `/a/Sink > PORT`, and where
-    that isn't enough the name of the destination.
+    A single input is named after the sink. With several inputs, the port's name is appended, as in
+    `/a/Sink > PORT`. If a port has several destinations, the destination's name is appended too.
 
     Args:
-        sinks: The elements about one sink: Patch Bay combines those of all its files.
+        sinks: The elements for one sink; Patch Bay combines the elements from all its files.
     """
     sink_name = sinks[0].value("nucleus-name")
     inputs = {
@@ -631,9 +632,10 @@ def _inputs(sink: Element) -> Iterator[tuple[str, Element]]:
 
 
 def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that redeliver by way of limbo, as Patch Bay does. Source: P12, P13, P16.
+    """Return the options that redeliver through limbo, as Patch Bay does. Source: P12, P13, P16.
 
-    Without a durable subscription no broker keeps a topic's messages over a restart, and limbo is refused.
+    A topic without a durable subscription gets none: limbo is refused there, because no broker keeps its
+    messages across a restart.
     """
     limited = fields.get("max-attempts") or fields.get("delay")
     lasting = fields.get("durable-subscriber-name") or fields.get("destination-type", "").lower() != "topic"
@@ -652,12 +654,12 @@ def _failure_targets(sinks: Sequence[Element], port: str) -> Iterator[str]:
 def _leaves(
     element: Element, elements: Collection[str] = _ELEMENTS, containers: Collection[str] = _CONTAINERS
 ) -> tuple[dict[str, str], list[str]]:
-    """Return an element's options, by tags and in its configuration properties, and unknown properties.
+    """Return an element's options, from tags and configuration properties, and its unknown properties.
 
     Args:
         element: A bean, or a destination.
         elements: Tags of options.
-        containers: Tags of elements whose own elements are options too.
+        containers: Tags of elements that contain options too.
     """
     fields: dict[str, str] = {}
     referred: dict[str, str] = {}
@@ -690,7 +692,7 @@ def _leaves(
 
 
 def _replace(taken: dict[str, Element], name: str, element: Element) -> None:
-    """Note that the element says what an earlier one of this name said: that one counts as not read."""
+    """Record that the element replaces an earlier one of this name; a different value counts as not read."""
     earlier = taken.get(name)
     if earlier is not None and earlier.text.strip() != element.text.strip():
         earlier.read = False
@@ -698,11 +700,11 @@ def _replace(taken: dict[str, Element], name: str, element: Element) -> None:
 
 
 def _properties(element: Element, *, known_only: bool = True) -> tuple[dict[str, str], list[str]]:
-    """Return configuration properties, and the names of those that no option is named by.
+    """Return configuration properties, and the names of properties that match no option.
 
     Args:
-        element: What holds them.
-        known_only: Whether those are left out and count as not read.
+        element: The element that contains the properties.
+        known_only: Whether properties that match no option are left out and count as not read.
     """
     fields: dict[str, str] = {}
     unknown: list[str] = []
@@ -715,7 +717,7 @@ def _properties(element: Element, *, known_only: bool = True) -> tuple[dict[str,
         spelling = _spelling(name)
         option = option_by_field(spelling) if spelling else None
         if given is None or not (given.text.strip() or (option is not None and option.blank_counts)):
-            child.taken()  # a property without a value says nothing
+            child.taken()  # a property without a value has no effect
             continue
         if spelling is None and known_only:
             unknown.append(name)
@@ -727,7 +729,7 @@ def _properties(element: Element, *, known_only: bool = True) -> tuple[dict[str,
 
 
 def _spelling(name: str) -> str | None:
-    """Return the spelling under which an option has this property; WebLogic's elements have two spellings."""
+    """Return the option spelling for a property; WebLogic elements have a camel-case spelling too."""
     if name.lower().startswith((_JMSJCA, PARAMETER)) or option_by_key(name):
         return name
     element = _CAMEL.sub("-", name).lower()

@@ -1,7 +1,7 @@
-"""Reads JMS modules of WebLogic: names of destinations, and what becomes of failed messages.
+"""Reads WebLogic JMS modules: destination names and the rules for failed messages.
 
 A module is a file `*-jms.xml`, in `config/jms` of a domain or in an application. A foreign server in a module
-gives destinations of another server local names.
+gives local names to destinations of another server.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _KINDS = {
 _MEMBERS = ("distributed-queue-member", "distributed-topic-member")
 _JNDI_NAMES = ("jndi-name", "local-jndi-name")
 _RESOURCE = "#"
-"""Between module and name in a `destination-resource-link` or `connection-factory-resource-link`."""
+"""Separates module and name in a `destination-resource-link` or `connection-factory-resource-link`."""
 _WITHOUT_DELAY = ("weblogic.jms.", "javax.jms.")
-"""What the JNDI names of WebLogic's default connection factories begin with."""
+"""Prefixes of the JNDI names of WebLogic's default connection factories."""
 _BY_NAME = {"dynamicQueues/": "queue", "dynamicTopics/": "topic"}
-"""What a name of ActiveMQ's own JNDI begins with where the rest is the destination's name."""
+"""Prefixes of ActiveMQ's own JNDI names; the rest is the destination's name."""
 _LONGEST = 19
-"""Digits of the longest number that Java's `long` holds."""
+"""Number of digits of the largest Java `long`."""
 _UNFIT = ("://", *";,()$")
-"""What the name of a move's target can't hold as it is."""
+"""Strings that the name of a move target can't contain unescaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRules:
-    """What becomes of failed messages; `None`: not said, and then the template's word counts.
+    """Rules for failed messages; `None`: not set, so the template's rule applies.
 
     Attributes:
-        limit: Redeliveries before WebLogic takes the message away; negative: no limit.
-        delay: Milliseconds before each redelivery; negative: that of the connection factory.
-        error_destination: Name in the module of where the message goes then.
+        limit: Redeliveries before WebLogic removes the message; negative: no limit.
+        delay: Milliseconds before each redelivery; negative: the connection factory's delay.
+        error_destination: Name, in the module, of the destination for removed messages.
     """
 
     limit: int | None
@@ -57,7 +57,7 @@ class FailureRules:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Notes about rules, and whether everything that may give rules was read."""
+    """Notes about rules, and whether every possible source of rules was read."""
 
     notes: tuple[str, ...] = ()
     complete: bool = True
@@ -70,11 +70,11 @@ class ModuleDestination:
     Attributes:
         kind: `queue` or `topic`.
         name: The destination's name in the module.
-        jndi_names: The names that beans look it up by.
-        own: The rules that it states itself.
+        jndi_names: JNDI names under which beans look it up.
+        own: Rules set on the destination itself.
         template: Name of its template; empty without one.
         sub_deployment: The template may have an error destination for this subdeployment.
-        members: Names of the destinations that a weighted distributed destination consists of.
+        members: Names of the members of a weighted distributed destination.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class ModuleDestination:
 
     @property
     def address(self) -> str:
-        """The destination as this package writes it."""
+        """The destination in this package's notation, as `queue://name`."""
         return f"{self.kind}://{self.name}"
 
 
@@ -98,7 +98,7 @@ class ForeignDestination:
     Attributes:
         server: Name of the foreign server.
         remote: JNDI name of the destination at the other server.
-        address: The destination, as `queue://orders`, where the JNDI settings of ActiveMQ or Artemis tell it.
+        address: The destination, as `queue://orders`, if the JNDI settings of ActiveMQ or Artemis contain it.
     """
 
     server: str
@@ -108,7 +108,7 @@ class ForeignDestination:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template: defaults of the destinations that name it."""
+    """A template: defaults for the destinations that refer to it."""
 
     rules: FailureRules
     groups: dict[str, str]
@@ -124,14 +124,15 @@ class Module:
 
 @dataclass(slots=True)
 class JmsModules:
-    """What the modules say together.
+    """Merged contents of JMS modules.
 
     Attributes:
-        modules: The modules, in the order in which they were read.
+        modules: The modules, in the order of reading.
         foreign: Foreign destinations, by their local JNDI names.
         foreign_factories: Remote JNDI names of foreign connection factories, by the local ones.
-        delays: Milliseconds that connection factories give, by JNDI names and names; `None`: none is said.
-        client_ids: Client ids that connection factories give, by JNDI names.
+        delays: Redelivery delays of connection factories in milliseconds, by JNDI name and name; `None`: not
+            set.
+        client_ids: Client ids of connection factories, by JNDI name.
     """
 
     modules: list[Module] = field(default_factory=list)
@@ -141,7 +142,7 @@ class JmsModules:
     client_ids: dict[str, str] = field(default_factory=dict)
 
     def read(self, root: Element) -> None:
-        """Take what a text says, if it is a module."""
+        """Read a text, if it is a module."""
         if root.tag != "weblogic-jms":
             return
         module = Module()
@@ -162,7 +163,7 @@ class JmsModules:
 
     @property
     def entries(self) -> dict[str, str]:
-        """The destinations, as `queue://OrderQueue`, by the JNDI names."""
+        """The destinations, as `queue://OrderQueue`, by JNDI name."""
         local = {
             name: each.address
             for module in reversed(self.modules)
@@ -176,25 +177,25 @@ class JmsModules:
         }
 
     def address(self, jndi_name: str) -> str:
-        """Return the destination, as `queue://OrderQueue`, that a name leads to; empty if it isn't known."""
+        """Return the destination of a JNDI name, as `queue://OrderQueue`; empty if unknown."""
         leads = self.foreign.get(jndi_name)
         found = self._find(jndi_name) or (leads and self._find(leads.remote))
         return found[1].address if found else leads.address if leads else ""
 
     def know(self, jndi_name: str) -> bool:
-        """Tell whether a module has a destination of this name, its own or a foreign one."""
+        """Return whether a module has a destination of this name, its own or a foreign one."""
         return jndi_name in self.foreign or self._find(jndi_name) is not None
 
     def handling(self, jndi_name: str, factory: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the redelivery handling of a destination and notes about it; `None`: it isn't known.
+        """Return the redelivery handling of a destination and notes about it; `None` if it is unknown.
 
-        WebLogic's limit counts redeliveries: with five a message comes back five times and then goes away, so
-        five become `6:move(...)`. A name of a foreign server is followed to the destination at the other
-        server, if that one's module was read.
+        WebLogic's limit counts redeliveries: with a limit of five, a message is redelivered five times and
+        then removed, so five becomes `6:move(...)`. A foreign server's name is resolved to the destination on
+        the other server, if the module of that destination was read.
 
         Args:
             jndi_name: Name of the destination.
-            factory: JNDI name of the connection factory, whose delay holds where the destination has none.
+            factory: JNDI name of the connection factory; its delay applies if the destination has none.
         """
         found = self._find(jndi_name)
         if found is None and (leads := self.foreign.get(jndi_name)) is not None:
@@ -229,16 +230,16 @@ class JmsModules:
     def _end(
         self, module: Module, destination: ModuleDestination, rules: FailureRules, *, complete: bool
     ) -> tuple[str, tuple[str, ...]]:
-        """Return what ends the redeliveries.
+        """Return the final action after the redeliveries, and notes about it.
 
         Args:
             module: Module of the destination.
             destination: The destination.
             rules: The rules in force.
-            complete: Whether all that may give rules was read; otherwise nothing is said to be missing.
+            complete: Whether every possible source of rules was read; if not, no note reports missing rules.
         """
         where = destination.address
-        # Not $.dlq: the destination is looked up, and `$` would make the name of another object.
+        # Not $.dlq: the destination is looked up, and `$` would produce the name of another object.
         unfit = any(part in destination.name for part in _UNFIT)
         dead = "lookup://NAME" if unfit else f"{destination.name}.dlq"
         if rules.limit is None or rules.limit < 0:
@@ -281,7 +282,7 @@ class JmsModules:
                 child.value(tag)
 
     def _find(self, jndi_name: str) -> tuple[Module, ModuleDestination] | None:
-        """Return the destination that a JNDI name or a resource link names, with its module."""
+        """Return the destination of a JNDI name or resource link, with its module."""
         _, link, name = jndi_name.rpartition(_RESOURCE)
         return next(
             (
@@ -294,7 +295,7 @@ class JmsModules:
         )
 
     def _named(self, module: Module, name: str) -> ModuleDestination | None:
-        """Return the destination of this name, of this module if it has one, else of another."""
+        """Return the destination of this name, from this module if possible, else from another."""
         modules = [module, *(each for each in self.modules if each is not module)]
         return next((each.destinations[name] for each in modules if name in each.destinations), None)
 
@@ -333,7 +334,7 @@ def _own_rules(element: Element) -> FailureRules:
 
 
 def _rules(module: Module, destination: ModuleDestination) -> tuple[FailureRules, _Said]:
-    """Return the rules in force, and what has to be said of where they come from."""
+    """Return the effective rules, with notes about their origin."""
     if destination.members:
         return _rules_of_members(module, destination)
     if not destination.template:
@@ -350,7 +351,7 @@ def _rules(module: Module, destination: ModuleDestination) -> tuple[FailureRules
 
 
 def _rules_of_members(module: Module, distributed: ModuleDestination) -> tuple[FailureRules, _Said]:
-    """Return the rules of the first member: a weighted distributed destination has none of its own."""
+    """Return the rules of the first member: a weighted distributed destination has no rules of its own."""
     named = {name: module.destinations.get(name) for name in distributed.members}
     found = [member for member in named.values() if member is not None and not member.members]
     each = [_rules(module, member) for member in found]
@@ -371,7 +372,7 @@ def _rules_of_members(module: Module, distributed: ModuleDestination) -> tuple[F
 
 
 def _activemq(remote: str, settings: dict[str, str]) -> str:
-    """Return the destination that ActiveMQ's or Artemis' own JNDI has by this name; empty if none is said."""
+    """Return the destination of this name in ActiveMQ's or Artemis' own JNDI; empty if it has none."""
     for kind in ("queue", "topic"):
         if name := settings.get(f"{kind}.{remote}"):
             return f"{kind}://{name}"
@@ -386,7 +387,7 @@ def _after(count: str, kind: str, name: str) -> str:
 
 
 def _number(element: Element, tag: str) -> int | None:
-    """Return a number said in it; `None` where none is."""
+    """Return the number in the element with the tag; `None` if there is none."""
     given = element.value(tag)
     digits = given.removeprefix("-")
     return int(given) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST else None

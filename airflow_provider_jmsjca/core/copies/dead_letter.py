@@ -1,7 +1,7 @@
 """The copy that is sent when a message is moved.
 
-A move sends a copy: a new message with the same body, headers and properties, which also says where it came
-from and why. If that can't be sent, the message is redirected: the same message, nothing added.
+A move sends a copy: a new message with the same body, headers and properties, plus the origin and the reason
+of the move. If the copy can't be sent, the message is redirected: sent unchanged, with nothing added.
 
 Source: J149-J168, P15.
 """
@@ -25,13 +25,13 @@ _LAST_OF_BMP = 0xFFFF
 
 
 def _shortened(text: str, limit: int | None) -> str:
-    """Return the text fit for a property: encodable, and with its middle left out if it is too long.
+    """Return the text in a form fit for a property: encodable, with the middle cut out if it is too long.
 
     Brokers limit the bytes of a header line, so each character counts with its size on the wire.
 
     Args:
         text: Any text. Characters that can't be encoded are replaced.
-        limit: The longest property that passes; `None` for no limit.
+        limit: Maximum length of a property; `None` for no limit.
     """
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
     if limit is None or sum(map(_wire_length, sound)) <= limit:
@@ -62,14 +62,14 @@ def _wire_length(character: str) -> int:
 
 
 TIMESTAMP = "JMSJCATimestamp"
-# Brokers that limit a value limit the headers as a whole too, and the message's own come first.
+# Brokers that limit a value also limit all headers together, and the message's own have priority.
 _LONGEST_TEXT = 10_000
 KEPT_JMSX = "_JMSJCA_"
 
 _PREFIX = "JMS_Sun_JMSJCA_"
 """Prefix of the added properties. Source: J154-J166."""
 _PREFIXES = (_PREFIX, "_JMSJCA_")
-"""With what they may begin in a message that comes; of two the last counts, which newer software wrote."""
+"""Prefixes of these properties in received messages; the last one wins, as newer software wrote it."""
 
 _COUNT = "RedeliveryCount"
 _NAME = "OriginalDestinationName"
@@ -92,8 +92,8 @@ _SUFFIXES = frozenset({
 
 _LEFT_OUT = f"{_PREFIX}LeftOut"
 
-# What passes everywhere: ActiveMQ takes 10,240 bytes for a name and its value, and 1,000 headers; Artemis
-# 101,700 bytes for all of them beside a large body, two for each character.
+# Accepted by every broker: ActiveMQ allows 10,240 bytes for a name and its value, and 1,000 headers. Artemis
+# allows 101,700 bytes for all headers beside a large body, two for each character.
 _LONGEST_VALUE = 9_000
 _LONGEST_NAME = 500
 _LONGEST_ID = 2_000
@@ -108,11 +108,11 @@ _SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumedFrom:
-    """Where a moved message was received.
+    """Origin of a moved message.
 
     Attributes:
-        destination: As the activation names it.
-        subscription_name: Of a durable subscription; `None` otherwise.
+        destination: The destination as named by the activation.
+        subscription_name: Name of the durable subscription; `None` without one.
         context_name: The activation's context name, if any.
         client_id: The activation's client id, if any.
     """
@@ -132,20 +132,21 @@ def copy_of(
 ) -> JmsMessage:
     """Return the message to send when `message` is moved.
 
-    Kept: the body, correlation id, reply-to, type, priority, persistence and all properties. JMSX properties
-    are kept under `_JMSJCA_JMSX...`, the timestamp as `JMSJCATimestamp`, the expiry as a property
-    `OriginalJMSExpiration`: a copy that expires would be gone as soon as it is there. What an earlier move
-    had added is replaced.
+    The copy keeps the body, correlation id, reply-to, type, priority, persistence and all properties. JMSX
+    properties are kept under `_JMSJCA_JMSX...`, the timestamp as `JMSJCATimestamp`. The expiry becomes the
+    property `JMS_Sun_JMSJCA_OriginalJMSExpiration`: a copy with the original expiry would expire on arrival.
+    Properties added by an earlier move are replaced.
 
     Args:
-        message: As received.
-        origin: Where it was received.
+        message: The message as received.
+        origin: Origin of the message.
         state: The message's count, last exception and user rollback data.
-        max_property_characters: The longest value the broker passes (`Capabilities`). An exception's text
-            that is longer, or longer than 10,000, loses its middle; a marker says how much. `None`: no limit.
+        max_property_characters: The broker's maximum length of a value (`Capabilities`). The text of an
+            exception that exceeds it, or 10,000, is cut in the middle; a marker states the amount. `None`: no
+            limit.
 
     Raises:
-        PermanentBrokerError: A property that isn't ours to shorten is too long for the broker.
+        PermanentBrokerError: A property that may not be shortened is too long for the broker.
 
     Source: J149-J168.
     """
@@ -167,10 +168,10 @@ def copy_of(
 
 
 def redirect_of(message: JmsMessage) -> JmsMessage:
-    """Return `message` to be sent on as it is: nothing renamed, and nothing added but when it was to expire.
+    """Return `message` for sending unchanged: nothing renamed, and nothing added except its original expiry.
 
-    Only what the broker sets anew for everything it delivers is left to the broker. An expiry becomes the
-    property `JMS_Sun_JMSJCA_OriginalJMSExpiration`, as in a copy.
+    Properties that the broker sets on every delivery are left to the broker. An expiry becomes the property
+    `JMS_Sun_JMSJCA_OriginalJMSExpiration`, as in a copy.
 
     Source: J94, J149, J151, J167.
     """
@@ -181,7 +182,7 @@ def redirect_of(message: JmsMessage) -> JmsMessage:
 
 
 WAYS: Final = 4
-"""How many ways `letters` returns."""
+"""Number of alternatives that `letters` returns."""
 
 
 def letters(
@@ -193,22 +194,22 @@ def letters(
     redirect: bool = False,
     secrets: Iterable[str] = (),
 ) -> tuple[Callable[[], JmsMessage], ...]:
-    """Return the ways to make the message that is sent when `message` is moved, the most faithful first.
+    """Return functions that build the message to send when `message` is moved, the most complete first.
 
-    1. All of it (`copy_of`, or `redirect_of` if it is redirected).
+    1. The whole message (`copy_of`, or `redirect_of` if it is redirected).
     2. Long values shortened, values that no broker accepts left out.
-    3. Of the properties only a few and short ones.
-    4. The body, and why it was moved.
+    3. Only a few short properties.
+    4. The body and the reason of the move.
 
-    From the second on `JMS_Sun_JMSJCA_LeftOut` says what is missing.
+    From the second on, `JMS_Sun_JMSJCA_LeftOut` lists the missing parts.
 
     Args:
-        message: As for `copy_of`, and the other arguments too.
+        message: As for `copy_of`.
         origin: As for `copy_of`.
         state: As for `copy_of`.
         max_property_characters: As for `copy_of`.
-        redirect: Begin with the message as it is.
-        secrets: Masked in the text of the exception, wherever they occur.
+        redirect: Begin with the unchanged message.
+        secrets: Masked wherever they occur in the text of the exception.
     """
     if state.failure is not None:
         state = replace(state, failure=_blotted(state.failure, tuple(secrets)))
@@ -247,18 +248,18 @@ def letters(
 def send_first(
     ways: Iterable[Callable[[], JmsMessage]], send: Callable[[JmsMessage], object]
 ) -> Exception | None:
-    """Send a message in the first of several ways that is taken.
+    """Send the first of several versions of a message that is accepted.
 
     Args:
-        ways: Make the message; see `letters`.
-        send: Refuses a message before any of it has left.
+        ways: Functions that build the versions; see `letters`.
+        send: Sends a version; must refuse it before any part of it has been sent.
 
     Returns:
-        Why it could not be sent in the first of them; `None` if it was.
+        The error of the first version; `None` if the first version was sent.
 
     Raises:
-        ConfigurationError: None is accepted; this is the error of the first.
-        PermanentBrokerError: None is taken, and the broker said this of the first.
+        ConfigurationError: No version was accepted; this is the error of the first.
+        PermanentBrokerError: No version was accepted; this is the broker's error for the first.
     """
     refusal: Exception | None = None
     for make in ways:
@@ -283,7 +284,7 @@ class DeadLetter:
         sent: Time at which it was sent, milliseconds since the epoch.
         deliveries: Number of deliveries when it was moved.
         exception_class: Class of the last exception.
-        exception_message: Text of the last exception, or why there is none.
+        exception_message: Text of the last exception, or the reason of the move if there was none.
         stack_trace: Traceback of the last exception.
     """
 
@@ -297,7 +298,7 @@ class DeadLetter:
 
 
 def dead_letter(message: JmsMessage) -> DeadLetter:
-    """Return the properties that a move added to a message; all are missing where it was not moved."""
+    """Return the properties that a move added to a message; all are missing if it was not moved."""
     found = _read(message.properties)
     name, kind = found.get(_NAME), found.get(_TYPE)
     kinds = {java: ours for ours, java in _KINDS.items()}
@@ -314,10 +315,10 @@ def dead_letter(message: JmsMessage) -> DeadLetter:
 
 
 def restored(message: JmsMessage) -> JmsMessage:
-    """Return the message to send when a dead letter goes back: without the properties that moves added.
+    """Return the message to send when a dead letter is returned: without the properties added by moves.
 
-    JMSX properties get their names back. An expiry is not restored: it has passed, or passes on the way.
-    Property types that the transport lost stay lost.
+    JMSX properties get their original names. The expiry is not restored: it has passed or may pass soon.
+    Property types lost in transport stay lost.
     """
     names = {
         name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
@@ -363,10 +364,10 @@ def _reduced(
     """Return a copy that a broker with narrow limits accepts, with the names of the parts left out.
 
     Args:
-        message: As received.
+        message: The message as received.
         added: The properties to add.
-        most: How many of its own properties to keep.
-        characters: How many characters these may have together, with their names; `None` for no limit.
+        most: Maximum number of its own properties to keep.
+        characters: Maximum number of characters in these, names included; `None` for no limit.
     """
     short: list[str] = []
     gone: list[str] = []
@@ -400,11 +401,11 @@ def _reduced(
 
 
 class _SizeLimit:
-    """How much may be kept.
+    """Limits on the properties that are kept.
 
     Args:
-        most: How many properties may be kept.
-        characters: How many characters may be kept; `None` for any number.
+        most: Maximum number of properties.
+        characters: Maximum number of characters; `None` for no limit.
     """
 
     def __init__(self, most: int, characters: int | None) -> None:
@@ -412,7 +413,7 @@ class _SizeLimit:
         self._characters = characters
 
     def take(self, size: int) -> bool:
-        """Keep a property of that many characters, if there is room for it."""
+        """Count a property of that size against the limits; return whether it fits."""
         if not self._most or (self._characters is not None and size > self._characters):
             return False
         self._most -= 1
@@ -422,7 +423,7 @@ class _SizeLimit:
 
 
 def _fit(name: str, value: PropertyValue, short: list[str]) -> PropertyValue:
-    """Return a value that no broker finds too long; `short` is told of each shortened value."""
+    """Return the value, shortened if it is too long for some broker; its name is then added to `short`."""
     if not isinstance(value, str):
         return value
     cut = _shortened(value, _LONGEST_VALUE)
@@ -447,7 +448,7 @@ def _changed_headers(message: JmsMessage) -> dict[str, Any]:
 
 
 def _is_sound(text: str, longest: int | None) -> bool:
-    """Say whether text can stand in a header, or in a body if it may be of any length."""
+    """Return whether text is valid in a header of at most `longest` characters; `None`: in a body."""
     if longest is not None and (not text or "\0" in text or len(text) > longest):
         return False
     try:
@@ -479,7 +480,7 @@ def _added(
     }
     if state.failure is not None:
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
-        # A message whose handler raised nothing has a reason but no class, a Spark row no stack.
+        # Without an exception from the handler there is a reason but no class; a Spark row has no stack.
         values[_EXCEPTION_CLASS] = _shortened(state.failure.class_name, limit) or None
         values[_EXCEPTION_MESSAGE] = _shortened(masked_text(state.failure.message), limit)
         values[_EXCEPTION_TRACE] = _shortened(masked_text(state.failure.stack_trace), limit) or None
@@ -501,7 +502,7 @@ def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
 
 
 def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
-    """Return a failure as it may be stored: no secrets of the connection, no passwords, no traceback."""
+    """Return a failure that is safe to store: no connection secrets, no passwords, no traceback."""
     said = _blotted(failure, tuple(secrets))
     return replace(said, message=masked_text(said.message), stack_trace="")
 

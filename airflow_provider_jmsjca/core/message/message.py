@@ -1,9 +1,10 @@
-"""JMS messages as values, and when two of them are one and the same (`identity`).
+"""JMS messages as values, and their `identity`, which is equal for deliveries of the same message.
 
-A broker's id alone won't tell: it is the producer's word on RabbitMQ, the same for copies in several queues,
-and on a broker that was set up anew the ids begin again. So a message is what its id, its destination, the
-time it was sent, its body and its properties say. What a broker may change from one delivery to the next (the
-redelivered flag, its count) is no part of it. `docs/architecture.md` lists who remembers what.
+The broker's id alone does not identify a message: on RabbitMQ the producer chooses it, copies in several
+queues share it, and a reinstalled broker starts over with the same ids. The identity therefore combines the
+id, destination, timestamp, body and properties. It excludes values that a broker may change between
+deliveries: the redelivered flag and the delivery count. `docs/architecture.md` lists the components that
+remember messages, and for how long.
 """
 
 from __future__ import annotations
@@ -106,10 +107,10 @@ def _to_json(value: Any) -> Json:
 
 
 def arguments_from_json(data: object) -> dict[str, Any]:
-    """Return the arguments of the `JmsMessage` whose JSON form is given. Missing headers have their defaults.
+    """Return the `JmsMessage` arguments for a message's JSON form. Missing headers get their defaults.
 
     Raises:
-        ConfigurationError: `data` isn't the JSON form of a message; every fault with its place.
+        ConfigurationError: `data` isn't the JSON form of a message; lists every fault with its position.
     """
     if not isinstance(data, dict):
         raise ConfigurationError(f"message: expected a JSON object, not {type(data).__name__}")
@@ -286,7 +287,7 @@ def _nothing() -> Mapping[Any, Any]:
 
 
 class MessageHeaders(TypedDict, total=False):
-    """The headers that the constructors of `JmsMessage` take, as its attributes explain them."""
+    """Headers accepted by the constructors of `JmsMessage`; see its attributes."""
 
     type: str | None
     correlation_id: str | None
@@ -305,26 +306,26 @@ class MessageHeaders(TypedDict, total=False):
 class JmsMessage(PropertyReader):
     """One message: a body of one of six kinds, headers and properties.
 
-    The constructors named after the body kinds check what they are given and raise `ConfigurationError` with
+    The constructors named after the body kinds check their arguments and raise `ConfigurationError` with
     every fault. `JmsMessage(...)` itself checks nothing: transports build received messages with it.
 
     Attributes:
-        body_kind: Which of the six kinds the body is.
+        body_kind: Kind of the body, one of six.
         body: `str` for text, `bytes` for bytes and object (serialized, opaque), a mapping for map, a
             sequence for stream, `None` for empty.
         properties: User properties by name.
-        property_types: The Java type of properties whose value doesn't say it: byte, short, float, and long
-            for small numbers. The others are inferred: `bool` boolean, `int` int or long by its size,
-            `float` double, `str` string.
+        property_types: Java types of properties that cannot be inferred from the value: byte, short, float,
+            and long for small numbers. The others are inferred: `bool` boolean, `int` int or long by its
+            size, `float` double, `str` string.
         item_types: Declared types of the items of a map (by name) or stream (by index); char is one too.
-        message_id: The provider's id, stable over redelivery; `None` before sending or if it has none.
-        destination: Where it was sent to; set on received messages.
-        timestamp: When it was sent, milliseconds since the epoch.
-        expiration: When it expires, milliseconds since the epoch; 0 means never.
+        message_id: The provider's id, stable across redelivery; `None` before sending or if it has none.
+        destination: Destination to which it was sent; set on received messages.
+        timestamp: Time of sending, in milliseconds since the epoch.
+        expiration: Time of expiry, in milliseconds since the epoch; 0 means never.
         priority: 0 (lowest) to 9.
         persistent: Whether it survives a restart of the broker.
-        redelivered: Whether the broker says it was delivered before: a hint, not a proof.
-        delivery_count: How often the broker delivered it, this time included; `None` where it doesn't say.
+        redelivered: The broker's redelivered flag: a hint that it was delivered before, not a proof.
+        delivery_count: Number of deliveries by the broker, including this one; `None` if not reported.
 
     Source: JMS 2.0 chapter 3.
     """
@@ -431,7 +432,7 @@ class JmsMessage(PropertyReader):
         property_types: PropertyTypes = _NOTHING,
         **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
-        """Return an object message around serialized bytes, which nobody here looks into.
+        """Return an object message with serialized bytes as its opaque body.
 
         Arguments and errors are those of `text`.
         """
@@ -454,38 +455,38 @@ class JmsMessage(PropertyReader):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> JmsMessage:
-        """Return the message that `to_json` was called on, exactly.
+        """Return the message of a JSON form; the result equals the message passed to `to_json`.
 
         Raises:
-            ConfigurationError: `data` isn't the JSON form of a message; every fault with its place.
+            ConfigurationError: `data` isn't the JSON form of a message; lists every fault with its position.
         """
         return cls(**arguments_from_json(data))
 
     @classmethod
     def from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> JmsMessage:
-        """Return the message of an event that `JmsActivationTrigger` has made.
+        """Return the message of an event created by `JmsActivationTrigger`.
 
-        The message is in the event, or in the spool where the event refers to it. In the second case this
-        machine has to see the spool. What is read there is compared with the digest in the event.
+        The message is in the event, or in the spool if the event holds a reference. In the second case this
+        machine needs access to the spool, and the message read is checked against the digest in the event.
 
         Args:
             event: One of `triggering_asset_events`, or its payload, or one of the `messages` in the payload
                 of a batch.
-            spool_path: The spool in which referenced messages are, as a path or URI. `None` trusts the spools
-                that Airflow's configuration names: `[jmsjca] spool_path` and `[jmsjca] spool_roots`. A
-                reference to any other place is refused: whoever forges an event must not choose the file or
-                the server that this process reads.
+            spool_path: The spool with the referenced messages, as a path or URI. `None` trusts the spools in
+                Airflow's configuration: `[jmsjca] spool_path` and `[jmsjca] spool_roots`. A reference to any
+                other location is refused, so that a forged event cannot choose the file or server that this
+                process reads.
 
         Raises:
             ConfigurationError: `event` is no such event, carries no body, or is a batch (`all_from_event`).
-                Or it refers to a place outside of the trusted spools.
+                Or it refers to a location outside the trusted spools.
             SpoolError: The message isn't in the spool (any more), or differs from the sealed one.
         """
         payload = _payload(event)
         if "messages" in payload:
             raise ConfigurationError("event: it is a batch; JmsMessage.all_from_event returns its messages")
         if isinstance(reference := payload.get("reference"), Mapping):
-            # The one place where the core asks a room above: users know one class for both kinds.
+            # The only call from the core into a higher layer: users need one class for both kinds of event.
             spool = import_module("airflow_provider_jmsjca.spool.references")
             found: JmsMessage = spool.read_message(reference, spool.trusted_roots(spool_path))
             return found
@@ -498,7 +499,7 @@ class JmsMessage(PropertyReader):
 
     @classmethod
     def all_from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> tuple[JmsMessage, ...]:
-        """Return the messages of an event in their order: those of a batch, or the one; as `from_event`."""
+        """Return all messages of an event in order, of a batch or a single one; otherwise as `from_event`."""
         payload = _payload(event)
         messages = payload.get("messages", [payload])
         if not isinstance(messages, Sequence) or isinstance(messages, str):
@@ -506,7 +507,7 @@ class JmsMessage(PropertyReader):
         return tuple(cls.from_event(each, spool_path=spool_path) for each in messages)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by plain dictionaries: read-only views can't be pickled."""
+        """Pickle plain dictionaries: read-only views can't be pickled."""
         values = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
         return _rebuild, (values,)
 
@@ -533,10 +534,10 @@ def unchecked_message(  # noqa: PLR0917 - a call by position, once for each mess
     redelivered: bool = False,
     delivery_count: int | None = None,
 ) -> JmsMessage:
-    """Return a message with its attributes in their order; the types are inferred, as on received messages.
+    """Return a message from positional attributes; the types are inferred, as on received messages.
 
-    This is `JmsMessage(...)` in less than half of the time, which is spent a million times: an object is
-    filled while its class lets it be, and frozen then.
+    Takes less than half the time of `JmsMessage(...)`, which matters for millions of messages: it fills an
+    object of a mutable class, then changes the class to the frozen one.
     """
     message: Any = _Open()
     message.body_kind = body_kind
@@ -610,7 +611,7 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     return message
 
 
-# A broker may set these anew at each delivery.
+# A broker may change these with each delivery.
 _OF_A_DELIVERY = frozenset(
     {
         "JMSXDeliveryCount",
@@ -628,10 +629,10 @@ class Identity(NamedTuple):
     """Identity of a message; made by `identity`, compared within one process only.
 
     Attributes:
-        message_id: As the broker, or the producer, gives it.
-        destination: Where it was received; `None` if only messages of one destination are compared.
-        timestamp: When it was sent, in milliseconds since the epoch.
-        digest: Of body and properties.
+        message_id: The id set by the broker or the producer.
+        destination: Destination it came from; `None` if only messages of one destination are compared.
+        timestamp: Time of sending, in milliseconds since the epoch.
+        digest: Hash of body and properties.
     """
 
     message_id: str
@@ -647,7 +648,7 @@ def identity(
     body: object,
     properties: Mapping[str, object],
 ) -> Identity | None:
-    """Return the identity of a message; `None` if it has none, as without an id."""
+    """Return the identity of a message; `None` without an id."""
     if message_id is None:
         return None
     said = body if isinstance(body, (str, bytes)) else repr(body)
@@ -662,37 +663,37 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
     """Return the identity of a message; `None` without an id or a message.
 
     Args:
-        message: As received, or as it was published.
-        destination: Where it was received, if messages of several destinations are compared.
+        message: The message as received, or as published.
+        destination: Destination it came from, if messages of several destinations are compared.
     """
     if message is None:
         return None
     message_id, body, properties = message.message_id, message.body, message.properties
     plain = not properties or _OF_A_DELIVERY.isdisjoint(properties)
     if plain and message_id is not None and body.__class__ is str:
-        # The same as below, in one go: it is made for every message that a listener settles.
+        # Same result as below without further calls: a listener computes it for every settled message.
         digest = hash((body, frozenset(properties.items()))) if properties else hash(body)
         return _tuple(Identity, (message_id, destination, message.timestamp, digest))
     return identity(message_id, destination, message.timestamp, body, properties)
 
 
 def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
-    """Return an identity that is equal in any process, at each delivery; `None` without an id.
+    """Return an identity that is equal in every process and on every delivery; `None` without an id.
 
     Args:
-        message: As received.
-        destination: Where it was received.
+        message: The message as received.
+        destination: Destination it came from.
     """
     return None if message.message_id is None else _digest(str(destination), message)
 
 
 def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
-    """Return a message with an id that is the same at each delivery, in place of one that it lacks.
+    """Return the message with an id that is the same on every delivery, generated if it has none.
 
     Args:
-        message: As received.
-        missing_message_id: The option: `digest` makes the id of all that the message holds, so that equal
-            messages have the same; `property:name` of a property, and a message without it gets none.
+        message: The message as received.
+        missing_message_id: The option of that name. `digest` computes the id from the whole message, so equal
+            messages get the same id. `property:name` uses a property; a message without it gets no id.
     """
     if message.message_id is not None:
         return message
@@ -703,13 +704,13 @@ def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
     return message if value is None or value == "" else replace(message, message_id=f"{name}={value}")
 
 
-# Memory of a property besides its characters: two texts, and a place in a dictionary.
+# Memory of a property besides its characters: two strings and a dictionary entry.
 _OF_A_PROPERTY = 120
 
 
 def size_of(message: JmsMessage) -> int:
-    """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
-    # For every message received: the ordinary ones are asked for without a further call.
+    """Return the approximate memory use of a message in bytes: body, properties, sender-defined headers."""
+    # Called for every received message, so the common types are measured without a further call.
     body, reply_to = message.body, message.reply_to
     size = len(body) if isinstance(body, (str, bytes)) else _size(body)
     if message.correlation_id is not None:
