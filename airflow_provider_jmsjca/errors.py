@@ -3,18 +3,18 @@
 ::
 
     JmsError
-    ├── ConfigurationError (also ValueError)   mend the configuration
+    ├── ConfigurationError (also ValueError)   correct the configuration
     │   ├── CapabilityError                    or choose a broker that can do it
     │   └── StoreSchemaError                   bring the store's tables up to date
     ├── TransientBrokerError                   try again later
     │   ├── ClientIdInUseError                 wait until the other client is gone
-    │   ├── ConnectionLostError                reconnect; unsettled messages come back
+    │   ├── ConnectionLostError                reconnect; unsettled messages are redelivered
     │   │   └── ReplyTimeoutError              the same, maybe later: the broker may still hold them
     │   │       └── BlockedByBrokerError       free memory or disk at the broker
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
-    │   ├── AuthenticationError                mend the credentials
-    │   └── DeliveryStoppedError               somebody has to let the activation run again first
+    │   ├── AuthenticationError                correct the credentials
+    │   └── DeliveryStoppedError               an operator must resume the activation first
     ├── PoisonMessageError                     dead-letter this message, go on with the next
     ├── TransientStoreError                    try again later; nothing was stored, so acknowledge nothing
     └── SpoolError                             look at the file it names; nothing was acknowledged
@@ -61,7 +61,7 @@ class CapabilityError(ConfigurationError):
 
 
 class StoreSchemaError(ConfigurationError):
-    """The tables of the store are older or newer than this package; the text says what to do."""
+    """The tables of the store are older or newer than this package; the text states the remedy."""
 
 
 class TransientBrokerError(JmsError):

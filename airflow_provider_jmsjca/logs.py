@@ -1,4 +1,4 @@
-"""Loggers whose records can't be forged by texts of producers and brokers. May import `escaping`."""
+"""Loggers with records that producers and brokers cannot forge. May import `escaping`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow_provider_jmsjca.escaping import escaped, escaped_lines
 def safe_logger(name: str) -> logging.Logger:
     """Return a logger that escapes its records: each is one line and holds no control characters.
 
-    Message ids, destinations and errors hold what a producer or broker wrote. A line feed in one would begin
-    a line that looks like a record of its own. A traceback keeps its lines; they are indented, so that none
-    of them begins like a record.
+    Message ids, destinations and errors contain text from producers and brokers. A line feed in that text
+    would start a line that looks like a separate record. A traceback keeps its lines; they are indented, so
+    that none of them looks like a record.
 
     Args:
         name: The logger's name.

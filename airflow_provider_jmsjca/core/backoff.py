@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Wait times before retries."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ _MOST_DOUBLINGS = 20
 
 
 def pause(interval: timedelta, *, repeats: int, deliveries: int = 0) -> timedelta:
-    """Return how long to wait before the next look at a queue that holds messages.
+    """Return the pause before the next probe of a queue that holds messages.
 
-    While the queue moves it is the interval. It doubles with each look that finds the same message again, up
-    to 5 minutes: nobody consumes, for example because the DAG is paused. Where a look counts as a delivery
-    it doubles with each delivery, up to an hour: looking must not bring a message to the broker's limit of
-    deliveries, after which it is discarded or dead-lettered. An interval longer than these holds as it is.
+    While messages are being consumed, the pause is the interval. It doubles with each probe that finds the
+    same message again, up to 5 minutes: nothing consumes, for example because the DAG is paused. If a probe
+    counts as a delivery, the pause doubles with each delivery, up to an hour. Otherwise probes could bring a
+    message to the broker's delivery limit, after which it is discarded or dead-lettered. A longer interval is
+    used unchanged.
 
     Args:
-        interval: The shortest pause.
-        repeats: How many earlier looks in a row found the same message.
-        deliveries: How often the broker has delivered the message; 0 where looks don't count.
+        interval: Minimum pause.
+        repeats: Number of previous consecutive probes that found the same message.
+        deliveries: Number of deliveries of the message by the broker; 0 if probes don't count as deliveries.
     """
     repeated = min(_doubled(interval, repeats), LONGEST_PAUSE)
     counted = min(_doubled(interval, deliveries - 1), LONGEST_PAUSE_WHERE_LOOKS_COUNT)
@@ -37,12 +38,12 @@ def _doubled(interval: timedelta, times: int) -> timedelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """A fixed sequence of waits; the last one is repeated for ever.
+    """A fixed sequence of waits; the last one is repeated indefinitely.
 
     Attributes:
         steps: The waits, in order.
-        jitter: By which part of itself a wait may be shortened, 0 to 1, so that many clients don't come
-            back at the same moment.
+        jitter: Maximum fraction by which a wait is shortened, 0 to 1, so that many clients don't reconnect at
+            the same moment.
     """
 
     steps: tuple[timedelta, ...]
@@ -59,7 +60,7 @@ class Backoff:
             raise ConfigurationError(faults)
 
     def wait(self, failures: int, random: float) -> timedelta:
-        """Return how long to wait after so many failures in a row.
+        """Return the wait after a number of consecutive failures.
 
         Args:
             failures: 1 after the first.

@@ -1,4 +1,4 @@
-"""Destinations: where messages are sent to and received from."""
+"""Destinations: the queues and topics of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Destination:
     """A queue or a topic, by its name at the broker (without any prefix).
 
     Attributes:
-        options: How to use it; two that name the same are equal whatever theirs.
+        options: Options of its use; they are ignored when destinations are compared.
 
     Source: JMS 2.0 section 2.4; J50, J51, J91.
     """
@@ -51,17 +51,17 @@ class Destination:
 
     @classmethod
     def parse(cls, text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
-        """Return the destination that `queue://name`, `topic://name` or a bare name says.
+        """Return the destination for `queue://name`, `topic://name` or a bare name.
 
-        Also read: `queue:name`, `/queue/name`, and the same for topics. Blanks around the name don't count. A
-        queue whose own name looks like `other://name` is written `queue://other://name`.
+        Also accepted: `queue:name`, `/queue/name`, and the same for topics. Blanks around the name are
+        ignored. A queue with a name like `other://name` is written `queue://other://name`.
 
         Args:
             text: The destination.
-            default: What a bare name names.
+            default: Kind of destination for a bare name.
 
         Raises:
-            ConfigurationError: The text names no destination, or says another type than those two.
+            ConfigurationError: The text is not a destination, or has a type other than those two.
         """
         text = text.strip()
         found = _read(text)
@@ -72,10 +72,9 @@ class Destination:
 
     @classmethod
     def from_header(cls, text: str) -> Destination:
-        """Return the destination that a message's header names.
+        """Return the destination in a message header.
 
-        Whatever has none of the forms of `parse` is the name of a queue: what producers write is not ours to
-        refuse.
+        A text in none of the forms of `parse` is the name of a queue: producers' headers must not be refused.
 
         Raises:
             ConfigurationError: The name is empty.
@@ -101,7 +100,7 @@ def _refuse_unknown_type(text: str) -> None:
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() == _JNDI:
         return
-    # A URL of a broker may have got here, with a password in it.
+    # The text may be a broker URL with a password.
     shown = text if _HARMLESS.fullmatch(rest) else f"{scheme}://{MASK}"
     close = difflib.get_close_matches(scheme.lower(), list(DestinationKind), n=1)
     hint = f" (did you mean {str(close[0])!r}?)" if close else ""

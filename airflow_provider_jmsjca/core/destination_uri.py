@@ -25,12 +25,12 @@ _SAFE = "/.:$-_~@!*'(),"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationUri:
-    """A destination, and whose it is.
+    """A destination, and the broker or connection it belongs to.
 
     Attributes:
-        authority: The broker's address, or the id of an Airflow connection, as the user says.
+        authority: The broker's address, or the id of an Airflow connection, as written by the user.
         destination: The destination.
-        virtual_host: Of the broker, where it isn't the usual one.
+        virtual_host: Virtual host of the broker, if it isn't the default.
     """
 
     authority: str
@@ -39,10 +39,10 @@ class DestinationUri:
 
     @classmethod
     def parse(cls, text: str) -> DestinationUri:
-        """Return what the text says. Reserved characters in names are percent-encoded; `/` needn't be.
+        """Return the URI for a text. Reserved characters in names are percent-encoded; `/` need not be.
 
         Raises:
-            ConfigurationError: The text is no such URI. User and password are never shown.
+            ConfigurationError: The text is not such a URI. User and password are never shown.
         """
         try:
             parts = urlsplit(text.strip())
@@ -76,10 +76,10 @@ class DestinationUri:
         )
 
     def normalized(self) -> DestinationUri:
-        """Return the URI of a broker by which it is known: host in lower case, without the usual port.
+        """Return the canonical URI: host in lower case, without default port and default virtual host.
 
         Raises:
-            ConfigurationError: The port is none.
+            ConfigurationError: The authority is not a broker address, or its port is out of range.
         """
         found = _PORT.fullmatch(self.authority)
         port = int(found["port"] or DEFAULT_PORT) if found is not None else 0
@@ -97,14 +97,14 @@ class DestinationUri:
 
     @property
     def broker(self) -> str:
-        """The first part: whose the destination is, such as `jms://orders.example.com`."""
+        """The first part, which identifies the broker, such as `jms://orders.example.com`."""
         return f"{SCHEME}://{quote(self.authority, safe='[]:.-_~')}"
 
     @property
     def name(self) -> str:
-        """The second part: which destination it is, such as `queue/orders`."""
+        """The second part, which identifies the destination, such as `queue/orders`."""
         encoded = quote(self.destination.name, safe=_SAFE)
-        if encoded.endswith("/"):  # which Airflow takes off a URI
+        if encoded.endswith("/"):  # Airflow strips a trailing slash from a URI
             encoded = f"{encoded[:-1]}%2F"
         query = f"?{_VIRTUAL_HOST}={quote(self.virtual_host, safe='')}" if self.virtual_host else ""
         return f"{self.destination.kind}/{encoded}{query}"

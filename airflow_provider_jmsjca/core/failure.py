@@ -1,4 +1,4 @@
-"""An exception as a value, so that it can be kept, compared and sent along."""
+"""An exception as a value, so that it can be stored, compared and sent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong.
+    """An exception, or a reason without an exception.
 
     Attributes:
-        class_names: The exception's class first, then its bases, dotted (`builtins.ValueError`); empty where
-            there is a reason, and no exception is known.
+        class_names: The exception's class first, then its bases, dotted (`builtins.ValueError`); empty if
+            there is a reason but no exception.
         message: The exception's text.
         stack_trace: The formatted traceback, causes included; may be empty.
 
@@ -30,7 +30,7 @@ class Failure:
 
         Args:
             error: The exception.
-            with_trace: Format its traceback too, which takes longer than all the rest.
+            with_trace: Format its traceback too, which takes most of the time.
         """
         return cls(
             class_names=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__[:-1]),
@@ -44,7 +44,7 @@ class Failure:
         return self.class_names[0].removeprefix("builtins.") if self.class_names else ""
 
     def is_any(self, names: Collection[str]) -> bool:
-        """Say whether the exception is of one of these classes, or derived from one.
+        """Return whether the exception is an instance of one of these classes.
 
         Args:
             names: Dotted names; built-in classes also without `builtins.`.
@@ -60,9 +60,9 @@ def _text(error: BaseException) -> str:
 
 
 def loggable(error: BaseException) -> BaseException:
-    """Return an exception for a line of a log: itself, or one with its traceback if its text can't be had.
+    """Return the exception for logging, or one with its traceback as text if its `str()` fails.
 
-    Whoever writes the log asks for that text, of causes too. Where this fails the whole line is lost.
+    Logging calls `str()` on the exception and its causes. If that fails, the whole log line is lost.
     """
     chain, seen = [error], set()
     while chain:

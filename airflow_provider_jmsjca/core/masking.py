@@ -1,7 +1,7 @@
 """Masks secret values in reprs, logs, errors and dead letters.
 
-Others write parts of the text: a producer decides what a handler's exception quotes, and how long it is. So
-no span that is masked keeps another one from being found, and the time grows with the length alone.
+Parts of the text are untrusted: a producer controls the content and length of text quoted in a handler's
+exception. So no masked span hides another one from the search, and the time depends on the length alone.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SECRET_WORDS = re.compile(
     r"|(?:api|access|account|private|shared)[-_.]?key|amz[-_.]signature|(?<![a-z])sig(?![a-z])",
     re.IGNORECASE,
 )
-# Headers: a blank doesn't end their values.
+# Headers: a blank does not end their values.
 _HEADER_WORDS = re.compile(r"authorization|cookie", re.IGNORECASE)
 _BEARER = re.compile(r"(?<![a-z])bearer\s++(?P<value>[\w.~+/=-]{8,}+)", re.IGNORECASE)
 
-# A password may hold what ends user information in a well-formed URL: libraries take it, so it counts up to
-# the last `@` before a blank or the next URL. A port that is followed by one is masked too.
+# A password may contain characters that end user information in a well-formed URL, because libraries accept
+# them. So it extends to the last `@` before a blank or the next URL. A port followed by one is masked too.
 _USER = re.compile(r"(?<=//)[^\s/?@:]*+:")
 _END_OF_URL = re.compile(r"\s|://")
 _USER_WITH_BLANKS = re.compile(r"(?<=//)[^/?\n]*@")
 
-# Possessive: nothing is tried twice, however long a name or a row of blanks is. A possessive group with
+# Possessive: no backtracking, however long a name or a run of blanks is. A possessive group with
 # alternatives stops too late in Python before 3.11.5, so groups are ordinary ones.
 _NAME = re.compile(r"[\w.%-]++")
 # Behind the name of a dict's or JSON's key stands a quote, with backslashes if the JSON is in a text itself.
@@ -52,7 +52,7 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value under this name, which may be percent-encoded, is masked wherever it's shown."""
+    """Return whether values under this name, which may be percent-encoded, are masked in all output."""
     for _ in range(_ENCODINGS):
         if _SECRET_WORDS.search(name) is not None:
             return True
@@ -63,11 +63,11 @@ def is_secret(name: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """Return text with user information of URLs and values of secret names blotted out.
+    """Return text with user information of URLs and values of secret names masked.
 
     Finds `name=value`, `name: value`, quoted values, values on the next line, JSON and YAML, URLs (also
     percent-encoded), HTTP headers such as `Authorization`, bearer tokens, and elements and attributes of XML.
-    In doubt more is masked. Takes time in proportion to the length, whatever the text is.
+    In doubt, more is masked. The time is linear in the length for any text.
     """
     shown: list[str] = []
     done = -1
@@ -81,9 +81,9 @@ def masked_text(text: str) -> str:
 
 
 def blotted(text: str, secrets: Iterable[str]) -> str:
-    """Return text from elsewhere with these very values blotted out, whatever stands around them.
+    """Return untrusted text with the given values masked in any context.
 
-    A value is found as it is, and as it's percent-encoded in a URL.
+    Values are found in plain and in percent-encoded form.
     """
     for secret in secrets:
         if secret:
@@ -93,12 +93,12 @@ def blotted(text: str, secrets: Iterable[str]) -> str:
 
 
 def masked_value(name: str, value: str) -> str:
-    """Return the value as it may be shown under this name."""
+    """Return the value in a form safe to show under this name."""
     return MASK if is_secret(name) else masked_text(value)
 
 
 def _spans(text: str) -> Iterator[_Span]:
-    """Yield where secrets are; spans may overlap."""
+    """Yield the spans of secrets; spans may overlap."""
     yield from _user_information(text)
     yield from _Values(text).spans()
     decoded, places = text, array("q", range(len(text) + 1 if "%" in text else 0))
@@ -124,10 +124,10 @@ def _user_information(text: str) -> Iterator[_Span]:
 
 
 class _Values:
-    """Finds the values of secret names, those within other values too.
+    """Finds the values of secret names, including those nested in other values.
 
-    Words, lines, blocks and elements end at one place, wherever in them a value begins. Each end is kept, so
-    that none is looked through twice.
+    The end of a word, line, block or element does not depend on the position of a value in it. Each end is
+    cached, so that no text is scanned twice.
     """
 
     def __init__(self, text: str) -> None:
@@ -181,7 +181,7 @@ def _is_in_opening_tag(text: str, place: int) -> bool:
 
 
 def _quoted_end(text: str, start: int) -> int | None:
-    """Return where the quoted value ends that begins here; `None` if it isn't quoted."""
+    """Return the end of the quoted value that begins here; `None` if it isn't quoted."""
     opening = _OPENING_QUOTE.match(text, start)
     if opening is None:
         return None
@@ -203,10 +203,10 @@ def _decoded(text: str, places: array[int]) -> tuple[str, array[int]]:
 
     Args:
         text: The text.
-        places: Where each character of the text, and its end, stands in the original.
+        places: Position in the original of each character of the text, and of its end.
 
     Returns:
-        The decoded text, and `places` of it.
+        The decoded text, and its `places`.
     """
     pieces: list[str] = []
     found = array("q")

@@ -1,4 +1,4 @@
-"""Checks the numbers that the author of a DAG gives."""
+"""Checks numbers in the arguments of DAG authors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ LONGEST: Final = timedelta(days=36_500)
 
 
 def seconds_faults(name: str, value: object, *, least: float | None = None, otherwise: str = "") -> list[str]:
-    """Return what is wrong with a number of seconds, if anything is.
+    """Return the faults of a number of seconds; empty if it is valid.
 
     Args:
-        name: Of the argument.
-        value: As given.
-        least: The smallest that will do; `None`: any above 0.
-        otherwise: What could be given instead, for the text.
+        name: Name of the argument.
+        value: The given value.
+        least: Minimum; `None`: any number above 0.
+        otherwise: Description of an alternative value, for the error message.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         above = value > 0 if least is None else value >= least
@@ -27,7 +27,7 @@ def seconds_faults(name: str, value: object, *, least: float | None = None, othe
 
 
 def number_of(value: Any) -> Any:
-    """Return the number in a text that a template left; empty text is `None`, what is no number stays."""
+    """Return the number in a rendered template; empty text is `None`, other text is only stripped."""
     if not isinstance(value, str):
         return value
     for read in (int, float):
@@ -39,7 +39,7 @@ def number_of(value: Any) -> Any:
 
 
 def count_faults(name: str, value: object, *, least: int = 1) -> list[str]:
-    """Return what is wrong with a number of messages or bytes, if anything is."""
+    """Return the faults of a number of messages or bytes; empty if it is valid."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return []
     return [f"{name} is {value!r}; expected a whole number of at least {least}"]

@@ -1,4 +1,4 @@
-"""Query text as URLs and destination names carry it, and names with options."""
+"""Query strings of URLs and destination names, and names with options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 from airflow_provider_jmsjca.core.masking import MASK, is_secret
 
 NAMED: Final = "jmsjca://"
-"""In front of the name of a destination with options of its own."""
+"""Prefix of a destination name with options of its own."""
 
 _PAIR_END = re.compile(r"&amp;|&")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -18,15 +18,15 @@ _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
-    """Return the pairs of `key=value&key=value`; what can't be read is added to the faults.
+    """Return the pairs of `key=value&key=value`; invalid pairs are added to the faults.
 
     Pairs end at `&` or `&amp;`; keys and values are percent-encoded UTF-8, `+` is a blank. A key given twice
     has its last value.
 
     Args:
-        text: What stands after the question mark.
-        what: What it belongs to, for errors.
-        faults: Where to add them.
+        text: The text after the question mark.
+        what: Name of its owner, for errors.
+        faults: The list to which faults are added.
 
     Source: J73.
     """
@@ -47,7 +47,7 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
 
 
 def read_named(text: str, faults: list[str]) -> tuple[str, dict[str, str]]:
-    """Return what `jmsjca://?name=destination&key=value` says: the destination and its options.
+    """Return the destination and the options in `jmsjca://?name=destination&key=value`.
 
     Source: J91.
     """
@@ -68,7 +68,7 @@ def write_named(name: str, options: Iterable[tuple[str, str]]) -> str:
 
 
 def percent_decoded(text: str, what: str, faults: list[str]) -> str:
-    """Return percent-encoded UTF-8 decoded; text that can't be is added to the faults, without its value."""
+    """Decode percent-encoded UTF-8; a fault for invalid text is added to the list, without its value."""
     if text.isascii():
         if "%" not in text:
             return text

@@ -1,7 +1,7 @@
-"""XML text as elements that know what was read of them.
+"""XML text as elements that record which of their content was read.
 
-Nothing is fetched: a document type that is only named is passed over, and one that declares something is
-refused, because entities can name other files or grow without bound.
+Nothing is fetched. A document type that is only named is ignored; one with declarations is refused, because
+entities can refer to other files or expand without bound.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SILENT = {
     "sub-deployment-name",
     "default-targeting-enabled",
 }
-"""Elements of which nothing is lost."""
+"""Elements that can be ignored without losing information."""
 CONNECTOR = frozenset(
     {
         "vendor-name",
@@ -57,7 +57,7 @@ CONNECTOR = frozenset(
         "adminobject-class",
     }
 )
-"""Elements that every connector has, about its product and its classes."""
+"""Elements of every connector that describe its product and its classes."""
 _NO_XA = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
 _LIMIT = "set a limit of the queue at the new broker"
 _THREADS = "endpoint_pool_max_size bounds the threads"
@@ -92,12 +92,12 @@ _INSTEAD = {
     "unsubscribe-on-undeploy": "durable_subscription_deletion deletes the subscription at the end",
     "module": "a JMS module is a file of its own; import it too",
 }
-"""What takes the place of elements that aren't read."""
+"""Replacements for elements that aren't read."""
 
 
 @dataclass(slots=True)
 class Element:
-    """An element by its local name; prefixes of namespaces don't count."""
+    """An element by its local name; namespace prefixes are ignored."""
 
     tag: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -113,26 +113,26 @@ class Element:
             yield from child.find(tag)
 
     def value(self, tag: str) -> str:
-        """Return the text of the first such element in it, empty if there is none; it counts as read."""
+        """Return the text of the first element with the tag, empty if there is none, and mark it as read."""
         for found in self.find(tag):
             return found.taken()
         return ""
 
     def glimpse(self, *tags: str) -> str:
-        """Return the text of the first such element in it, without reading it."""
+        """Return the text of the first element with one of the tags, without marking it as read."""
         return next((found.text.strip() for tag in tags for found in self.find(tag)), "")
 
     def taken(self) -> str:
-        """Return the element's text; the element and all in it count as read."""
+        """Return the element's text, and mark the element and its descendants as read."""
         self.read = True
         for child in self.children:
             child.taken()
         return self.text.strip()
 
     def unread(self, above: str = "") -> Iterator[str]:
-        """Yield the path of each element of which nothing was read, and of each value in the others.
+        """Yield the path of each element that was not read at all, and of each unread value in the others.
 
-        What takes an element's place follows its path, where something does.
+        If the element has a replacement in this package, it follows the path.
         """
         if self.read or not self.says_anything():
             return
@@ -149,7 +149,7 @@ class Element:
             yield from child.unread(path)
 
     def says_anything(self) -> bool:
-        """Tell whether there is text in it that would be lost; a property without a value says nothing."""
+        """Return whether it contains text that would be lost; a property without a value has no effect."""
         if self.tag in _SILENT or self.tag in CONNECTOR:
             return False
         if self.tag in _VALUE_OF and not self.glimpse(_VALUE_OF[self.tag]):
@@ -157,7 +157,7 @@ class Element:
         return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
 
     def any_read(self) -> bool:
-        """Tell whether the element or anything in it was read."""
+        """Return whether the element or any descendant was read."""
         return self.read or any(child.any_read() for child in self.children)
 
 
@@ -165,11 +165,11 @@ def parse(text: str | bytes, title: str) -> Element:
     """Return the root element of a text.
 
     Args:
-        text: XML; bytes are read in the encoding they declare.
-        title: What errors call it.
+        text: XML; bytes are decoded with their declared encoding.
+        title: Name of the text in error messages.
 
     Raises:
-        ConfigurationError: The text is no XML, too long or too deep, or declares entities.
+        ConfigurationError: The text is not XML, is too long or too deep, or declares entities.
     """
     if not text.strip():
         raise ConfigurationError(f"{title}: empty, expected XML")

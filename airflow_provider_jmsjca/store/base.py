@@ -147,7 +147,7 @@ class Attempts(Protocol):
         """Delete the attempts at these messages: they are settled, or counting restarts."""
 
     def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return the messages whose previous attempt has an unknown outcome.
+        """Return the messages with an unknown outcome of the previous attempt.
 
         Another process made that attempt, and neither settled the message nor reported the outcome.
         """
@@ -482,7 +482,7 @@ class ActivationOrder:
 
 
 class ActivationKind(StrEnum):
-    """What consumes: the kind of an activation's run."""
+    """Kind of consumer in a run of an activation."""
 
     LISTENER = "listener"
     TRIGGER = "trigger"
@@ -514,7 +514,7 @@ class RunReport:
         run: Unique id of the run.
         activation: Name of the activation; on reading as stored (`stored_name`).
         title: Name of the activation for display, cut to 2,000 characters.
-        kind: What consumes.
+        kind: Kind of consumer.
         owner: The task, asset or application that runs it.
         broker: Address of the broker, without secrets.
         destination: The destinations, as text.

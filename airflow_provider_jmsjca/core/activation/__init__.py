@@ -1,4 +1,4 @@
-"""Activation specs: what to consume, how, and what happens when it fails.
+"""Activation specs: the destinations to consume, concurrency, redelivery and failure handling.
 
 May import `core.configuration`, `core.options`, `core.redelivery` and `core.selector`.
 

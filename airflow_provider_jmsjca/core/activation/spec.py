@@ -53,12 +53,12 @@ _DEFAULT_TRANSACTION_TIMEOUT = timedelta(seconds=30)
 
 
 class ActivationSpec(ActivationFields):
-    """What to consume, how, and what happens when it fails. Frozen.
+    """Destinations to consume, concurrency, redelivery and failure handling of an activation. Frozen.
 
     Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
-    WebLogic's `max-beans-in-free-pool`, the WBIA adapter's `PollQuantity` and so on. Where the spec's own
-    `options` or `connection_url` carry `JMSJCA.*` options, the fields already show them. What the connection
-    and the installation say is added by `resolve([connector, factory, spec.layer()])` and
+    WebLogic's `max-beans-in-free-pool`, the WBIA adapter's `PollQuantity` and so on. The fields already
+    include `JMSJCA.*` options of the spec's own `options` or `connection_url`. The settings of the connection
+    and the installation are added by `resolve([connector, factory, spec.layer()])` and
     `ActivationSpec.from_resolved`.
 
     Raises:
@@ -109,17 +109,17 @@ class ActivationSpec(ActivationFields):
     def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
         """Return an activation from deployment descriptors, of the kinds that `airflow jms import` reads.
 
-        A configuration property that names no option is refused.
+        A configuration property that matches no option is refused.
 
         Args:
-            texts: Whole files or pieces with one root element; those about one bean belong together. Bytes
-                are read in the encoding they declare.
-            name: Name of the bean, needed where there are several.
+            texts: Whole files, or fragments with one root element; texts about one bean are merged. Bytes are
+                decoded with their declared encoding.
+            name: Name of the bean; required if there are several.
 
         Raises:
-            ConfigurationError: There is none, or several; or as for the constructor.
+            ConfigurationError: There is none, or several and no name; or as for the constructor.
         """
-        # Loaded when it is called: only this method and `airflow jms import` read descriptors.
+        # Imported lazily: only this method and `airflow jms import` read descriptors.
         reader = import_module("airflow_provider_jmsjca.migrate.descriptor")
         descriptor = reader.read_descriptor(*texts)
         descriptor.activation(name)
@@ -200,7 +200,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def destination_references(self) -> tuple[DestinationReference, ...]:
-        """The destinations as the spec says them; some may have to be looked up."""
+        """The destinations as written in the spec; some may have to be looked up."""
         return references(self)
 
     @property
@@ -218,20 +218,20 @@ class ActivationSpec(ActivationFields):
 
     @property
     def dead_letter_destinations(self) -> tuple[Destination, ...]:
-        """Where messages go that can't be processed; a name without a kind is a queue.
+        """Destinations for messages that can't be processed; a name without a kind is a queue.
 
-        Empty where they are dropped in so many words (`discards_dead_letters`).
+        Empty if the spec explicitly discards them (`discards_dead_letters`).
         """
         return tuple(destination_named(text) for text in self.dead_letter_destination if not is_discard(text))
 
     @property
     def discards_dead_letters(self) -> bool:
-        """Whether messages that can't be processed are dropped, in so many words."""
+        """Whether the spec explicitly discards messages that can't be processed."""
         return any(map(is_discard, self.dead_letter_destination))
 
     @property
     def redelivery(self) -> RedeliveryHandling:
-        """The redelivery handling, whichever way it was said.
+        """The redelivery handling, from whichever options set it.
 
         Source: J59, P6, C14.
         """
@@ -239,7 +239,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def move_retries(self) -> int | None:
-        """How often a failed move is tried again; `None`: nobody asked for Patch Bay's way.
+        """Number of retries of a failed move; `None` unless Patch Bay's behavior is configured.
 
         Source: P16.
         """
@@ -253,7 +253,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def subscription(self) -> SubscriptionName | None:
-        """The subscription name taken apart; `None` without one."""
+        """The parsed subscription name; `None` without one."""
         return SubscriptionName.parse(self.subscription_name) if self.subscription_name else None
 
     @property
@@ -275,11 +275,11 @@ class ActivationSpec(ActivationFields):
 
     @property
     def pool_initial_size(self) -> int:
-        """Threads kept ready, never more than the most allowed."""
+        """Number of threads kept ready, at most the maximum pool size."""
         return min(self.endpoint_pool_steady_size, self.endpoint_pool_max_size)
 
     def concurrency_for(self, kind: DestinationKind) -> int:
-        """Return how many handlers may run at once on such a destination.
+        """Return the maximum number of concurrent handlers on a destination of this kind.
 
         Source: J55, J81-J84.
         """
@@ -291,7 +291,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def effective_transaction_timeout(self) -> timedelta:
-        """The bound on a delivery; zero in the spec stands for the default.
+        """Time limit of a delivery; zero in the spec means the default.
 
         Source: W18, W22.
         """
@@ -299,7 +299,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def suspend_interval(self) -> timedelta:
-        """How long each suspension of an outage lasts; zero: deliveries are never suspended.
+        """Length of each suspension during an outage; zero: deliveries are never suspended.
 
         Source: W24-W26.
         """
@@ -313,8 +313,7 @@ class ActivationSpec(ActivationFields):
 
         Args:
             factory_client_id: Client id of the connection factory.
-            instance: What tells this process from others; added where every instance is to be a client of
-                its own.
+            instance: Identifier of this process; appended if every instance needs its own client id.
 
         Source: J41, J49, W30, W31.
         """
@@ -326,13 +325,13 @@ class ActivationSpec(ActivationFields):
         return chosen or None
 
     def selector_for(self) -> str | None:
-        """Return the selector in force; `None` selects everything.
+        """Return the effective selector; `None` selects everything.
 
-        The override (`JMSJCA.selector`), where there is one, else the spec's own. Filled in are `selector`,
-        `subscribername` and the parameters that the spec and the levels below it configure.
+        The override (`JMSJCA.selector`) beats the spec's own. The parameters `selector`, `subscribername` and
+        those configured in the spec and the levels below it are substituted.
 
         Raises:
-            ConfigurationError: A parameter doesn't fit, or the result is no selector.
+            ConfigurationError: A parameter doesn't fit, or the result is not a selector.
 
         Source: J57, J104, J178-J182.
         """
@@ -368,7 +367,7 @@ class ActivationSpec(ActivationFields):
 def _holds_secrets(name: str, value: OptionValue) -> bool:
     if name == "connection_url":
         return ConnectionUrl.parse(str(value)).has_secrets
-    if name == "username":  # a connection URL may stand there (J78)
+    if name == "username":  # may be a connection URL (J78)
         return bool(secret_fields({name: str(value)}))
     return name == "options" and masked_options(str(value)) != format_options(read_properties(str(value)))
 

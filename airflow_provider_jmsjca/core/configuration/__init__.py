@@ -1,4 +1,4 @@
-"""The three levels of configuration: URLs, layers, administered objects, the merged result and why.
+"""The three levels of configuration: URLs, layers, administered objects, merging, explanation.
 
 May import `core.options`, and the modules of `core` itself.
 """

@@ -16,10 +16,10 @@ from airflow_provider_jmsjca.core.query import NAMED, read_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 LOOKUP: Final = "lookup://"
-"""In front of the name of an administered object."""
+"""Prefix of the name of an administered object."""
 
 DISCARD: Final = "discard"
-"""In the place of a destination for what can't be processed: it is dropped. A queue of that name is
+"""Dead-letter destination that discards messages. A queue of that name is written
 `queue://discard`."""
 
 _PATCH_BAY = "patchbay:/"
@@ -36,9 +36,9 @@ class DestinationReference:
     """A destination as written in a configuration; it may have to be looked up.
 
     Attributes:
-        kind: Queue or topic; `None` where the administered object says it.
+        kind: Queue or topic; `None` if the administered object determines it.
         name: Name at the broker, or of the administered object.
-        lookup: Whether the name is that of an administered object.
+        lookup: Whether the name refers to an administered object.
         options: Options for this destination alone.
 
     Source: J50, J51, J85-J91, P10.
@@ -53,14 +53,14 @@ class DestinationReference:
     def parse(
         cls, text: str, kind: DestinationKind | None = None, default: DestinationKind | None = None
     ) -> DestinationReference:
-        """Return the destination that the text describes.
+        """Return the destination for a text.
 
-        Read are a name, `queue://name` and its short forms, `lookup://object`, `patchbay:/name`, and
+        Accepts a name, `queue://name` and its short forms, `lookup://object`, `patchbay:/name`, and
         `jmsjca://?name=destination&key=value`.
 
         Args:
             text: The destination.
-            kind: Queue or topic; the text must not say another.
+            kind: Queue or topic; the text must not contradict it.
             default: Kind of a bare name without `kind`; `None` refuses it.
 
         Raises:
@@ -68,7 +68,7 @@ class DestinationReference:
                 option is unknown.
         """
         given: object = (
-            text  # a message's missing `reply_to`, what a task returned, a template rendered natively
+            text  # a message's missing `reply_to`, a task's return value, a natively rendered template
         )
         if not isinstance(given, str):
             raise ConfigurationError(
@@ -104,7 +104,7 @@ class DestinationReference:
         """Return the destination with its options: those of the reference beat the object's.
 
         Args:
-            objects: Administered objects by name; asked only for the name needed.
+            objects: Administered objects by name; only the required name is looked up.
 
         Raises:
             ConfigurationError: There is no such object, or it is of the other kind.
@@ -129,7 +129,7 @@ class DestinationReference:
 
 
 def destination_named(text: str) -> Destination:
-    """Return the destination that a text names, with its options; a bare name is that of a queue.
+    """Return the destination for a text, with its options; a bare name denotes a queue.
 
     Raises:
         ConfigurationError: The text can't be read, or would have to be looked up.
@@ -138,7 +138,7 @@ def destination_named(text: str) -> Destination:
 
 
 def is_discard(text: str | None) -> bool:
-    """Return whether the text, given in place of a destination, means that messages are dropped."""
+    """Return whether the text, given as a destination, means that messages are discarded."""
     return text is not None and text.strip().lower() == DISCARD
 
 
@@ -154,7 +154,7 @@ class AdministeredObject:
 
     @classmethod
     def parse(cls, given: str | Mapping[str, object]) -> AdministeredObject:
-        """Return the object that a text or mapping describes.
+        """Return the object for a text or mapping.
 
         Args:
             given: `queue://q1234`, `jmsjca://?name=queue://q1234&key=value`, or a mapping with `type`, `name`

@@ -1,8 +1,8 @@
 """Options of one destination: `jmsjca://?name=queue://orders&key=value`, or those of an administered object.
 
-`prefetch` (`JMSJCA.prefetch`) is ours. Whatever doesn't begin with `JMSJCA.` is for the broker, which says
-itself what it knows; everything else about consuming belongs into an activation spec or a connection, and is
-refused here.
+`prefetch` (`JMSJCA.prefetch`) is handled by this package. Its other options and all other `JMSJCA.` keys are
+refused here, as are secrets: they belong in an activation spec or a connection. The remaining options are
+passed to the broker, which does its own checks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFETCH = "prefetch"
 
 
 def check_options(options: Mapping[str, str], place: str) -> list[str]:
-    """Return a fault for every option that can't be one of a destination.
+    """Return a fault for every option that is invalid for a destination.
 
     Source: J91.
     """
@@ -51,7 +51,7 @@ def prefetch_of(destination: Destination, usual: object = None) -> int | None:
     """Return the prefetch of the destination, else the usual one.
 
     Args:
-        destination: Where from.
+        destination: The destination to consume.
         usual: Prefetch of the activation, session or connection; ignored unless it is a number.
 
     Source: J91.
@@ -73,7 +73,7 @@ def broker_options(destination: Destination) -> dict[str, str]:
 
 
 def reference_text(destination: Destination) -> str:
-    """Return the text that reads back as this destination with its options.
+    """Return the text form of a destination with its options; `read_text` reads it back.
 
     Source: J91.
     """
@@ -83,12 +83,12 @@ def reference_text(destination: Destination) -> str:
 
 
 def sending_text(destination: Destination) -> str:
-    """Return the text from which `read_text` reads a destination with the options that matter for sending."""
+    """Return the text form of a destination, for `read_text`, with the options that affect sending."""
     return reference_text(with_options(destination, broker_options(destination)))
 
 
 def read_text(text: str) -> Destination:
-    """Return the destination of a text that `reference_text`, `sending_text` or `str` has written.
+    """Return the destination from the output of `reference_text`, `sending_text` or `str`.
 
     Raises:
         ConfigurationError: The text has no such form.
@@ -103,5 +103,5 @@ def read_text(text: str) -> Destination:
 
 
 def with_options(destination: Destination, options: Mapping[str, str]) -> Destination:
-    """Return the destination with these options in place of its own."""
+    """Return the destination with its options replaced."""
     return replace(destination, options=tuple(options.items()))

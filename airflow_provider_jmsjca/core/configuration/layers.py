@@ -124,10 +124,10 @@ def connector_layer(section: Mapping[str, str], environment: Mapping[str, str] |
 
     Args:
         section: The entries of `[jmsjca]`; `destination.*` are not options and left out.
-        environment: All environment variables: `JMSJCA_NOXA=true` stands for JMSJCA's system property
-            `JMSJCA.NoXA` and beats the entry. Variables that are near to no option are left alone. Only
-            `JMSJCA_PARAMETER_REGION` is the selector parameter `region`: whoever may write a selector, be it
-            into a connection, must not read other variables by it.
+        environment: All environment variables: `JMSJCA_NOXA=true` replaces JMSJCA's system property
+            `JMSJCA.NoXA` and beats the entry. Variables unlike any option are ignored. Only
+            `JMSJCA_PARAMETER_REGION` sets the selector parameter `region`, so that the author of a selector,
+            even of one in a connection, cannot read other variables.
 
     Raises:
         ConfigurationError: Variables that look like a misspelt option.

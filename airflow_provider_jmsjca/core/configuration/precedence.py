@@ -57,7 +57,7 @@ class Resolved:
     replaced: tuple[ResolvedValue, ...] = ()
 
     def __getitem__(self, name: str) -> OptionValue:
-        """Return the value in force of the option of this name, its default if nobody set it."""
+        """Return the effective value of the option of this name; its default if it is not set."""
         return self.value(name).value
 
     def __iter__(self) -> Iterator[str]:
@@ -104,19 +104,20 @@ _DEFAULT_ORIGIN = Origin(level=None, source="", place=SourceKind.DEFAULT, spelli
 def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = None) -> Resolved:
     """Return the effective configuration of all levels.
 
-    A layer whose URL is `lookup://name` takes the connection of that name in place of the connection
-    factory given: URL always, credentials where the layer has none, options beneath its own (J69-J72).
+    A layer with the URL `lookup://name` uses the connection of that name instead of the given connection
+    factory: its URL always, its credentials if the layer has none, its options below the layer's own
+    (J69-J72).
 
-    A URL that a higher level overrides takes its credentials and its broker's options with it; what it says
-    to us under `JMSJCA.*` still holds as that level's word.
+    If a higher level overrides a URL, the credentials and broker options of that URL are dropped too. Its
+    `JMSJCA.*` options still apply at their level.
 
-    Credentials of a level below, and options for the broker whose names are secret, are sent only to the
-    hosts and ports they were given for, with its TLS, and only if the broker's certificate is checked as well
-    as there. An activation or a call that says otherwise is refused, unless `share_login` is set.
+    Credentials of a lower level, and broker options with secret names, are sent only to the hosts and ports
+    they were given for, with the same TLS, and only with checks of the broker's certificate that are at least
+    as strict. An activation or a call with a different broker is refused, unless `share_login` is set.
 
     Args:
-        layers: At most one a level; their order doesn't matter.
-        connections: Connection factories by name, for `lookup://`; only the names needed are asked for.
+        layers: At most one per level, in any order.
+        connections: Connection factories by name, for `lookup://`; only the required names are looked up.
 
     Raises:
         ConfigurationError: Every fault of every level.
@@ -175,15 +176,15 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
 def _credentials_led_away(
     chain: list[ReadLayer], resolved: Resolved, said_by: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield a fault if an activation or a call takes credentials of a level below elsewhere unasked.
+    """Yield a fault if an activation or a call would send credentials of a lower level to another broker.
 
-    Credentials are meant for the broker that is reached without the layers above the one that gives them;
-    connector and connection factory count as one, for both are the installation's word.
+    Credentials are meant for the broker reached without the layers above the one that sets them. Connector
+    and connection factory count as one layer, because the installation controls both.
 
     Args:
         chain: All layers, lowest first.
         resolved: The effective configuration.
-        said_by: The position of the layer that says it, by name.
+        said_by: The position of the layer that sets each name.
     """
     leading = [
         at for at, one in enumerate(chain) if one.layer.level >= Level.ACTIVATION and _names_recipient(one)
@@ -258,9 +259,9 @@ def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
 
 
 def _goes_with_url(origin: Origin) -> bool:
-    """Tell whether a value belongs to the broker its URL names, and falls with that URL.
+    """Return whether a value belongs to the broker of its URL, and is dropped with that URL.
 
-    Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` is said to us.
+    Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` options are ours.
     """
     return origin.place is SourceKind.URL and not origin.spelling.upper().startswith("JMSJCA.")
 

@@ -1,4 +1,4 @@
-"""Where a login goes and how the broker there is checked: whether another place will do as well."""
+"""The recipient of a login and its certificate checks, and a safety comparison of two recipients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Recipient:
     """The broker that a login is sent to.
 
     Attributes:
-        url: Where it is.
+        url: Its URL.
         verify: Whether its certificate is checked, where the URL has TLS.
         ca_file: PEM file of the certificates to trust; `None` means the system's.
         server_name: Name to expect in its certificate; `None` means the host connected to.
@@ -25,15 +25,15 @@ class Recipient:
     server_name: str | None
 
     def differences(self, meant: Recipient) -> Iterator[tuple[str, str]]:
-        """Yield in what a login would be worse off here than at the recipient it is meant for.
+        """Yield the ways in which a login is less safe at this recipient than at the intended one.
 
-        Fewer hosts are no difference, and neither is TLS or a check that the other one lacks.
+        Fewer hosts, additional TLS or additional checks are not reported.
 
         Args:
-            meant: The recipient that the login is meant for.
+            meant: The intended recipient of the login.
 
         Returns:
-            For each difference the option that makes it, and what it does in words without a subject.
+            For each difference, the option that causes it and a description, as a predicate without subject.
         """
         yield from self._elsewhere(meant)
         if meant.url.encrypted and not self.url.encrypted:
@@ -63,9 +63,9 @@ class Recipient:
             yield "connection_url", f"names another port, {', '.join(ports)}"
 
     def _endpoints_for(self, other: Recipient) -> frozenset[Host]:
-        """Return hosts and ports; where `other` adds TLS, with the port of TLS beside the plain one.
+        """Return hosts and ports; if `other` adds TLS, the TLS port is included beside the plain one.
 
-        Who answers at the port of TLS has to show a certificate that the settings here accept too.
+        A server on the TLS port must present a certificate that these settings accept too.
         """
         endpoints = self.url.endpoints
         same = (self.ca_file, self.server_name) == (other.ca_file, other.server_name)

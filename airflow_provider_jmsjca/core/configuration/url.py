@@ -1,4 +1,4 @@
-"""Connection URLs: which broker, how to reach it, and options for it and for us."""
+"""Connection URLs: the broker, the route to it, and options for the broker and for this package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIGHEST_PORT = 65535
 _WHAT = "connection URL"
 _EXPECTED = "scheme://host:port?key=value"
 _WITH_HOST = frozenset({*DEFAULT_PORTS, "vm"})
-"""Schemes whose address begins with a host; other schemes define their own form."""
+"""Schemes with a host at the start of the address; other schemes define their own form."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,9 +57,9 @@ class ConnectionUrl:
 
     @classmethod
     def parse(cls, text: str) -> ConnectionUrl:
-        """Return the URL that the text says.
+        """Return the URL for a text.
 
-        Read are `scheme://host:port/path?key=value&key=value`, several hosts `scheme://a:1,b:2`, ActiveMQ's
+        Accepts `scheme://host:port/path?key=value&key=value`, several hosts `scheme://a:1,b:2`, ActiveMQ's
         `failover:(scheme://a:1,scheme://b:2)?key=value`, and `lookup://name`. Pairs are separated by `&` or
         `&amp;`; keys and values are percent-encoded UTF-8, `+` is a blank.
 
@@ -97,7 +97,7 @@ class ConnectionUrl:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the scheme stands for TLS."""
+        """Whether the scheme uses TLS."""
         return self.scheme.endswith("ssl")
 
     @property
@@ -117,11 +117,11 @@ class ConnectionUrl:
 
     @property
     def has_password(self) -> bool:
-        """Whether a password or another secret value stands in it; a user's name alone is none."""
+        """Whether it contains a password or another secret value; a user name alone is not secret."""
         return self.password is not None or any(is_secret(key) and value for key, value in self.query.items())
 
     def with_port(self, port: int) -> ConnectionUrl:
-        """Return the URL with this port at every host that names none; it is written anew where it can be."""
+        """Return the URL with this port for hosts without one; `text` changes only for a bare address."""
         hosts = tuple((host, own or port) for host, own in self.hosts)
         changed = replace(self, hosts=hosts)
         plain = not (self.query or self.path or self.has_secrets)
@@ -158,7 +158,7 @@ def _faults_of_values(query: Mapping[str, str]) -> list[str]:
 
 
 def is_connection_url(text: str) -> bool:
-    """Tell whether the text is a connection URL rather than, say, a user's name. Source: J78."""
+    """Return whether the text is a connection URL rather than, say, a user name. Source: J78."""
     return _SCHEME.match(text) is not None or text[:10].lower().startswith(("failover:(", "failover:/"))
 
 
@@ -221,7 +221,7 @@ def _read_failover(match: re.Match[str], faults: list[str]) -> _Parts:
 
 
 def _join(whole: _Parts, part: _Parts, faults: list[str]) -> None:
-    """Add a host to the failover list; hosts that differ in more than the address can't stand in for it."""
+    """Add a host to the failover list; hosts may differ only in their address."""
     whole.hosts += part.hosts
     for name, same in (
         ("scheme", whole.scheme == part.scheme),
@@ -284,7 +284,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
     if not colon:
         return host, None
     if not (port.isascii() and port.isdigit()):
-        # This may be the password of user information without a host.
+        # May be the password of user information without a host.
         faults.append(
             f"connection URL: the port of host {host!r} is no number, expected 1 to {_HIGHEST_PORT} "
             "(an IPv6 address needs brackets, user information ends with @)"

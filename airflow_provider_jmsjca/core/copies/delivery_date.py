@@ -1,4 +1,4 @@
-"""When a message is due that is sent now: as its sender says, or its property. Source: P18."""
+"""Delivery time of an outgoing message, from the sender's arguments or the message property. Source: P18."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SECOND = 1000
 def chosen_delay(
     delay: float | str | None, deliver_at: datetime | str | None, now: datetime
 ) -> timedelta | None:
-    """Return how long a message is to be held back, of the two ways to say it; `None` if neither is used.
+    """Return the delivery delay from either of the two arguments; `None` if neither is given.
 
     Args:
-        delay: Seconds from now; `None` or empty text: not said.
-        deliver_at: A moment with a time zone, or such a text; `None` or empty text: not said. One that is
-            past holds nothing back.
-        now: The time.
+        delay: Seconds from now; `None` or empty text: not given.
+        deliver_at: A time with a time zone, or its text; `None` or empty text: not given. A time in the past
+            causes no delay.
+        now: The current time.
 
     Raises:
-        ConfigurationError: Names both if both are given, and whichever can't be used.
+        ConfigurationError: Both are given, or one is invalid; the error names each.
     """
     seconds = number_of(delay)
     faults = (
@@ -58,14 +58,14 @@ def chosen_delay(
 
 
 def time_left(message: JmsMessage, now: datetime) -> timedelta | None:
-    """Return how long a message is to be held back; `None` if it says nothing, or its date has come.
+    """Return the remaining delivery delay of a message; `None` if it has no date, or the date is past.
 
     Args:
-        message: To be sent.
-        now: The time.
+        message: The message to send.
+        now: The current time.
 
     Raises:
-        ConfigurationError: The property holds no such number.
+        ConfigurationError: The property is not a valid number of milliseconds.
     """
     given = message.properties.get(DELIVERY_DATE)
     if given is None:

@@ -1,4 +1,4 @@
-"""A message that stands in the in-progress queue while it is handled: how its copy says where it is from.
+"""Copies of messages for the in-progress queue, with their recorded origin.
 
 Source: I9-I14.
 """
@@ -20,8 +20,8 @@ class StagedFrom:
     """Origin recorded in an in-progress message.
 
     Attributes:
-        run: Which run of an activation put it there; empty if nothing says so.
-        source: The destination it was received from, as text; empty if nothing says so.
+        run: Id of the activation run that put it there; empty if not recorded.
+        source: The destination it was received from, as text; empty if not recorded.
     """
 
     run: str = ""

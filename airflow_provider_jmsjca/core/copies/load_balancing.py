@@ -1,7 +1,7 @@
 """The copy of a message that was moved from a durable subscription to a queue, and its recorded origin.
 
-Whoever takes it from the queue sees the message as it was published: with its own id, timestamp and topic, by
-which a duplicate can be told too.
+Consumers of the queue see the message as it was published, with its original id, timestamp and topic. These
+also identify duplicates.
 
 Source: J204-J211.
 """
@@ -24,11 +24,11 @@ TIMESTAMP = "_JMSJCA_PublishedJMSTimestamp"
 def balanced_copy(message: JmsMessage, topic: Destination) -> JmsMessage:
     """Return the copy for the queue: unchanged body, headers and properties, with the origin added.
 
-    The expiry too: the message has not reached anybody yet.
+    It also keeps the expiry, because no consumer has handled the message yet.
 
     Args:
-        message: As received from the topic.
-        topic: Where it was published, for a message that doesn't say.
+        message: The message as received from the topic.
+        topic: The topic it was published to, if the message doesn't name it.
     """
     copy = redirect_of(replace(message, expiration=0))
     return with_origin(replace(copy, expiration=message.expiration), message, topic)
@@ -39,8 +39,8 @@ def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -
 
     Args:
         copy: The message to send.
-        message: As received.
-        otherwise: The destination of `message`, if the message doesn't say.
+        message: The message as received.
+        otherwise: The destination of `message`, if the message doesn't name it.
     """
     origin: dict[str, PropertyValue] = {
         TOPIC: str(message.destination or otherwise),

@@ -19,11 +19,11 @@ PARKED_EXPIRATION = "_JMSJCA_ParkedJMSExpiration"
 def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
     """Return the copy that the broker delivers later.
 
-    It doesn't expire meanwhile: a message in hand doesn't either.
+    The copy does not expire while it is parked, just as an in-flight message does not expire.
 
     Args:
-        message: As received.
-        seen: How often it was seen with the redelivered flag.
+        message: The message as received.
+        seen: Number of deliveries with the redelivered flag.
     """
     properties = dict(message.properties)
     properties.pop(PARKED_ID, None)  # it may be forged
@@ -51,7 +51,7 @@ def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
         The message as it is and `None` if it was never parked.
 
     Raises:
-        PoisonMessageError: The count or the expiry is no number.
+        PoisonMessageError: The count or the expiry is not a number.
     """
     if PARKED_COUNT not in message.properties:
         return message, None

@@ -36,8 +36,8 @@ class InFlightMessage:
     """A message received and not settled.
 
     Attributes:
-        key: The message's id, or something that stands for it.
-        source: Which of the destinations it came from.
+        key: The message's id, or a substitute for it.
+        source: Index of the destination it came from.
         consumer: As in `MessageArrived`.
         arrival: The event that reported it, with the broker's redelivered flag; `None` once evaluated.
         flagged: The message was delivered before, so the sighting counts (J129).
@@ -45,16 +45,16 @@ class InFlightMessage:
         raised: Counting it has raised the tracker's count.
         stored: Counting it has raised the stored number of attempts.
         first: The message's first sighting on this delivery counted as a redelivery.
-        calls: How often it was handed over on this delivery by the broker.
+        calls: Number of hand-overs to a handler on this delivery by the broker.
         uncalled: The message was handed over, and its handler could not be called.
-        first_noted: Nothing was known of it before its unit took too long.
+        first_noted: There was no state for it before its unit timed out.
         served: The message's delay has been served already.
         poison: The message goes to the dead-letter destination.
         undecodable: The message can't be delivered.
         unsubscribed: The message is not to be delivered.
-        in_progress: The message stands in the in-progress queue.
-        moves_failed: How often it could not be moved, where that is tried again.
-        set_aside: The message goes to limbo, for its outcome is in doubt.
+        in_progress: The message is in the in-progress queue.
+        moves_failed: Number of failed moves, if moves are retried.
+        set_aside: The message goes to limbo, because its outcome is unknown.
         size: Bytes of memory that it takes, if it is large.
     """
 
@@ -664,9 +664,9 @@ class FailedMoves:
     """Outcomes of earlier attempts to move a message.
 
     Attributes:
-        failed: How many were refused, or lost with their connection.
-        lost: How many of these were lost with their connection.
-        delivered: The message has been delivered since, for it could not be moved.
+        failed: Number of moves refused, or lost with their connection.
+        lost: Number of moves lost with their connection.
+        delivered: The message has been delivered since, because it could not be moved.
     """
 
     failed: int = 0

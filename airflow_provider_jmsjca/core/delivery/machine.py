@@ -243,12 +243,12 @@ class DeliveryMachine:
         decisions, self._decisions = self._decisions, []
         return decisions
 
-    # -- the short way: three calls in place of three events and their decisions ---------------------------
+    # -- the fast path: three calls instead of three events and their decisions ----------------------------
 
     def begin_directly(
         self, delivery: int, message_id: str, group: str | None, now: float
     ) -> FastPathUnit | None:
-        """Take a message that arrived: one that the broker doesn't call redelivered, and that is not parked.
+        """Accept an arrived message that has no redelivered flag and is not parked.
 
         Args:
             delivery: As in `MessageArrived`.
@@ -257,8 +257,8 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            The unit whose message is delivered now, as by `Deliver`. `None`: send `MessageArrived`; as many
-            messages are in hand as may be, something is known about this one, or it may have to wait.
+            The unit of the message to deliver now, as by `Deliver`. `None`: send `MessageArrived`, because
+            the limit of in-flight messages is reached, this one has state, or it may have to wait.
         """
         if not (self._clear and self._consuming) or self._stop is not None:
             return None

@@ -251,27 +251,27 @@ IN_DOUBT = Failure(
 
 
 class Processing:
-    """Messages in hand and the units of work they are in.
+    """In-flight messages and their units of work.
 
-    At most `concurrency` units exist at once. Each takes messages one after the other: it has the attempt
-    recorded, then does what the redelivery handling says for the message's count, and so delivers it, or has
-    it moved, deleted or parked by a unit of its own. A rolled-back one goes to the front of the line and is
-    taken again.
+    At most `concurrency` units exist at once. Each takes messages one after the other. It has the attempt
+    recorded, then carries out the redelivery handling for the message's count: it delivers the message, or
+    has it moved, deleted or parked by a separate unit. A rolled-back message goes to the front of the pending
+    queue and is taken again.
 
     Args:
         settings: Rules of the activation spec.
         tracker: Counts deliveries.
-        timers: Where delays and deadlines are set.
-        chance: Returns a number from 0 to 1.
-        decide: Takes each decision.
+        timers: Sets delays and deadlines.
+        chance: Returns a random number from 0 to 1.
+        decide: Receives each decision.
         gate: Permissions of the activation, shared with the machine that changes them.
         room: This activation's part of the work, where several share it.
-        take_back: Takes a sighting back that led to nothing, by key and source.
+        take_back: Undoes the count of an unused delivery, by key and source.
 
     Attributes:
         calls: Handler calls under way.
         next_number: Returns a number for a unit or a call.
-        remembered: Views of the ids of messages about which something is known.
+        remembered: Views of the ids of messages with state.
         failing: As of `DeliveryCounts`.
     """
 
@@ -439,13 +439,13 @@ class Processing:
     def recorded(
         self, delivery: int, attempt: int, *, in_doubt: bool = False, set_aside: bool = False
     ) -> None:
-        """Continue with a message whose attempt is stored, if its unit still waits for that.
+        """Continue with a message after its attempt was stored, if its unit is still waiting.
 
         Args:
             delivery: The message's number.
-            attempt: Which attempt it is.
-            in_doubt: The attempt before has an unknown outcome.
-            set_aside: The message is put in limbo, for the attempt before has an unknown outcome.
+            attempt: Number of the attempt.
+            in_doubt: The previous attempt has an unknown outcome.
+            set_aside: The message goes to limbo, because the previous attempt has an unknown outcome.
         """
         asked = self._answered(delivery)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:

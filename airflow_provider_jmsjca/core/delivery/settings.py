@@ -12,8 +12,8 @@ from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandli
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 MOST_BYTES = 8 * 1024 * 1024
-"""A batch ends when its large messages take so many bytes of memory. While those in hand do, more are taken
-only by units of work that would otherwise have nothing to take."""
+"""A batch ends when its large messages take this much memory, in bytes. While the in-flight ones do, only
+units of work that would otherwise be idle take more."""
 _NONE = timedelta(0)
 
 

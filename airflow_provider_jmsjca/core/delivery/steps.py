@@ -100,7 +100,7 @@ AGAIN = Retry()
 def next_step(  # noqa: C901, PLR0912 - the table of precedence
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return the next step of a message whose turn has come.
+    """Return the next step of the message to process.
 
     Source: J129, J134, J137, J171; I30; poison first.
     """

@@ -19,9 +19,9 @@ from airflow_provider_jmsjca.core.message.value_types import (
 )
 
 HIGHEST_PRIORITY = 9
-"""Of JMS."""
+"""Highest priority in JMS."""
 HIGHEST_RECEIVED_PRIORITY = 255
-"""Of messages that other clients of RabbitMQ sent, whose queues know priorities up to this one."""
+"""Highest priority of RabbitMQ queues; messages from other clients may have it."""
 
 _NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _PROPERTY_TYPES = frozenset(map(str, PropertyType))

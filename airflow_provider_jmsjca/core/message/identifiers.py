@@ -34,13 +34,13 @@ def is_identifier(name: str) -> bool:
 
 
 def property_name_fault(name: object) -> str | None:
-    """Say what is wrong with the name of a property that an application wants to set.
+    """Return the fault in the name of a property to be set by an application.
 
-    Allowed are Java identifiers that are no reserved word of selectors. Of the names that begin with `JMS`
-    only `JMSXGroupID`, `JMSXGroupSeq`, `JMS_...` (providers) and `JMSJCA...` (J152) can be set.
+    Valid names are Java identifiers, except the reserved words of selectors. Of the names that begin with
+    `JMS`, only `JMSXGroupID`, `JMSXGroupSeq`, `JMS_...` (providers) and `JMSJCA...` (J152) can be set.
 
     Returns:
-        One sentence, or `None` if nothing is wrong.
+        One sentence, or `None` if the name is valid.
 
     Source: JMS 2.0 sections 3.5.1, 3.5.9 and 3.8.1.1; J152.
     """

@@ -34,11 +34,11 @@ def encode(text: str) -> bytes:
 
 
 def decode(data: bytes) -> str:
-    """Return the text that modified or plain UTF-8 says.
+    """Decode modified or plain UTF-8.
 
     Raises:
-        PoisonMessageError: The data is neither modified nor plain UTF-8: the byte offset (from 0) and
-            what stands there.
+        PoisonMessageError: The data is neither modified nor plain UTF-8; the error gives the byte offset
+            (from 0) and the invalid byte.
     """
     try:
         # No other character of either encoding has the byte C0.

@@ -1,4 +1,4 @@
-"""Options of the connection: address, credentials, pooling, what JMSJCA calls outbound."""
+"""Options of the connection: address, credentials, pooling, and JMSJCA's outbound options."""
 
 from __future__ import annotations
 

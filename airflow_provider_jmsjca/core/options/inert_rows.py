@@ -21,10 +21,10 @@ def _inert(
 
     Args:
         name: Our name.
-        why: Why it has no effect, and what to use instead.
-        meaning: What it means in the product it comes from.
+        why: Reason why it has no effect, and the alternative.
+        meaning: Its meaning in the original product.
         source: Catalogue numbers.
-        levels: Where it may be given.
+        levels: Levels that may set it.
         spellings: Other names, by the attributes of `Option`.
     """
     return Option(

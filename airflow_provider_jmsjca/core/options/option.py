@@ -65,7 +65,7 @@ class Option:
     """One option of the product, under all its names.
 
     Attributes:
-        name: Ours, in snake_case; a bare number under it is in seconds where it is a duration.
+        name: Our name, in snake_case; a bare number under it is in seconds if the option is a duration.
         value_type: The form of its value.
         default: Value if the option is not set; `None` without a default.
         levels: `C` connector, `F` connection factory, `A` activation.
@@ -81,18 +81,18 @@ class Option:
             count seconds.
         choices: The values allowed, for a choice.
         minimum: Lowest number allowed (seconds for a duration).
-        unlimited: Whether -1 stands for "no limit" (the value is then `None`).
+        unlimited: Whether -1 means "no limit" (the value is then `None`).
         meaning: One line for the reference page and the connection form.
         source: Catalogue numbers.
         acts: Where it takes effect; empty if it is accepted without effect.
         why: Why it has no effect.
-        bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
+        bare: Whether a URL query or Options text may also set it without `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
         blank_counts: Whether an empty text is a value of its own.
-        lookup_names: Names under which a bare value is a name to look up, as `lookup://` says it (W44).
+        lookup_names: Names under which a bare value is a name to look up, as with `lookup://` (W44).
         separators: Characters that separate the items of a list in text.
         label: Label in the connection form; empty when it isn't on the form.
-        shown_default: The default in words, where the value alone says too little.
+        shown_default: The default in words, if the value alone is unclear.
     """
 
     name: str

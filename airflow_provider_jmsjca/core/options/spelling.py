@@ -1,4 +1,4 @@
-"""Finds the option that a spelling stands for, and refuses unknown spellings."""
+"""Finds the option for a spelling, and refuses unknown spellings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_keys(keys: Iterable[str], place: str) -> list[str]:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """Return the options in an Options text; keys of ours are checked, others are the broker's.
+    """Return the options in an Options text; `JMSJCA.*` keys are checked, others belong to the broker.
 
     Raises:
         ConfigurationError: Every broken line and every unknown `JMSJCA.*` key.

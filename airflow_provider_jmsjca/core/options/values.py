@@ -235,7 +235,7 @@ def _list(option: Option, given: object, _spelling: str) -> tuple[str, ...]:
 
 
 def _item(item: object) -> str:
-    if isinstance(item, type):  # an exception class stands for its name
+    if isinstance(item, type):  # the name of an exception class
         return f"{item.__module__}.{item.__qualname__}"
     if isinstance(item, str | Destination):
         return str(item).strip()

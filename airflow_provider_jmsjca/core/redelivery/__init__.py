@@ -1,4 +1,4 @@
-"""Redelivery handling: what happens to messages that come again.
+"""Redelivery handling: actions on redelivered messages.
 
 May import no other folder of `core`.
 

@@ -1,4 +1,4 @@
-"""What can be done with a message that comes again: delay it, move it, delete it."""
+"""Actions on a redelivered message: delay it, move it, delete it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class MoveKind(enum.StrEnum):
-    """Where a message is moved: to a queue, a topic, or the same kind as it came from."""
+    """Kind of a move target: a queue, a topic, or the same kind as the source."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -61,8 +61,8 @@ class Delay:
     """Deliver after a pause.
 
     Attributes:
-        at: From which count on.
-        milliseconds: How long, 0 to 365 days. More than 5 s is waited in slices, see `slices`.
+        at: Lowest count for this action.
+        milliseconds: Length of the pause, 0 to 365 days. More than 5 s is waited in slices, see `slices`.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -81,7 +81,7 @@ class Delay:
         yield from _delay_faults("the delay", self.milliseconds, 0)
 
     def pause(self, seen: int, chance: float) -> timedelta:  # noqa: ARG002 - the same call as GrowingDelay.pause
-        """Return how long to wait; the same at every count."""
+        """Return the pause; it is the same at every count."""
         return timedelta(milliseconds=self.milliseconds)
 
     def __str__(self) -> str:
@@ -93,14 +93,14 @@ class GrowingDelay:
     """Deliver after a pause that grows with every count.
 
     At count `at + n` the pause is `initial * multiplier**n`, at most `maximum`. A random part of up to
-    `jitter` is taken off, so that messages that failed together don't all come back together.
+    `jitter` is subtracted, so that messages that failed together aren't all redelivered together.
 
     Attributes:
-        at: From which count on.
+        at: Lowest count for this action.
         initial: First pause in milliseconds, at least 1.
         multiplier: 1 to 1000.
         maximum: Longest pause in milliseconds, not below `initial`.
-        jitter: Which part of the pause is left to chance, 0 (none) to 1 (all of it).
+        jitter: Random fraction of the pause, 0 (none) to 1 (all of it).
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -127,7 +127,7 @@ class GrowingDelay:
             yield f"the jitter is {self.jitter}; expected 0 to 1"
 
     def pause(self, seen: int, chance: float) -> timedelta:
-        """Return how long to wait.
+        """Return the pause.
 
         Args:
             seen: The message's count.
@@ -147,10 +147,10 @@ class GrowingDelay:
 
 @dataclass(frozen=True, slots=True)
 class MoveTarget:
-    """One destination of a move; every `$` in the name stands for the original destination's name.
+    """One destination of a move; every `$` in the name is replaced with the original destination's name.
 
     Attributes:
-        options: How to use it (`core.configuration.destination_options`).
+        options: Options of the destination (`core.configuration.destination_options`).
 
     Raises:
         ConfigurationError: The name can't be written in a redelivery handling string.
@@ -173,12 +173,12 @@ class MoveTarget:
 
     @classmethod
     def of(cls, destination: Destination) -> MoveTarget:
-        """Return the target that is this destination."""
+        """Return the target for a destination."""
         return cls(MoveKind(destination.kind.value), destination.name, destination.options)
 
     @classmethod
     def named(cls, kind: str, text: str) -> MoveTarget:
-        """Return the target that a name says, or a name with options: `jmsjca://?name=$.dlq&key=value`.
+        """Return the target for a name, or a name with options: `jmsjca://?name=$.dlq&key=value`.
 
         Raises:
             ConfigurationError: The text can't be read.
@@ -210,7 +210,7 @@ class MoveTarget:
             yield f"the destination name {self.name!r} reads as several targets"
 
     def destination(self, original: Destination) -> Destination:
-        """Return where a message from `original` goes.
+        """Return the target destination for a message from `original`.
 
         A name with `$` stays in the folder of an original that is looked up: `dlq_$` with `lookup://a/b/name`
         gives `lookup://a/b/dlq_name`.
@@ -236,14 +236,14 @@ class MoveTarget:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Take the message out of its destination and put it into another, or into several.
+    """Move the message from its destination to another, or to several.
 
     Attributes:
-        at: From which count on.
+        at: Lowest count for this action.
         kind: Kind of the first target.
-        name: Name of the first target; `$` stands for the original name.
+        name: Name of the first target; `$` is replaced with the original name.
         further: More targets: each gets the message.
-        options: Of the first target.
+        options: Options of the first target.
 
     Raises:
         ConfigurationError: The count is out of range, or a target is impossible or named twice.
@@ -293,7 +293,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Take the message out of its destination: it is gone.
+    """Delete the message from its destination; it is lost.
 
     Raises:
         ConfigurationError: The count is out of range.
@@ -314,7 +314,7 @@ Action: TypeAlias = Delay | GrowingDelay | Move | Delete
 
 
 def order_faults(actions: tuple[Action, ...]) -> Iterator[tuple[int, str]]:
-    """Yield the index of every action that stands in the wrong place, and why.
+    """Yield the index of every misplaced action, with the reason.
 
     Source: J139.
     """
@@ -330,7 +330,7 @@ def order_faults(actions: tuple[Action, ...]) -> Iterator[tuple[int, str]]:
 
 
 def slices(pause: timedelta, limit: timedelta = SLICE) -> Iterator[timedelta]:
-    """Cut a pause into pieces no longer than `limit`, so that it can be interrupted in between.
+    """Split a pause into pieces of at most `limit`, so that it can be interrupted in between.
 
     Yields:
         The pieces in order; nothing for no pause.

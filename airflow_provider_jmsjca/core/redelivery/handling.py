@@ -1,4 +1,4 @@
-"""The policy: which action a message's count asks for, and the text that users write.
+"""The redelivery policy, which maps a message's count to an action, and its text form.
 
 A text is for example `5:1000; 10:5000; 50:move(queue:dlq.$)`:
 
@@ -9,11 +9,10 @@ A text is for example `5:1000; 10:5000; 50:move(queue:dlq.$)`:
                | "backoff(" initial "," multiplier "," maximum ["," jitter] ")"
     target    := ("queue" | "topic" | "same") ":" (name | "jmsjca://?name=" name {"&" key "=" value})
 
-Blanks may stand around every part. A move reaches to the next semicolon, so its names may hold commas and
-parentheses; a comma in it separates targets only where `queue:`, `topic:` or `same:` follows. Everywhere
-else a comma separates entries, as clients of Java CAPS write them. JMSJCA knows no comma outside a move, so
-the one string that means something else here than there is a single target whose name holds `,queue:` or
-the like.
+Blanks are allowed around every part. A move extends to the next semicolon, so its names may contain commas
+and parentheses; a comma in it separates targets only before `queue:`, `topic:` or `same:`. Everywhere else a
+comma separates entries, as in Java CAPS clients. JMSJCA has no comma outside a move, so only one string has a
+different meaning here: a single target with `,queue:` or the like in its name.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ _BACKOFF_FORM = "backoff(initial,multiplier,maximum) or backoff(initial,multipli
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryHandling:
-    """What happens to messages that come again, by how often they came again.
+    """Actions on redelivered messages, by their redelivery count.
 
     The text form is canonical: parsing `str(handling)` gives an equal value.
 
     Attributes:
-        actions: In order of their counts; empty means that every message is delivered at once, for ever.
+        actions: Actions in order of their counts. Empty: every message is redelivered at once, without limit.
 
     Raises:
         ConfigurationError: The actions are out of order, or follow a move or a deletion.
@@ -76,7 +75,7 @@ class RedeliveryHandling:
 
     @classmethod
     def parse(cls, text: str) -> RedeliveryHandling:
-        """Return the handling that a JMSJCA string describes.
+        """Return the handling of a JMSJCA string.
 
         Args:
             text: For example `5:1000; 10:5000; 50:move(queue:dlq.$)`; empty for no handling.
@@ -96,14 +95,14 @@ class RedeliveryHandling:
         move_kind: str = "auto",
         move_name: str = "",
     ) -> RedeliveryHandling:
-        """Return the handling that the separate properties of a Java CAPS client describe.
+        """Return the handling for the separate properties of a Java CAPS client.
 
         Args:
             delay: Delays separated by commas, `5:1000, 10:5000`; empty for none.
             after: Move/Delete after N times.
             action: `move` or `delete`; empty: retried until received.
-            move_kind: `queue`, `topic`, or `auto` for the same kind as it came from.
-            move_name: Where to; `$` stands for the original name.
+            move_kind: `queue`, `topic`, or `auto` for the same kind as the source.
+            move_name: Name of the target; `$` is replaced with the original name.
 
         Raises:
             ConfigurationError: A property is impossible, or missing for the action.
@@ -124,13 +123,13 @@ class RedeliveryHandling:
         return cls((*actions, Move.to(after, (target,))))
 
     def action_for(self, seen: int) -> Action | None:
-        """Return what to do with a message that came again.
+        """Return the action for a redelivered message.
 
         Args:
-            seen: How often it was seen with the redelivered flag: 0 on the first delivery, 1 on the next.
+            seen: Number of deliveries with the redelivered flag: 0 on the first delivery, 1 on the next.
 
         Returns:
-            The action with the highest count up to `seen`; `None` before the first: deliver at once.
+            The action with the highest count up to `seen`; `None` if there is none: deliver at once.
 
         Source: J130, J134, J137.
         """
@@ -165,7 +164,7 @@ class _Faults:
 
 
 def parse_actions(text: str) -> tuple[Action, ...]:
-    """Return the actions that a redelivery handling string asks for, in order of their counts.
+    """Return the actions of a redelivery handling string, in order of their counts.
 
     Raises:
         ConfigurationError: The string breaks the grammar; every fault is listed with its position.
@@ -198,7 +197,7 @@ def _entries(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _pieces(offset: int, chunk: str) -> Iterator[tuple[int, str]]:
-    """Cut what stands between two semicolons at its commas, except inside parentheses and moves."""
+    """Split the text between two semicolons at its commas, except inside parentheses and moves."""
     start = depth = 0
     within_move = _MOVE_BEGINS.match(chunk) is not None
     for index, character in enumerate(chunk):

@@ -1,4 +1,4 @@
-"""Remembers how often messages came again, and what was noted about them."""
+"""Remembers the redelivery counts of messages, and notes about them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DEFAULT_LIMIT = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageState:
-    """What is known about one message between its deliveries.
+    """State of one message between its deliveries.
 
     Attributes:
-        seen: How often it was seen with the redelivered flag; 0 means never before.
-        rollback_data: Strings that the handler left for its next delivery, by key.
+        seen: Number of deliveries with the redelivered flag; 0 means none so far.
+        rollback_data: Strings that the handler left for the next delivery, by key.
         failure: The last exception of the handler.
-        handling: Redelivery handling of this message alone; `None`: that of the activation.
+        handling: Redelivery handling of this message alone; `None`: the activation's.
 
     Source: J169-J171, J173.
     """
@@ -36,15 +36,15 @@ UNSEEN = MessageState()
 
 
 class RedeliveryTracker:
-    """Counts sightings by message id, in memory, for one activation.
+    """Counts deliveries by message id, in memory, for one activation.
 
-    Holds at most `limit` messages; the least recently seen is forgotten first, with all that was noted about
-    it. For as many it remembers what the broker's next flag means. Nothing survives the process. Not safe to
-    use from several threads at once: the caller serialises.
+    Holds at most `limit` messages; the least recently seen one is dropped first, with its notes. For the same
+    number of messages it remembers the meaning of the broker's next redelivered flag. Nothing survives the
+    process. Not thread-safe: the caller serializes access.
 
     Attributes:
-        known: A view of the ids that are counted, or about which something was noted.
-        taken_back: A view of the ids of which an attempt was made, or a sighting taken back.
+        known: A view of the ids with a count or a note.
+        taken_back: A view of the ids with an attempt, or with a delivery that was undone.
 
     Source: J129-J132.
     """
@@ -60,22 +60,22 @@ class RedeliveryTracker:
         self.taken_back = self._flags.keys()
 
     def seen(self, message_id: str) -> int:
-        """Count a sighting with the redelivered flag.
+        """Count a delivery with the redelivered flag.
 
         Returns:
-            The count, this sighting included: 1 on the first redelivery.
+            The count, including this delivery: 1 on the first redelivery.
         """
         state = self.state(message_id)
         self._put(message_id, replace(state, seen=state.seen + 1))
         return state.seen + 1
 
     def at_least(self, message_id: str, seen: int) -> None:
-        """Raise the count to what somebody else knows, for example the broker; never lowers it."""
+        """Raise the count to a number from another source, for example the broker; never lowers it."""
         state = self.state(message_id)
         self._put(message_id, replace(state, seen=max(state.seen, seen)))
 
     def state(self, message_id: str) -> MessageState:
-        """Return what is known about a message, without counting."""
+        """Return the state of a message, without counting."""
         return self._states.get(message_id, UNSEEN)
 
     def note(
@@ -86,13 +86,13 @@ class RedeliveryTracker:
         failure: Failure | None = None,
         handling: RedeliveryHandling | None = None,
     ) -> None:
-        """Keep something about a message.
+        """Store notes about a message.
 
         Args:
             message_id: The message.
-            rollback_data: Added to what is there, key by key.
-            failure: The last exception; `None` keeps the one before.
-            handling: Handling of this message alone; `None` keeps the one before.
+            rollback_data: Merged into the stored data, key by key.
+            failure: The last exception; `None` keeps the stored one.
+            handling: Handling of this message alone; `None` keeps the stored one.
         """
         state = self.state(message_id)
         merged = MappingProxyType({**state.rollback_data, **(rollback_data or {})})
@@ -107,13 +107,13 @@ class RedeliveryTracker:
         )
 
     def take_back(self, message_id: str, *, counted: bool, delivered: bool, flagged: bool) -> None:
-        """Undo a sighting that led to nothing.
+        """Undo the count of a delivery that was not used.
 
         Args:
             message_id: The message.
-            counted: The sighting had raised the count.
-            delivered: The broker's delivery led to nothing, too; otherwise it had led to a hand-over before.
-            flagged: The sighting counts as a redelivery.
+            counted: The delivery had raised the count.
+            delivered: The broker's whole delivery was unused; otherwise it had led to an earlier hand-over.
+            flagged: The delivery counts as a redelivery.
         """
         state = self._states.get(message_id)
         if state is not None and counted:
@@ -122,30 +122,30 @@ class RedeliveryTracker:
             self._expect_flag(message_id, counts=flagged)
 
     def attempted(self, message_id: str) -> None:
-        """Note that an attempt was made: the flag on the next sighting is about that."""
+        """Record an attempt: the redelivered flag on the next delivery refers to it."""
         self.note(message_id)
         self._expect_flag(message_id, counts=True)
 
     def parked(self, message_id: str) -> None:
-        """Note that a copy takes the message's place; a flag on the copy is not about earlier attempts."""
+        """Record that a copy replaces the message; a flag on the copy does not refer to earlier attempts."""
         self._flags.pop(message_id, None)
 
     def subscribed(self) -> None:
-        """Note a new subscription; messages held by the one before were taken back already.
+        """Record a new subscription; the deliveries pending on the previous one were undone already.
 
-        From the second one on, the broker also flags messages that it had sent over an earlier one and that
-        no handler got: they waited in this process, or were lost on the way.
+        From the second subscription on, the broker also flags messages that an earlier one received but no
+        handler did: they were waiting in this process, or were lost in transit.
         """
         self._subscriptions += 1
 
     def flag_means_failure(self, message_id: str) -> bool:
-        """Say whether the broker's flag on the next sighting may be about a failure.
+        """Return whether the broker's flag on the next delivery may indicate a failure.
 
-        - After an attempt of this activation it is.
-        - If the last sighting was taken back, the flag counts if it counted then. If not, the message has it
-          only because it went back.
-        - Any other flag is about other processes, an earlier life of this one among them, and counts during
-          the first subscription only. After that, this activation may have caused the flag itself.
+        - After an attempt by this activation, it does.
+        - If the last delivery was undone, the flag counts if it counted then. If it didn't, the message is
+          flagged only because it was returned.
+        - Any other flag stems from other processes, including earlier runs of this one, and counts during the
+          first subscription only. After that, this activation may have caused the flag itself.
         """
         return self._flags.get(message_id, self._subscriptions <= 1)
 
@@ -156,12 +156,12 @@ class RedeliveryTracker:
             self._flags.popitem(last=False)
 
     def forget(self, message_id: str) -> None:
-        """Drop all about a message, for when it is settled; unknown ids are ignored."""
+        """Drop all state of a message after its settlement; unknown ids are ignored."""
         self._states.pop(message_id, None)
         self._flags.pop(message_id, None)
 
     def forget_notes(self, message_id: str) -> None:
-        """Drop what is noted about a message, and its count; what was taken back stays known."""
+        """Drop the notes and the count of a message; the meaning of its next flag is kept."""
         self._states.pop(message_id, None)
 
     def __contains__(self, message_id: str) -> bool:

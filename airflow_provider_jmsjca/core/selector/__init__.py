@@ -1,4 +1,4 @@
-"""Message selectors: parsed with positioned errors, evaluated as SQL-92 and JMS say, filled from templates.
+"""Message selectors: parsing with error positions, evaluation by SQL-92 and JMS rules, templates.
 
 May import `core.message`.
 
@@ -46,22 +46,23 @@ class Selector:
         self._strings_as_numbers = strings_as_numbers
         self._condition: Condition | None = None
         if tree is not None:
-            # Of texts the one finds what the other, as brokers get it, finds there.
+            # With text properties, this tree selects the same messages as `portable` does at the broker.
             seen = for_text(tree) if strings_as_numbers else tree
             self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(seen)
 
     @classmethod
     def parse(cls, text: str, *, strings_as_numbers: bool = False) -> Selector:
-        """Return the selector that the text says; a blank text selects every message.
+        """Return the selector of a text; a blank text selects every message.
 
         Args:
             text: The selector.
-            strings_as_numbers: For transports whose properties arrive as strings (STOMP). Values are compared
-                and divided as ActiveMQ does, so that `n > 2` finds a message whose `n` is the string `3`.
-                Without it types are strict: a comparison of unlike types is unknown.
+            strings_as_numbers: For transports that deliver properties as strings (STOMP). Values are compared
+                and divided as ActiveMQ does, so `n > 2` selects a message with the string `3` as `n`.
+                Otherwise types are strict: a comparison of unlike types is unknown.
 
         Raises:
-            ConfigurationError: The text is no selector; position, what was found, what was expected.
+            ConfigurationError: The text is not a selector; the error gives the position, the token found and
+                the expected form.
         """
         if not isinstance(text, str):
             raise ConfigurationError(f"message selector: expected text, not {type(text).__name__}")
@@ -71,7 +72,7 @@ class Selector:
 
     @property
     def portable(self) -> str:
-        """The selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
+        """The selector in a form that brokers interpret as JMS does; empty if it is blank.
 
         `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
         delivering without an error; `a = NULL` becomes `a IS NULL`, and `a > 2` becomes `a > 2.0`, which also
@@ -80,14 +81,14 @@ class Selector:
         return "" if self._tree is None else write(for_text(self._tree))
 
     def portable_with(self, others: Mapping[str, str]) -> str:
-        """Return what `portable` says, where a property may travel under another name.
+        """Return `portable` for a transport that may send a property under another name.
 
         Args:
-            others: Name -> the other name. A property is looked for under that first: a broker may call a
-                header of its own by the name.
+            others: Name -> the other name, which has priority: a broker may use the original name for a
+                header of its own.
 
         Raises:
-            CapabilityError: The selector has so many of these names that it would grow beyond all bounds.
+            CapabilityError: The selector uses too many of these names; the result would grow exponentially.
         """
         if self._tree is None:
             return ""
@@ -100,7 +101,7 @@ class Selector:
         return write(under_either_name(for_text(self._tree), others))
 
     def matches(self, message: JmsMessage) -> bool:
-        """Tell whether the message is selected: unknown counts as no."""
+        """Return whether the message is selected; an unknown result counts as false."""
         return self._condition is None or self._condition(message) is True
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Selector trees to closures over a message: built once, run for every message."""
+"""Compiles selector trees to closures over a message: built once, run for every message."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ANY_ONE = object()
 
 
 def like(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Return a function that tells whether a text matches: `%` is any run of characters, `_` any one.
+    """Return a function that matches a text: `%` matches any run of characters, `_` any one character.
 
-    The escape character takes their meaning from `%`, `_` and itself; before anything else it stands for
-    itself.
+    The escape character makes a following `%`, `_` or escape character literal; before any other character it
+    is literal itself.
 
     Source: JMS 2.0 section 3.8.1.2.
     """
@@ -97,7 +97,7 @@ def _anchored(head: list[object], middle: list[list[object]], tail: list[object]
         if ends(text, stop) is None:
             return False
         position = len(head)
-        # The leftmost place for each segment leaves the most room for the rest: no need to try again.
+        # The leftmost match of each segment leaves the most room for the rest: no backtracking needed.
         for find in finders:
             found = find(text, position, stop)
             if found is None:
@@ -122,7 +122,7 @@ _OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Tell whether the value is a number (a boolean is none)."""
+    """Return whether the value is a number; a boolean is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -149,12 +149,12 @@ def strict_comparison(comparison: Comparison) -> CompareFunction:
 
 
 def converting_comparison(comparison: Comparison) -> CompareFunction:
-    """Return the comparison of ActiveMQ for STOMP, whose properties are all strings.
+    """Return ActiveMQ's comparison for STOMP, where all properties are strings.
 
-    A string beside a number is read as that number's type: as an integer beside an integer, as a double
-    beside a double; one that can't be read makes the comparison false (and `<>`, its opposite, true). Beside
-    a boolean the string `true`, in any case, is true and every other string false. Two strings have an order:
-    that of their UTF-16 units. A missing value makes it unknown.
+    A string compared with a number is converted to the number's type, integer or double. If the conversion
+    fails, the comparison is false, and `<>`, its opposite, true. Compared with a boolean, the string `true`
+    in any case is true and every other string false. Two strings are ordered by their UTF-16 units. A missing
+    value makes the result unknown.
     """
     if comparison is Comparison.NOT_EQUAL:
         equal = converting_comparison(Comparison.EQUAL)
@@ -207,7 +207,7 @@ def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any
     zero gives an infinity or NaN.
 
     Args:
-        arithmetic: Which operator.
+        arithmetic: The operator.
         real_division: Divide exact numbers as doubles, as ActiveMQ does; otherwise as Java, towards zero.
 
     Source: JMS 2.0 section 3.8.1.2.

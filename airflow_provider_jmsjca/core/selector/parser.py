@@ -1,4 +1,4 @@
-"""Selector tokens to a tree: precedence climbing, one stack frame or two for each parenthesis."""
+"""Parses selectors into trees: precedence climbing, with one or two stack frames per parenthesis."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Token:
         text: The upper-case word for keywords, the spelling otherwise; empty at the end.
         start: Index of its first character.
         end: Index after its last character.
-        value: What a string literal or number means. `LONG_LIMIT` can only stand behind a minus sign.
+        value: Value of a string literal or number. `LONG_LIMIT` is valid only after a minus sign.
     """
 
     kind: TokenKind
@@ -79,9 +79,9 @@ class Token:
 
 
 def syntax_error(text: str, position: int, found: str, expected: str) -> ConfigurationError:
-    """Return an error that names the position (from 1), what was found there, and what was expected.
+    """Return an error with the position (from 1), the token found there, and the expected form.
 
-    It ends with the selector, or the part of it around the position. «» stands in front of the position.
+    It ends with the selector, or the part of it around the position. «» marks the position.
     """
     begin = max(0, position - _EXCERPT_BEFORE)
     end = min(len(text), position + _EXCERPT_AFTER)
@@ -108,7 +108,7 @@ def tokenize(text: str) -> list[Token]:
     with or without `F` or `D`. A hexadecimal number is never negative.
 
     Raises:
-        ConfigurationError: A character or literal no selector has.
+        ConfigurationError: A character or literal that is invalid in selectors.
 
     Source: JMS 2.0 section 3.8.1.1.
     """
@@ -156,7 +156,7 @@ def _word(text: str, start: int) -> Token:
         end += 1
     word = text[start:end]
     keyword = word.upper()
-    # Some letters outside ASCII have an upper case inside it (the long s): they spell no keyword.
+    # Some non-ASCII letters have an ASCII upper case (the long s); they are not part of keywords.
     if keyword in RESERVED_WORDS and word.isascii():
         return Token(TokenKind.KEYWORD, keyword, start, end)
     return Token(TokenKind.IDENTIFIER, word, start, end)
@@ -202,7 +202,7 @@ SELECTABLE_HEADERS = frozenset(
 
 
 class Precedence(enum.IntEnum):
-    """How tightly operators bind, the loosest first. Source: JMS 2.0 section 3.8.1.1."""
+    """Precedence of operators, the lowest first. Source: JMS 2.0 section 3.8.1.1."""
 
     OR = 1
     AND = 2
@@ -230,10 +230,11 @@ def parse(text: str) -> Node:
     """Return the tree of a selector that is not blank.
 
     Beyond JMS, `identifier = NULL` and `identifier <> NULL` are read as `IS NULL` and `IS NOT NULL`: the
-    documentation of JMSJCA writes them (J182).
+    documentation of JMSJCA uses them (J182).
 
     Raises:
-        ConfigurationError: The text is no selector: position, what was found, what was expected.
+        ConfigurationError: The text is not a selector; the error gives the position, the token found and the
+            expected form.
 
     Source: JMS 2.0 section 3.8.1.
     """

@@ -1,4 +1,4 @@
-"""Parameters put into selector templates, so that no value changes what the selector is made of."""
+"""Substitutes parameters in selector templates; no value can change the structure of the selector."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ _BLANK = " \t\n\r\f"
 
 
 def substitute(template: str, parameters: Mapping[str, Parameter]) -> str:
-    """Return the selector that a template and parameters make.
+    """Return the selector for a template and its parameters.
 
-    `${name}` is replaced with the parameter of that name and stays as it is if there is none; `$$` stands
-    for `$`. `${selector}` is the selector in the parameter `selector`, `${andselector}` is `and (...)` around
-    it and `${selectorand}` is `(...) and`; both are empty if it is blank.
+    `${name}` is replaced with the parameter of that name, and kept if there is none; `$$` becomes `$`.
+    `${selector}` is the selector in the parameter `selector`, `${andselector}` is `and (...)` around it and
+    `${selectorand}` is `(...) and`; both are empty if it is blank.
 
-    A value inside a string literal of the template has its quotes doubled. Elsewhere a value must be one
+    Inside a string literal of the template, quotes in a value are doubled. Elsewhere a value must be one
     literal: a number, a quoted string, TRUE or FALSE. `%` and `_` in a value keep their meaning in a LIKE
-    pattern. What was put in isn't looked through for parameters again.
+    pattern. Parameters in substituted values are not replaced.
 
     Args:
         template: The selector with parameters.
         parameters: Values by name; numbers and booleans are written as selector literals.
 
     Returns:
-        The text, which `Selector.parse` has still to read.
+        The text, not yet parsed by `Selector.parse`.
 
     Raises:
-        ConfigurationError: A value would change the structure of the selector, or `selector` is none.
+        ConfigurationError: A value would change the structure of the selector, or the parameter `selector` is
+            not a selector.
 
     Source: J179-J182.
     """
@@ -60,11 +61,11 @@ def substitute(template: str, parameters: Mapping[str, Parameter]) -> str:
 
 
 def parameters_for(template: str, values: Mapping[str, str]) -> dict[str, Parameter]:
-    """Return the configured values of the parameters that a template names, by the names it has for them.
+    """Return the configured values of the parameters in a template, by their spelling in the template.
 
     Args:
         template: The selector with parameters.
-        values: By names in lower case: case doesn't tell configured parameters apart.
+        values: Values by name in lower case; the names of configured parameters ignore case.
 
     Source: J181.
     """

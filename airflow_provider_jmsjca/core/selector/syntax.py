@@ -1,4 +1,4 @@
-"""What a selector says, as a tree; chains of one operator are flat, so only parentheses make it deep."""
+"""Syntax tree of a selector; chains of one operator are flat, so only parentheses make it deep."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ Node: TypeAlias = (
 
 
 class Sort(enum.StrEnum):
-    """What a node yields, as far as the text alone tells; the values are the words for error messages."""
+    """Static result type of a node; the values are the words for error messages."""
 
     CONDITION = "a condition"
     NUMBER = "a number"
@@ -138,7 +138,7 @@ class Sort(enum.StrEnum):
 
 
 def sort_of(node: Node) -> Sort:
-    """Return what the node yields."""
+    """Return the static result type of the node."""
     match node:
         case Identifier():
             return Sort.ANY

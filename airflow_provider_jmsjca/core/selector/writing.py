@@ -1,4 +1,4 @@
-"""Selector trees back to text that every broker reads as JMS says."""
+"""Writes selector trees as text that every broker interprets as JMS does."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _EXACT_DOUBLES: Final = 2**53
 
 
 def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
-    """Return a selector that finds a property under another name, or else under its own.
+    """Return a selector that reads a property under another name, or else under its own.
 
-    It grows twofold with each name of `others` that it has.
+    Each name of `others` in the selector doubles its size.
     """
     for name in dict.fromkeys(names_in(node)):
         if other := others.get(name):
@@ -52,7 +52,7 @@ def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
 
 
 def names_in(node: object) -> Iterator[str]:
-    """Yield the name of each identifier, as often as it stands there."""
+    """Yield the name of each identifier, once per occurrence."""
     if isinstance(node, Identifier):
         yield node.name
     elif isinstance(node, tuple):
@@ -78,9 +78,9 @@ def _renamed(node: Any, name: str, other: str) -> Any:
 def for_text(node: Any) -> Any:
     """Return a selector with doubles for the whole numbers beside properties: `n > 2` becomes `n > 2.0`.
 
-    Brokers read the text of a property as a number of the literal's kind. So beside `2` they don't read `3.5`
-    at all, and a message whose number has become text over STOMP would be found no more. For numbers both
-    spellings mean the same. Numbers that no double holds exactly stay as they are.
+    Brokers convert the text of a property to the literal's type of number. Compared with `2` they can't
+    convert `3.5`, so a message with a number sent as text over STOMP would not be selected. For numbers both
+    spellings are equivalent. Numbers without an exact double are kept.
     """
     match node:
         case Compare(left=left, right=right):
@@ -104,10 +104,10 @@ def _beside(other: Node, node: Node) -> Node:
 
 
 def write(node: Node) -> str:  # noqa: C901, PLR0912 - one case for each kind of node
-    """Return a selector of the same meaning in the part of the grammar that brokers agree on.
+    """Return an equivalent selector in the part of the grammar that brokers agree on.
 
-    Every operand that isn't a literal or identifier stands in parentheses, identifiers stand in front of
-    literals, and nothing is compared with NULL by `=`.
+    Every operand other than a literal or identifier is parenthesized, identifiers precede literals, and
+    nothing is compared with NULL by `=`.
     """
     match node:
         case Or():
@@ -149,7 +149,7 @@ def string_literal(text: str) -> str:
 
 def _compare(node: Compare) -> str:
     left, operator, right = node.left, node.operator, node.right
-    # ActiveMQ calls `3 <> missing` true, and a boolean literal in front of text stops its deliveries.
+    # ActiveMQ evaluates `3 <> missing` as true, and a boolean literal before text stops its deliveries.
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, operator, right = right, _MIRRORED.get(operator, operator), left
     return f"{_operand(left)} {operator} {_operand(right)}"

@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.store.sql.windows import chunks
 _COUNTS: Final = (
     "delivered", "committed", "rolled_back", "moved", "deleted", "dead_lettered", "in_flight", "backlog",
 )  # fmt: skip
-# What a later report changes; the rest of a row stays.
+# Columns updated by later reports; the others keep their values.
 _CHANGES: Final = (
     "owner", "broker", "status", "since_at", "reported_at", *_COUNTS, "last_message_at", "last_error",
     "last_error_at",

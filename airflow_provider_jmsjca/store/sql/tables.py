@@ -100,7 +100,7 @@ ACTIVATION: Final = Table(
     Column("since_at", BigInteger, nullable=False),
 )
 
-# One run of an activation in one process. `process` is the `owner` in `jms_owner`, whose heartbeat decides
+# One run of an activation in one process. `process` is the `owner` in `jms_owner`; its heartbeat decides
 # whether the run is lost. `base.RunReport`.
 ACTIVATION_RUN: Final = Table(
     "jms_activation_run",

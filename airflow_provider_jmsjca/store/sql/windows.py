@@ -41,7 +41,7 @@ def sweep(
         keep: Number of rows to keep for each activation, the latest. Rows as old as the last of them are kept
             too.
         max_age: Maximum age of a row.
-        with_it: Tables whose rows for the same messages are deleted too.
+        with_it: Tables from which rows for the same messages are deleted too.
 
     Returns:
         The number of rows deleted from the first table.

@@ -1,4 +1,4 @@
-"""A page of limbo is found by an index, whatever most messages have in common."""
+"""Adds indexes for pages of limbo, so that they are fast even if most messages share a value."""
 
 from __future__ import annotations
 
