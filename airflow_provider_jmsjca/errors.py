@@ -110,7 +110,7 @@ class AuthenticationError(PermanentBrokerError):
 
 
 class DeliveryStoppedError(PermanentBrokerError):
-    """A handler has stopped the delivery of this activation, and nobody has resumed it; nothing was received.
+    """A handler has stopped this activation's delivery, and it was not resumed; nothing was received.
 
     Source: J172.
     """

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 SCHEME: Final = "jms"
 DEFAULT_PORT: Final = 61613
-"""The usual one of STOMP; an address that says it and one that says none are the same."""
+"""Default port of STOMP; an address with it and an address without a port are equal."""
 
 _VIRTUAL_HOST = "virtual_host"
 _DEFAULT_VIRTUAL_HOST = "/"

@@ -35,7 +35,7 @@ _USER_WITH_BLANKS = re.compile(r"(?<=//)[^/?\n]*@")
 # Possessive: no backtracking, however long a name or a run of blanks is. A possessive group with
 # alternatives stops too late in Python before 3.11.5, so groups are ordinary ones.
 _NAME = re.compile(r"[\w.%-]++")
-# Behind the name of a dict's or JSON's key stands a quote, with backslashes if the JSON is in a text itself.
+# A dict or JSON key is followed by a quote, with backslashes if the JSON is itself quoted text.
 _SEPARATOR = re.compile(r"""\\{0,8}+["']?+\s*+[=:]\s*+ | ["']\s++value\s*+=\s*+ """, re.VERBOSE)
 _LONGEST_TAG: Final = 200
 _REST_OF_TAG = re.compile(rf"[^<>]{{0,{_LONGEST_TAG}}}+(?<!/)>")

@@ -30,13 +30,13 @@ KEPT_IDS: Final = 32_768
 """Maximum number of ids of handled messages kept for an activation."""
 
 KEPT_FOR: Final = timedelta(days=7)
-"""How long attempts and ids are kept."""
+"""Retention period of attempts and ids."""
 
 KEPT_RUNS: Final = 1_000
 """Maximum number of ended and lost runs of activations that are kept."""
 
 KEPT_ENDED_FOR: Final = timedelta(days=1)
-"""How long runs of activations are kept after their end."""
+"""Retention period of activation runs after their end."""
 
 KEPT_HISTORY: Final = 50
 """Maximum number of attempts kept in the history of one message: the latest."""
@@ -243,7 +243,7 @@ class LimboState(StrEnum):
     WAITING = "waiting"
     """The message is sent when it is due."""
     FAILED = "failed"
-    """Every try to send the message failed; it stays until somebody revives or purges it."""
+    """Every try to send the message failed; it stays until an operator revives or purges it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,7 +437,7 @@ class Limbo(Protocol):
 
 
 class WantedState(StrEnum):
-    """A state requested for an activation. It lasts until somebody resumes the activation."""
+    """A state requested for an activation. It lasts until an operator resumes the activation."""
 
     SUSPENDED = "suspended"
     """Runs stay, and deliver nothing until they are resumed."""
@@ -630,8 +630,8 @@ class Activations(Protocol):
 
         Args:
             keep: Maximum number of ended and lost runs to keep, the latest.
-            ended_for: How long ended runs are kept.
-            lost_for: How long lost runs are kept.
+            ended_for: Retention period of ended runs.
+            lost_for: Retention period of lost runs.
         """
 
 

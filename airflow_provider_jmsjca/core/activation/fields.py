@@ -1,4 +1,4 @@
-"""The fields of an activation spec: one for every option an activation may say.
+"""The fields of an activation spec: one for every option that an activation may set.
 
 Their spellings, units, defaults and meanings are in the option table, `core/options`.
 """

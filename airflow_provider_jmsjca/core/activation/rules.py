@@ -96,7 +96,7 @@ def _destinations(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _is_topic(spec: ActivationFields) -> bool | None:
-    """Tell whether the activation consumes topics; `None` if that isn't known before the look-up."""
+    """Return whether the activation consumes topics; `None` if that isn't known before the look-up."""
     try:
         kinds = {reference.kind for reference in references(spec)}
     except ConfigurationError:

@@ -99,7 +99,7 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
 
 
 def _status(option: Option, resolved: Resolved) -> str:
-    """Tell whether an option takes effect beside the others. Source: J55."""
+    """Return whether an option takes effect beside the others. Source: J55."""
     if option.name in _DESTINATIONS and _is_refused_over_stomp(resolved, option):
         return "refused: STOMP can't look up names of jndi://"
     if option.name in _POOL and resolved["concurrency_mode"] is ConcurrencyMode.SERIAL:
@@ -108,7 +108,7 @@ def _status(option: Option, resolved: Resolved) -> str:
 
 
 def _is_refused_over_stomp(resolved: Resolved, option: Option) -> bool:
-    """Tell whether a destination is in the provider's own JNDI, where STOMP can't look. Source: J86, J90."""
+    """Return whether a destination is in the provider's own JNDI, inaccessible to STOMP. Source: J86, J90."""
     value = resolved.value(option.name).value
     names = value if isinstance(value, tuple) else (value,)
     over_stomp = resolved.url is not None and resolved.url.scheme.startswith("stomp")

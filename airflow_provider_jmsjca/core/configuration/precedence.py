@@ -250,7 +250,7 @@ def _cause(resolved: Resolved, name: str) -> Origin:
 
 
 def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
-    """Tell whether an option key set below beats a field set above (J143)."""
+    """Return whether an option key set below beats a field set above (J143)."""
     return (
         standing.option.key_replaces_field
         and standing.origin.place >= SourceKind.OPTIONS

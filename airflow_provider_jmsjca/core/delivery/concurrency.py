@@ -84,11 +84,11 @@ class ConcurrencyLimit:
 
 @dataclass(slots=True, eq=False)
 class Permits:
-    """Permits of one machine, which asks before it takes a pending message.
+    """Permits of one machine, which requests one before it takes a pending message.
 
     Attributes:
-        room: Of which it is a share.
-        wake: Called when there may be room after it was refused.
+        room: The limit from which the permits come.
+        wake: Called when permits may be available after a refusal.
         units: Units of work under way.
         taken: Messages in them, and those on their way through the in-progress queue.
         settled: Messages settled since the start.
@@ -105,11 +105,11 @@ class Permits:
     refused: bool = False
 
     def admit(self, *, unit: bool, message: bool = True) -> bool:
-        """Count something more as under way, if there is room for it.
+        """Count a unit or a message as under way, if the limit allows it.
 
         Args:
             unit: A unit of work begins.
-            message: A message is taken that isn't counted yet; otherwise one that waits.
+            message: A message is taken that isn't counted yet; otherwise a waiting one.
         """
         return self.room.admit(self, unit=unit, message=message)
 
@@ -118,5 +118,5 @@ class Permits:
         return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
 
     def withdraw(self) -> None:
-        """Say that there is nothing to take, so that others have the place."""
+        """Report that there is nothing to take, so that other machines get the permits."""
         self.room.withdraw(self)

@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTrac
 
 
 class Phase(enum.Enum):
-    """Where a unit of work is; which event moves it on is said with each."""
+    """Phase of a unit of work; each comment names the event that ends the phase."""
 
     RECORDING = enum.auto()  # its next message waits for AttemptRecorded
     WAITING = enum.auto()  # its next message is delayed: timer SLICE
@@ -40,8 +40,8 @@ class InFlightMessage:
         source: Index of the destination it came from.
         consumer: As in `MessageArrived`.
         arrival: The event that reported it, with the broker's redelivered flag; `None` once evaluated.
-        flagged: The message was delivered before, so the sighting counts (J129).
-        counted: This sighting has been counted already.
+        flagged: The message was delivered before, so this delivery counts (J129).
+        counted: This delivery has been counted already.
         raised: Counting it has raised the tracker's count.
         stored: Counting it has raised the stored number of attempts.
         first: The message's first sighting on this delivery counted as a redelivery.
@@ -220,7 +220,7 @@ class UnitTable:
 
     @property
     def in_flight(self) -> int:
-        """How many messages the units hold that are not lost."""
+        """Number of messages in units that are not lost."""
         units = self._units.values()
         return sum(len(unit.members) + (unit.current is not None) for unit in units if not unit.lost)
 
@@ -231,13 +231,13 @@ class UnitTable:
         return unit
 
     def adopt(self, unit: Unit) -> None:
-        """Take in a unit and its calls as they are."""
+        """Add an existing unit with its calls."""
         self._units[unit.number] = unit
         for call, message in zip(unit.calls, unit.members, strict=True):
             self._calls[call] = unit, message
 
     def call(self, unit: Unit, message: InFlightMessage | None, phase: Phase) -> int:
-        """Begin a handler call of a unit; without a message it is that of EndOfBatch."""
+        """Begin a handler call of a unit; without a message it is the EndOfBatch call."""
         call = self.next_number()
         unit.phase = phase
         unit.call = call
@@ -284,12 +284,12 @@ class Gate:
 class RoundRobin:
     """Round robin, one message a turn, in cycles.
 
-    In a cycle a destination gives at most `quantity` messages; one that has nothing to give is passed over.
-    The cycle is over when none can give any more, and the next one begins with the first destination.
+    In a cycle a destination gives at most `quantity` messages; an empty destination is skipped. The cycle
+    ends when no destination can give more, and the next one begins with the first destination.
 
     Args:
-        destinations: How many there are, in the order of their turns.
-        quantity: Most messages of each in a cycle.
+        destinations: Number of destinations.
+        quantity: Maximum number of messages of each in a cycle.
 
     Source: I4-I6, I51.
     """
@@ -300,13 +300,13 @@ class RoundRobin:
         self._next = 0
 
     def take(self, has_any: Callable[[int], bool]) -> int | None:
-        """Give the turn to a destination and return which, by its place in the order.
+        """Give the turn to a destination and return its index.
 
         Args:
-            has_any: Says whether a destination has a message to give.
+            has_any: Returns whether a destination has a message to give.
 
         Returns:
-            `None` if none has any; the order of turns doesn't change then.
+            The index; `None` if no destination has a message, and the order of turns doesn't change.
         """
         count = len(self._given)
         for step in range(count):
@@ -428,11 +428,11 @@ class PendingQueue:
         return None if source is None else self._take_from(self._lines[source], number)
 
     def offers_front(self, number: int | None) -> bool:
-        """Say whether this unit may take a message without asking for a turn."""
+        """Return whether this unit may take a message without asking for a turn."""
         return self._may_take_any(number) and self._find(self._front, number) is not None
 
     def offers_turn(self, number: int | None) -> bool:
-        """Say whether a destination has a message that this unit may take."""
+        """Return whether a destination has a message that this unit may take."""
         if self._in_order and self._offered_in_order(number) is not None:
             return True
         return self._may_take_any(number) and any(
@@ -440,7 +440,7 @@ class PendingQueue:
         )
 
     def _may_take_any(self, number: int | None) -> bool:
-        """Say whether a unit takes messages of consumers that don't settle in order."""
+        """Return whether a unit takes messages of consumers that don't settle in order."""
         return number is None or self._consumers.get(number) is None
 
     def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
@@ -473,7 +473,7 @@ class PendingQueue:
         return None
 
     def _is_free(self, message: InFlightMessage, number: int | None) -> bool:
-        """Say whether no other unit has reserved a message or its group."""
+        """Return whether no other unit has reserved a message or its group."""
         return not self._claims or (
             self._claims.get(("message", message.key), number) == number
             and (message.group is None or self._claims.get(("group", message.group), number) == number)
@@ -501,10 +501,10 @@ class PendingQueue:
 
 
 class InProgressTracking:
-    """Which messages were put into the in-progress queue and haven't come back from it yet.
+    """Tracks messages put into the in-progress queue and not yet received from it.
 
-    A copy may come back before the broker has confirmed that it was put there. Messages without an id can't
-    be followed, and aren't counted.
+    A copy may arrive before the broker has confirmed that it was put there. Messages without an id can't be
+    tracked, and aren't counted.
 
     Source: I9.
     """
@@ -540,7 +540,7 @@ class InProgressTracking:
             self._in_flight.discard(message_id)
 
     def clear(self) -> None:
-        """Nothing comes any more over this connection."""
+        """Forget all messages: no more will arrive over this connection."""
         self._in_flight.clear()
         self._pending.clear()
         self._early.clear()
@@ -564,7 +564,7 @@ class UnitScheduler:
     end_batch: Callable[[Unit], None]
 
     def wants_message(self, beside: int) -> bool:
-        """Say whether nothing waits, and a unit could begin or is a batch with room.
+        """Return whether nothing waits, and a unit could begin or is a batch with room.
 
         Args:
             beside: Units that aren't in the table.
@@ -600,16 +600,16 @@ class UnitScheduler:
 
     @property
     def _taken(self) -> int:
-        """How many messages are in units, or in progress and about to be."""
+        """Number of messages in units, or in progress and about to be."""
         return self.units.in_flight + self._waiting
 
     @property
     def _waiting(self) -> int:
-        """How many messages are on their way through the in-progress queue, or have come from there."""
+        """Number of messages in transit through the in-progress queue, or received from it and pending."""
         return len(self.staging) + self.line.in_front if self.settings.in_progress else 0
 
     def _offers_turn(self, number: int | None) -> bool:
-        """Say whether a unit may take a message that isn't under way yet."""
+        """Return whether a unit may take a message that isn't under way yet."""
         settings = self.settings
         # No more are put in progress than can be handled at once: they would be in doubt after a crash.
         full = settings.in_progress and self._taken >= settings.concurrency * settings.batch_size
@@ -678,7 +678,7 @@ _NONE = FailedMoves()
 
 
 class DeliveryCounts:
-    """Turns arrivals into messages in hand, and counts each sighting once.
+    """Turns arrivals into in-flight messages, and counts each delivery once.
 
     Args:
         tracker: Counts and notes.
@@ -686,9 +686,9 @@ class DeliveryCounts:
         counts_repeats: As in `DeliverySettings`.
 
     Attributes:
-        remembered: Views of the ids about which anything is known; to ask them takes no call.
-        failing: Keys of the messages that failed since one was settled, or delivered for the first time: at
-            most `FAILING_LIMIT`.
+        remembered: Views of the ids with state, for lookups without a call.
+        failing: Keys of the messages that have failed since one was last settled, or delivered for the first
+            time; at most `FAILING_LIMIT`.
 
     Source: J129-J132, J169-J171.
     """
@@ -726,7 +726,7 @@ class DeliveryCounts:
         )
 
     def knows(self, message_id: str) -> bool:
-        """Say whether a message was handed over before, or something was noted about it."""
+        """Return whether a message was handed over before, or something was noted about it."""
         return message_id in self._tracker or message_id in self._in_doubt
 
     def _look(self, message: InFlightMessage) -> None:
@@ -773,17 +773,17 @@ class DeliveryCounts:
             self._tracker.note(message.key, failure=failure)
 
     def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Note a timeout of the messages of a unit; a handler may turn out later not to have been called.
+        """Record a timeout of the messages of a unit; it may turn out later that a handler was not called.
 
-        Guarantee: `given_back` takes the note back where it was the first thing known of a message that was
-        never handed over, so the timeout is no attempt.
+        Guarantee: if a message was never handed over and this is its first note, `given_back` removes the
+        note, so the timeout does not count as an attempt.
         """
         for message in messages:
             message.first_noted = message.key not in self._tracker
             self._tracker.note(message.key, failure=failure)
 
     def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
-        """Know these messages when they come back, even from a broker that doesn't flag them."""
+        """Recognize these messages on redelivery, even from a broker that doesn't flag them."""
         for message in messages:
             message.flagged = True
             message.counted = message.raised = message.stored = message.served = False
@@ -791,7 +791,7 @@ class DeliveryCounts:
             self.fails(message)
 
     def fails(self, message: InFlightMessage) -> None:
-        """Note that a message is one of those that fail now."""
+        """Record that a message is currently failing."""
         if len(self.failing) < FAILING_LIMIT:
             self.failing.add(message.key)
 
@@ -799,11 +799,11 @@ class DeliveryCounts:
         """Undo the delivery count of messages that go back to the broker unprocessed.
 
         An attempt is a call of the handler, a move or a deletion. An interrupted delay, waiting, and a
-        handler that could not be called are none, however often the connection is lost or delivery
-        suspended, and even if the broker counts them.
+        handler that could not be called are not attempts, regardless of lost connections and suspended
+        deliveries, and even if the broker counts them.
         """
         for message in messages:
-            if message.message_id is None:  # nobody would know it again
+            if message.message_id is None:  # it could not be recognized later
                 continue
             self._look(message)
             if message.first_noted and not message.calls:
@@ -817,17 +817,17 @@ class DeliveryCounts:
             self.not_attempted(message)
 
     def parked(self, message: InFlightMessage) -> None:
-        """Note that a copy of the message may have taken its place at the broker."""
+        """Record that a copy may have replaced the message at the broker."""
         self._tracker.parked(message.key)
 
     def not_attempted(self, message: InFlightMessage) -> None:
-        """Have the attempt taken back that was stored for a message, and led to nothing."""
+        """Undo the stored attempt of a message if the attempt was not made."""
         if message.stored and message.message_id is not None:
             self._take_back(message.message_id, message.source)
         message.stored = False
 
     def doubt(self, messages: Iterable[InFlightMessage]) -> None:
-        """Note that the outcome of settling these messages is unknown."""
+        """Record that the outcome of settling these messages is unknown."""
         self._in_doubt.update(dict.fromkeys(message.key for message in messages))
         while len(self._in_doubt) > IN_DOUBT_LIMIT:
             self._in_doubt.popitem(last=False)
@@ -853,7 +853,7 @@ class DeliveryCounts:
         self._failed_moves.pop(message.key, None)
 
     def is_in_doubt(self, message: InFlightMessage) -> bool:
-        """Say whether an earlier settling of the message has an unknown outcome."""
+        """Return whether an earlier settling of the message has an unknown outcome."""
         return message.key in self._in_doubt
 
     def forget(self, messages: Iterable[InFlightMessage]) -> None:

@@ -169,7 +169,7 @@ class DeliveryMachine:
         self._remembered = self._processing.remembered
         self._failing = self._processing.failing
         self._next_number = self._processing.next_number
-        # The short way is clear while nobody waits on the long one: nothing may be overtaken.
+        # The fast path is open while no message waits on the ordinary path: none may be overtaken.
         self._allows_short_way = room is None and allows_fast_path(settings)
         self._concurrency = self._free = settings.concurrency
         self._clear = False
@@ -207,20 +207,20 @@ class DeliveryMachine:
 
     @property
     def in_flight(self) -> int:
-        """How many messages are received and neither settled nor lost with their connection."""
+        """Number of messages received and neither settled nor lost with their connection."""
         return len(self._directs) + self._processing.in_flight
 
     @property
     def failing(self) -> int | None:
-        """How many messages failed since one was settled, or delivered for the first time.
+        """Number of messages that have failed since one was last settled, or delivered for the first time.
 
-        `None`: a handler has a message that is none of them, and may yet be done with it.
+        `None`: a handler has another message, which may still succeed.
         """
         return None if self._directs or self._processing.handles_others else len(self._failing)
 
     @property
     def wants_message(self) -> bool:
-        """Whether nothing waits, and a unit of work could begin with one more message, or take it."""
+        """Whether no message waits, and a unit of work could begin with one more message, or take it."""
         return self._processing.wants_message(len(self._directs))
 
     def handle(self, event: Event, now: float) -> list[Decision]:
@@ -296,14 +296,14 @@ class DeliveryMachine:
         return self._processing.is_open(unit)
 
     def returned_directly(self, direct: FastPathUnit) -> bool:
-        """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
+        """Record the handler's return; return whether to commit now, else send `HandlerReturned`."""
         if self._directs.get(direct.message_id) is not direct:
             return False
         direct.committing = True
         return True
 
     def committed_directly(self, direct: FastPathUnit) -> bool:
-        """The unit is committed; say whether that is all. If not: say `UnitCommitted`."""
+        """Record the commit of the unit; return whether it is complete, else send `UnitCommitted`."""
         if self._directs.get(direct.message_id) is not direct:
             return False
         del self._directs[direct.message_id]

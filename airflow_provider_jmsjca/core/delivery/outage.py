@@ -46,14 +46,14 @@ class RefusedDestinations:
         return pause
 
     def accepted(self, source: int) -> bool:
-        """Note that a destination is consumed; say whether it had been refused."""
+        """Record that a destination is consumed; return whether it had been refused."""
         self._due.pop(source, None)
         self._reasons.pop(source, None)
         self._final.pop(source, None)
         return self._counts.pop(source, None) is not None
 
     def may_try(self, source: int, now: float) -> bool:
-        """Say whether a destination is to be opened now."""
+        """Return whether a destination is to be opened now."""
         return self._due.get(source, now) <= now
 
     def due(self, now: float) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class RefusedDestinations:
 
 
 class ActivationState(enum.StrEnum):
-    """State that an activation reports. `CONNECTING` comes right after the start, always.
+    """State that an activation reports. `CONNECTING` always follows the start.
 
     `UP` means that the broker has confirmed the subscriptions; with delivery suspended, that it is connected.
 
@@ -91,7 +91,7 @@ class ActivationState(enum.StrEnum):
 
 
 class Outage:
-    """Counts failed attempts and time spent suspended, from a loss until messages can come again.
+    """Counts failed attempts and suspended time, from a connection loss until consumers are open again.
 
     Source: J122; W24-W26.
     """
@@ -111,7 +111,7 @@ class Outage:
         self._left_to_suspend = self._settings.max_suspend
 
     def level(self) -> LogLevel:
-        """Return how loud to say that it is not connected. Source: J108."""
+        """Return the log level for a failure to connect. Source: J108."""
         first, self._reported = not self._reported, True
         if not self._settings.minimal_logging:
             return LogLevel.WARNING

@@ -1,4 +1,4 @@
-"""The part of the delivery machine that knows messages and units of work, and nothing of connections."""
+"""The part of the delivery machine for messages and units of work, independent of connections."""
 
 from __future__ import annotations
 
@@ -344,23 +344,23 @@ class Processing:
 
     @property
     def under_way(self) -> int:
-        """How many units of work there are."""
+        """Number of units of work."""
         return len(self._units)
 
     @property
     def is_clear(self) -> bool:
-        """Whether messages may be taken, and none waits or may have to wait for another."""
+        """Whether messages may be taken, and none is waiting or may have to wait for another."""
         return self._gate.open and not (len(self._line) or self._line.has_claims)
 
     @property
     def in_flight(self) -> int:
-        """How many messages are received and neither settled nor lost."""
+        """Number of messages received and neither settled nor lost."""
         return len(self._line) + self._units.in_flight + len(self._staging)
 
     @property
     def handles_others(self) -> bool:
-        """Whether handlers have messages that aren't among those that fail now."""
-        if len(self.failing) >= FAILING_LIMIT:  # the others of those that fail are not known
+        """Whether handlers have messages that aren't among the failing ones."""
+        if len(self.failing) >= FAILING_LIMIT:  # further failing messages are not tracked
             return False
         return any(message.key not in self.failing for unit in self._units for message in unit.members)
 
@@ -374,7 +374,7 @@ class Processing:
         return unit in self._units and self._units.committing(unit) is None
 
     def arrived(self, event: MessageArrived) -> None:
-        """Take a message in hand."""
+        """Accept an arrived message."""
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
             self._log(
@@ -390,18 +390,18 @@ class Processing:
         self._line.append(message)
 
     def adopt(self, unit: Unit, began: float) -> None:
-        """Take in a unit of work of one message, which was handed over at a moment, as it is."""
+        """Add an existing unit of work of one message, handed over at the time `began`."""
         self._units.adopt(unit)
         self._line.claim(unit, unit.members[0])
         if (timeout := self._settings.transaction_timeout) is not None:
             self._timers.set_for(TimerKind.TIMEOUT, unit.number, began + timeout.total_seconds())
 
     def duplicate_dropped(self, message_id: str | None) -> None:
-        """A message has come from the in-progress queue that isn't to be taken in hand."""
+        """Record that a message from the in-progress queue has arrived and is not accepted."""
         self._staging.came(message_id)
 
     def returned_to_broker(self, event: MessageArrived) -> None:
-        """A message that nobody took in hand has gone back to the broker."""
+        """Record that a message was returned to the broker without being accepted."""
         self._delivery_counts.given_back([self._delivery_counts.receive(event)])
 
     def fill(self) -> None:
@@ -409,7 +409,7 @@ class Processing:
         self._filling.fill(self._settled)
 
     def wants_message(self, beside: int) -> bool:
-        """Say whether nothing waits, and a unit of work could take a message; `beside` are under way too."""
+        """Return whether no message waits and a unit could take one; `beside` further units are under way."""
         return self._filling.wants_message(beside)
 
     def drop_waiting(self) -> None:

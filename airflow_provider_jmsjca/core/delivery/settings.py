@@ -19,13 +19,13 @@ _NONE = timedelta(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageSettings:
-    """How long to wait before connecting again.
+    """Wait times before reconnecting.
 
     Attributes:
         backoff: Pauses between attempts.
         init_suspend: Length of each suspension after a connection was lost.
         max_suspend: Length of all suspensions of one outage together; zero never suspends.
-        minimal_logging: The first failure of an outage is an error in the log, the others are for debugging.
+        minimal_logging: Log the first failure of an outage as an error, and the others at debug level.
 
     Source: J12, J13, J108, J122; W15, W16, W24-W26.
     """
@@ -41,43 +41,43 @@ class DeliverySettings:
     """The rules of one activation.
 
     Attributes:
-        destination: Where messages come from, as the activation names it.
-        further: Destinations that take turns with it, in their order (I5).
-        quantity: Most messages of each in a cycle of turns (I4).
+        destination: The destination to consume, as named by the activation.
+        further: Destinations that take turns with it, in order (I5).
+        quantity: Maximum number of messages of each in a cycle of turns (I4).
         handling: Redelivery handling.
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
-        dead_letter: Where those messages go; empty: to the target of the handling's move.
-        keep_poison: Poison that can't be moved is left unsettled, and those behind it go on. Otherwise it is
-            delivered again.
-        unsubscribed: Where messages go that nobody subscribes to.
-        move_retries: How often a move that failed is tried again, a second later each time; then the message
-            stays, undelivered (P16). `None`: not at all, and the message is delivered (J142).
-        limbo: There is a limbo: a message that can't be moved is put there, to be moved later, and poison
-            that nothing says where to put stays there as failed. No move is tried again in place.
-        shelve_at: A message seen so often goes there as failed; `None`: none does.
-        discard_poison: Poison is deleted where nothing says where to put it.
-        discard_unsubscribed: Messages that nobody subscribes to are deleted.
-        in_progress: Each message is first put into a queue of its own, and handled when it comes back from
-            there.
-        concurrency: How many units of work at once: 1 for serial.
+        dead_letter: Targets for those messages; empty: the targets of the handling's move.
+        keep_poison: Poison that can't be moved is left unsettled, and the messages behind it are processed.
+            Otherwise it is delivered again.
+        unsubscribed: Destination for messages without a subscriber.
+        move_retries: Number of retries of a failed move, one second apart; after that the message stays,
+            undelivered (P16). `None`: no retries, and the message is delivered (J142).
+        limbo: Limbo is available. A message that can't be moved is put there, to be moved later, and poison
+            without a target stays there as failed. No move is retried in place.
+        shelve_at: Redelivery count from which a message goes to limbo as failed; `None`: never.
+        discard_poison: Poison without a target is deleted.
+        discard_unsubscribed: Messages without a subscriber are deleted.
+        in_progress: Each message is first put into the in-progress queue, and handled when it is received
+            from there.
+        concurrency: Maximum number of units of work at once; 1 for serial.
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
-        batch_idle: A batch ends when no message came for so long.
-        batch_flush: A batch ends so long after its first message; `None` for no such limit.
-        batch_bytes: A batch ends when its messages take so much of memory.
+        batch_idle: A batch ends when no message has arrived for this long.
+        batch_flush: A batch ends this long after its first message; `None` for no such limit.
+        batch_bytes: A batch ends when its messages take this much memory, in bytes.
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
         counts_repeats: A message that the broker has delivered before counts as seen. Otherwise only failures
             of this run count.
         record_attempts: Every attempt is stored before the message is handed over.
         park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
-            group and of batches are held all the same, for their order, and those of topics unless
-            `parks_topic` is set.
-        parks_topic: Copies of a topic's messages come back by way of a queue: sent to the topic, they would
-            reach its other subscribers too.
+            group and of batches are held anyway, for their order, and those of topics unless `parks_topic`
+            is set.
+        parks_topic: Copies of a topic's messages return through a queue: sent to the topic, they would reach
+            its other subscribers too.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
         sources: Every destination, in the order of their turns.
-        longest_batch: When a batch ends in any case: at `batch_flush`, or after half of the transaction
-            timeout if that comes first. A batch that only collects must not be rolled back for it.
+        longest_batch: Maximum duration of a batch: `batch_flush`, or half of the transaction timeout if that
+            is shorter. A batch that is only collecting must not be rolled back by the timeout.
 
     Raises:
         ConfigurationError: Every rule that can't hold.

@@ -66,7 +66,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Move it; `to_limbo` by way of limbo, where it stays without targets."""
+    """Move it; with `to_limbo` through limbo, where it stays if there are no targets."""
 
     targets: tuple[Destination, ...]
     to_limbo: bool = False
@@ -74,14 +74,14 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete the message; `repeated` says that it was handled before."""
+    """Delete the message; `repeated` means that it was handled before."""
 
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try the step before once more, a moment later."""
+    """Retry the previous step once, a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def next_step(  # noqa: C901, PLR0912 - the table of precedence
 
 
 def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tuple[MoveTarget, ...]:
-    """Return where poison goes; empty if nothing says where."""
+    """Return the targets for poison; empty if none are configured."""
     if settings.dead_letter:
         return settings.dead_letter
     for handling in (state.handling, settings.handling):
@@ -154,8 +154,8 @@ def step_after_failure(
 ) -> Step:
     """Return the step after a failed move or deletion: the message stays and is delivered.
 
-    The last delay that stands before the action is served first, or a second if none does, so that such a
-    message doesn't spin. Where moves are tried again, the message isn't delivered after the last one.
+    The last delay of the handling is served first, or one second if it has none, so that the message isn't
+    redelivered in a tight loop. If moves are retried, the message isn't delivered after the last retry.
 
     Source: J142; P16.
     """

@@ -14,12 +14,12 @@ _PART_CATEGORIES = _START_CATEGORIES | {"Nd", "Mc", "Mn", "Cf"}
 
 
 def is_identifier_start(character: str) -> bool:
-    """Tell whether a Java identifier may begin with this character (a letter, `_`, `$` ...)."""
+    """Return whether a Java identifier may begin with this character (a letter, `_`, `$` ...)."""
     return unicodedata.category(character) in _START_CATEGORIES
 
 
 def is_identifier_part(character: str) -> bool:
-    """Tell whether a Java identifier may go on with this character.
+    """Return whether a Java identifier may go on with this character.
 
     Java also takes most control characters for parts; they are refused here, no frame could carry them.
     """
@@ -27,7 +27,7 @@ def is_identifier_part(character: str) -> bool:
 
 
 def is_identifier(name: str) -> bool:
-    """Tell whether the name has the form of a Java identifier."""
+    """Return whether the name has the form of a Java identifier."""
     if name.isascii() and name.isidentifier():
         return True
     return bool(name) and is_identifier_start(name[0]) and all(map(is_identifier_part, name[1:]))

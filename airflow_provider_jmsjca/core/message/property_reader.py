@@ -98,7 +98,7 @@ def convert(value: ItemValue, stored: str | None, wanted: ItemType) -> ItemValue
         wanted: The type to read it as.
 
     Raises:
-        PoisonMessageError: JMS knows no such conversion, or the string says no number of that type.
+        PoisonMessageError: JMS has no such conversion, or the string is not a number of that type.
     """
     if value is None:
         return _converted_none(wanted)
@@ -143,8 +143,8 @@ def _as_text(value: ItemValue, kind: ItemType) -> str:
 class PropertyReader:
     """Getters over the attributes `properties`, `property_types`, `body` and `item_types` of a message.
 
-    Every getter raises `PoisonMessageError` where JMS knows no conversion from the stored type, where a
-    string doesn't say a number of that type, and, numbers having no null, for a number that isn't there.
+    Every getter raises `PoisonMessageError` if JMS has no conversion from the stored type, or if a string is
+    not a number of that type. Getters of numbers also raise it for a missing value: numbers have no null.
 
     Source: JMS 2.0 sections 3.5.4 and 3.11.3.
     """

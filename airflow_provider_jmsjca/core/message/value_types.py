@@ -57,7 +57,7 @@ ONE_UTF16_UNIT = 0xFFFF
 
 
 def fits_in(value: int, bits: int) -> bool:
-    """Tell whether a signed Java integer of that many bits can hold the value."""
+    """Return whether a signed Java integer of that many bits can hold the value."""
     return -(1 << bits - 1) <= value < 1 << bits - 1
 
 
@@ -102,7 +102,7 @@ def checked(  # noqa: C901 - one case for each type
     Args:
         value: The given value.
         declared: Spelling of the declared type; `None` infers it.
-        allowed: Spellings of the types that can stand here.
+        allowed: Spellings of the types allowed here.
 
     Raises:
         ValueError: The value can't be sent as that type; the text names the expected form.
@@ -161,7 +161,7 @@ def _checked_text(value: str) -> str:
 
 
 def surrogate_fault(text: str) -> str | None:
-    """Say where text holds half of a surrogate pair, which no encoding of Unicode can carry."""
+    """Return the fault of a text with a lone surrogate, which can't be encoded; `None` if there is none."""
     if text.isascii():
         return None
     try:

@@ -47,7 +47,7 @@ class Measure(enum.StrEnum):
 
 
 class Family(enum.StrEnum):
-    """Where a spelling comes from."""
+    """Origin of a spelling."""
 
     OURS = "ours"
     JMSJCA = "JMSJCA"

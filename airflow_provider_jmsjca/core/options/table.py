@@ -1,4 +1,4 @@
-"""The one table of every option; everything about an option is said in its row."""
+"""The table of all options; each row defines one option completely."""
 
 from __future__ import annotations
 

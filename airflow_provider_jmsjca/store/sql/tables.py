@@ -161,7 +161,7 @@ LIMBO: Final = Table(
     sqlite_autoincrement=True,
 )
 
-# A message in its JSON form, encrypted if `encrypted` says so.
+# A message in its JSON form, encrypted if `encrypted` is set.
 LIMBO_CONTENT: Final = Table(
     "jms_limbo_content",
     METADATA,

@@ -1,4 +1,4 @@
-"""How often it is tried to send a message in limbo is said for each message."""
+"""Adds the maximum number of send attempts to each message in limbo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; messages that are there already have 5 tries, as before."""
+    """Add the column; existing messages have 5 tries, as before."""
     op.add_column(
         "jms_limbo", sa.Column("most_tries", sa.Integer, nullable=False, server_default=sa.text("5"))
     )

@@ -1,4 +1,4 @@
-"""Attempts say whether their outcome is known; the table of messages in doubt goes, which nothing used."""
+"""Records in each attempt whether its outcome is known; drops the unused table of messages in doubt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns; of attempts that are there already the outcome counts as known."""
+    """Add the columns; the outcome of existing attempts counts as known."""
     for name in ("open", "doubtful"):
         op.add_column("jms_attempt", sa.Column(name, sa.Boolean, nullable=False, server_default=sa.false()))
     op.drop_table("jms_in_doubt")
