@@ -1,4 +1,4 @@
-"""Destinations as Airflow's assets, and what tasks do with them as lineage.
+"""Destinations as Airflow's assets, and their use by tasks as lineage.
 
-May import `triggers`, `hooks` and all below. Sensors and operators import this room.
+May import `triggers`, `hooks` and all below. Sensors and operators import this folder.
 """

@@ -62,7 +62,7 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
     Args:
         hook: The hook that the task uses.
-        settings: The broker; its first host stands for all.
+        settings: The broker; its first host represents all hosts.
         destination: The destination.
     """
     get_hook_lineage_collector().add_input_asset(

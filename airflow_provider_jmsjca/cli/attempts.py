@@ -28,7 +28,7 @@ _IN_HAND, _IN_DOUBT = "in hand", "in doubt"
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the messages whose attempts are counted, those with most attempts first."""
+    """Print the messages with counted attempts, those with most attempts first."""
     with contextlib.closing(installed_store()) as store:
         found = store.attempts.page(
             _activation(args, store), at_least=args.at_least, limit=args.limit + 1, after=args.after

@@ -161,9 +161,9 @@ def explain_command(args: argparse.Namespace) -> None:
 def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of deployment descriptors as YAML.
 
-    What they say of the connector, its connection factories and of destinations follows in comments. What is
-    read and has no effect, what has to be known or done besides, what isn't read at all, and further
-    activations are named in notes on standard error.
+    Comments list the descriptors' settings of the connector, its connection factories and destinations. Notes
+    on standard error name settings without effect, other facts and steps to consider, ignored parts of the
+    descriptors, and further activations.
     """
     paths = [Path(file) for file in args.files]
     common, common_dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])

@@ -57,13 +57,13 @@ def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs:
     """Create a sensor from a function that returns whether a message is the expected one.
 
     The function's first argument is the `JmsMessage`; the others come from the call in the DAG or from the
-    task's context. Messages that it refuses stay on the queue::
+    task's context. Rejected messages stay on the queue::
 
         @task.jms_sensor(destination="queue://orders", peek=False, deferrable=True)
         def large_order(message, least=1_000):
             return int(message.properties["amount"]) >= least
 
-    The task returns what `JmsSensor` returns.
+    The task's result is that of `JmsSensor`.
 
     Args:
         python_callable: The function.

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
-# So many threads at once for the sends of one connection; others wait their turn.
+# Maximum number of threads for concurrent sends of one connection; further sends wait.
 _SENDS_AT_ONCE = 2
 
 # Administered objects in Airflow variables would have to be asked for, which blocks.
@@ -61,17 +61,17 @@ class AsyncJmsHook(BaseHook):
 
 
 class AsyncJmsConnection:
-    """A connection for one task of an event loop. Use it as a context manager; its end closes its streams.
+    """A connection for one task of an event loop. Use it as a context manager; leaving it closes the streams.
 
     Streams of all tasks of a process that consume from the same broker share one connection to it, and
-    reconnect by themselves. What is sent goes over a connection that is kept for a while for the next send.
+    reconnect automatically. Sends use a separate connection, which is kept open for a while for the next one.
 
-    Guarantee: a message is settled only after `StreamDelivery.returned`. Whatever ends before brings the
-    message back: a crash, a cancellation, the end of this connection. Settling goes on in the background: a
-    crash soon after `returned` may bring the message again.
+    Guarantee: a message is settled only after `StreamDelivery.returned`. After a crash, a cancellation or the
+    end of this connection before that, the message is redelivered. Settlement continues in the background: a
+    crash soon after `returned` may cause a redelivery.
 
     Args:
-        hook: Knows the Airflow connection.
+        hook: The hook for the Airflow connection.
     """
 
     def __init__(self, hook: JmsHook) -> None:
@@ -157,21 +157,21 @@ class AsyncJmsConnection:
     ) -> StreamDelivery | None:
         """Wait for a message. End the delivery with `returned`, or with `raised` where it failed.
 
-        The first call subscribes, and the subscription stays until the connection is closed. So what is
-        published to a topic between two calls is there at the second call. A delivery is ended before the
-        next one of the same destination and selector is asked for; `consume` has several under way.
+        The first call subscribes, and the subscription stays until the connection is closed. So messages
+        published to a topic between two calls are available to the second call. End a delivery before you
+        request the next one of the same destination and selector; `consume` can have several in flight.
 
         Args:
             destination: As for `send`.
-            timeout: Seconds; `None` waits for ever.
+            timeout: Seconds; `None` waits forever.
             message_selector: Only messages that match.
 
         Returns:
-            The delivery, or `None` if nothing came in time.
+            The delivery, or `None` if no message arrived in time.
 
         Raises:
             ConfigurationError: The destination, the selector or the Airflow connection can't be used; or the
-                delivery before isn't ended.
+                previous delivery isn't ended.
             TransientBrokerError: The broker couldn't be reached within the timeout.
             PermanentBrokerError: The broker refuses.
         """
@@ -218,8 +218,8 @@ class AsyncJmsConnection:
     async def aclose(self) -> None:
         """Close the streams: returned messages are settled, the rest goes back. Closing twice is harmless.
 
-        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
-        Every stream is closed, also if the caller is cancelled meanwhile.
+        Guarantee: returns within half a second; a thread waits for a broker that doesn't answer. Every stream
+        is closed, even if the caller is cancelled during the close.
         """
         self._closed = True
         streams, self._streams = self._streams, []

@@ -37,16 +37,16 @@ def jms_connection(
 ) -> JmsConnection:
     """Return a connection: a cached one that is up, else a new one.
 
-    Users of one process with the same settings share a connection, each with sessions of its own. One that
-    was not used successfully for the idle timeout, or on which the broker refused something, is not handed
-    out again, and closed when its last user closes it; so is the one unused for longest when there are more
+    Users of one process with the same settings share a connection, each with its own sessions. A connection
+    without successful use for the idle timeout, or with a request refused by the broker, is not reused; it is
+    closed when its last user closes it. The same applies to the least recently used one when there are more
     than `connection_cache_size`. `no_connection_factory_cache` opens a connection for this user alone;
-    `bypass_ra` too, and no other rule of the connection factory holds for it.
+    so does `bypass_ra`, which also disables all other rules of the connection factory.
 
     Args:
-        settings: What to connect with.
-        options: The options in force.
-        find: Returns the destination a text names.
+        settings: The settings to connect with.
+        options: The effective options.
+        find: Returns the destination for a text.
 
     Raises:
         TransientBrokerError: As `Transport.connect`; so are the other errors.

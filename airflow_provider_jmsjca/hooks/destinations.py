@@ -29,17 +29,17 @@ _REMEMBERED = 1000
 def find_destination(text: str, *, variables: bool = True) -> Destination:
     """Return the destination that a text names; a bare name is that of a queue.
 
-    `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]` in any case
-    (an environment variable for it has none), else the Airflow variable `orders`. Either holds
+    `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]`, ignoring
+    case (environment variables don't preserve it), else the Airflow variable `orders`. Either holds
     `queue://name`, `topic://name`, or JSON such as `{"type": "queue", "name": "q1234"}`.
 
     Args:
         text: The destination.
-        variables: Whether to ask for Airflow variables too: not in the triggerer's event loop, which that
-            would block.
+        variables: Whether to query Airflow variables too. Not in the triggerer's event loop: the query would
+            block it.
 
     Raises:
-        ConfigurationError: The text names no destination, or is none; or the object isn't there or can't be
+        ConfigurationError: The text is not a destination, or no text; or the object is missing or can't be
             read.
 
     Source: J20, J85, J87, J88, J90, J91.
@@ -48,16 +48,16 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
 
 def finder() -> Callable[[str], Destination]:
-    """Return `find_destination`, made to remember what it found: Airflow variables cost a query each."""
+    """Return `find_destination` with a cache of its results: Airflow variables cost a query each."""
     return lru_cache(maxsize=_REMEMBERED)(find_destination)
 
 
 def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
-    """Return the spec with every administered object it names in its place.
+    """Return the spec with every reference to an administered object replaced by its destination.
 
-    That is: its destinations, those where messages go afterwards, and the targets of the move in its
-    redelivery handling. `$` in such a target stands for the destination as the spec says it, so that `dlq_$`
-    stays in the folder of `lookup://a/b/in`.
+    This covers its destinations, the destinations to which it moves messages, and the targets of the move in
+    its redelivery handling. `$` in such a target is replaced by the destination as written in the spec, so
+    that `dlq_$` stays in the folder of `lookup://a/b/in`.
 
     Args:
         spec: The spec in force.
@@ -98,7 +98,7 @@ def _looked_up_moves(
     """Return the redelivery handling with its targets looked up; `None` if there is nothing to look up."""
     actions = spec.redelivery.actions
     if spec.max_attempts is not None or not actions or not isinstance(move := actions[-1], Move):
-        return None  # after so many attempts a message goes to the dead-letter destinations
+        return None  # with `max_attempts` a message goes to the dead-letter destinations
     for_each = {tuple(_target(target, each) for target in move.all_targets) for each in references}
     if not any(target.name.startswith(LOOKUP) for targets in for_each for target in targets):
         return None

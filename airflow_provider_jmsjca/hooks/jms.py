@@ -296,7 +296,7 @@ class JmsHook(BaseHook):
         return jms_connection(replace(settings, client_id=None), options, find or finder())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Connect, and say which broker answered, how and to whom; or in one line why none did."""
+        """Connect, and describe broker, encryption and user; on failure return the error in one line."""
         try:
             settings = self.settings()
             connection = connect(settings)
@@ -359,7 +359,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
 def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
     """Return the effective options of an activation over a connection; either may be omitted.
 
-    An activation whose URL is `lookup://name` takes the Airflow connection of that name.
+    An activation with the URL `lookup://name` uses the Airflow connection of that name.
 
     Raises:
         ConfigurationError: Every fault of every level.

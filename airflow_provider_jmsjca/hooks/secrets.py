@@ -49,10 +49,10 @@ class SecretsRefused:
         """Refuse secrets among arguments of the operator.
 
         Args:
-            given: The arguments; others than destinations and the spec are passed over.
+            given: The arguments; only destinations and the spec are checked.
 
         Raises:
-            ConfigurationError: Names every field that holds a secret, and the way out.
+            ConfigurationError: Names every field that holds a secret, and the remedy.
         """
         refuse_secrets(cls.__name__, {name: given[name] for name in cls.destination_fields if name in given})
         if cls.spec_field is not None:
@@ -88,7 +88,7 @@ def refuse_secrets_in_spec(where: str, spec: object) -> None:
         spec: The given value; the task checks anything but a spec or mapping.
 
     Raises:
-        ConfigurationError: Names every field that holds a secret, and the way out.
+        ConfigurationError: Names every field that holds a secret, and the remedy.
     """
     if isinstance(spec, ActivationSpec):
         spec = spec.layer().fields

@@ -1,4 +1,4 @@
-"""The message selector in force: what a consumer says, and what its connection or the installation adds."""
+"""The effective message selector: that of the connection or the installation, else the consumer's own."""
 
 from __future__ import annotations
 

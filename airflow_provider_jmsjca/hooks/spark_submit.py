@@ -1,4 +1,4 @@
-"""The Spark provider's `spark-submit` with the job library on its way, and what becomes of an application."""
+"""The Spark provider's `spark-submit` with the job library shipped, and the state of an application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spark.progress import SPARK_UI
 from airflow_provider_jmsjca.spool.files import SpoolPath, exists, read_document, seal
 
 RM_ADDRESS: Final = "yarn_resourcemanager_webapp_address"
-"""What the extra of a Spark connection calls the address of YARN's resource manager."""
+"""Field for the address of YARN's resource manager in the extra of a Spark connection."""
 
 _REQUEST_SECONDS: Final = 30
 _YARN_LIVING: Final = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"})
@@ -49,7 +49,7 @@ def spark_submit_hook() -> Any:
         ) from error
 
     class Hook(SparkSubmitHook):  # type: ignore[misc,unused-ignore]  # the provider may be missing
-        """The provider's hook, with what a job on a batch needs."""
+        """The provider's hook, extended for jobs on a batch."""
 
         def ship_library(self, folder: Path) -> None:
             """Send the job library along, unless Spark runs on this machine alone.
@@ -95,10 +95,10 @@ def spark_submit_hook() -> Any:
 
 
 def submitted_application(hook: Any) -> SparkApplication:
-    """Return what a hook has submitted to YARN or Kubernetes, after `submit`.
+    """Return the application that a hook has submitted to YARN or Kubernetes, after `submit`.
 
     Raises:
-        AirflowException: `spark-submit` didn't say what it is called.
+        AirflowException: `spark-submit` didn't report the name of the application.
     """
     # The provider's hook offers no other way to these.
     if hook._is_yarn:  # noqa: SLF001
@@ -141,11 +141,11 @@ def database_environment(conn_id: str) -> dict[str, str]:
 
 
 def database_table(conn_id: str, table: str) -> str:
-    """Return what lineage calls a table of a database: `postgres://HOST:PORT/DATABASE/SCHEMA/TABLE`.
+    """Return the lineage name of a database table: `postgres://HOST:PORT/DATABASE/SCHEMA/TABLE`.
 
     Args:
         conn_id: As `database_environment`.
-        table: `orders`, which is taken for one of the schema `public`, or `sales.orders`.
+        table: `orders`, which belongs to the schema `public`, or `sales.orders`.
 
     Raises:
         ConfigurationError: As `database_environment`.
@@ -157,11 +157,11 @@ def database_table(conn_id: str, table: str) -> str:
 
 
 class ClusterAwayError(AirflowException):
-    """The cluster can't be asked now; what it runs goes on."""
+    """The cluster is unreachable; its applications continue to run."""
 
 
 class Cluster(enum.StrEnum):
-    """What runs the driver."""
+    """The cluster manager that runs the driver."""
 
     YARN = "yarn"
     KUBERNETES = "kubernetes"
@@ -172,7 +172,7 @@ class SparkApplication:
     """A driver that runs on a cluster.
 
     Attributes:
-        cluster: What runs it.
+        cluster: The cluster manager that runs it.
         name: The application id, or the name of the driver's pod.
         place: Address of YARN's resource manager, or the namespace of the pod.
         kerberos: Whether the resource manager wants a ticket.
@@ -184,7 +184,7 @@ class SparkApplication:
     kerberos: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what `of` reads, JSON only."""
+        """Return the JSON form that `of` reads."""
         return asdict(self) | {"cluster": str(self.cluster)}
 
     @classmethod
@@ -246,7 +246,7 @@ class SparkApplication:
             if error.status == _NOT_FOUND:
                 return "the driver's pod is gone"
             raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
-        except Exception as error:  # the client raises what its HTTP library does
+        except Exception as error:  # the client raises the errors of its HTTP library
             raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
         phase = pod.status.phase or "Pending"
         return None if phase in _POD_LIVING else f"the driver's pod is {phase}"
@@ -278,10 +278,10 @@ def note_application(folder: SpoolPath, fence: int, application: SparkApplicatio
 
 
 def read_application(folder: SpoolPath, fence: int) -> SparkApplication | None:
-    """Return the application that an attempt has submitted; `None` if it got that far in no way we know of.
+    """Return the application that an attempt has submitted; `None` if it recorded no submission.
 
     Raises:
-        SpoolError: What was written down can't be read.
+        SpoolError: The record can't be read.
     """
     path = _path(folder, fence)
     if not exists(path):

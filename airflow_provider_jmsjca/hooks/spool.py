@@ -1,4 +1,4 @@
-"""Where batches are kept, and whose they are."""
+"""Location and ownership of batches."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def spool_path(given: str | Path | None = None) -> SpoolPath:
         given: A path, a `file:///` URI, or one of an object store such as `s3://aws_default@bucket/prefix`,
             in which `aws_default` names the Airflow connection with the credentials; without one they are
             those of the environment. Or one of HDFS, `hdfs://webhdfs_default@namenode:8020/path`. `None` or
-            nothing takes what `[jmsjca] spool_path` names, by default `jms-spool` under AIRFLOW_HOME.
+            empty text uses `[jmsjca] spool_path`, by default `jms-spool` under AIRFLOW_HOME.
 
     Raises:
-        ConfigurationError: A URI of another scheme, or no text; the connection is missing, or says what isn't
-            supported.
+        ConfigurationError: A URI of another scheme, or no text; the connection is missing or has unsupported
+            settings.
     """
     if isinstance(given, Path):
         return given
@@ -207,5 +207,5 @@ def task_key(context: Context) -> TaskKey:
 
 
 def known_with(jms_conn_id: str, queue: Destination) -> str:
-    """Return whose batches share the ids they have seen: those that compete for the messages of a queue."""
+    """Return the key under which batches that compete for messages of a queue share their known ids."""
     return f"{jms_conn_id} {queue}"

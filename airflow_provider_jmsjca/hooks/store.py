@@ -29,7 +29,7 @@ _DEFAULT = "jms-store.db"
 
 
 def store_url() -> str | URL:
-    """Return what `[jmsjca] store_url` says, by default the SQLite file `jms-store.db` under AIRFLOW_HOME."""
+    """Return `[jmsjca] store_url`, by default the SQLite file `jms-store.db` under AIRFLOW_HOME."""
     from sqlalchemy import URL  # noqa: PLC0415 - see above
 
     if said := str(conf.get("jmsjca", "store_url", fallback="")).strip():
@@ -45,7 +45,7 @@ def store_in_use() -> bool:
 
 
 def store_database() -> Database:
-    """Return the database of the store, whatever its schema.
+    """Return the database of the store without checking its schema.
 
     Raises:
         ConfigurationError: `[jmsjca] store_url` can't be used.
@@ -72,13 +72,13 @@ def store_for(spec: ActivationSpec) -> Iterator[SqlStore | None]:
 
 
 def installed_store() -> SqlStore:
-    """Open the store of this installation; close it when it isn't used any more.
+    """Open the store of this installation; close it when you no longer use it.
 
     Messages in it are encrypted with Airflow's `[core] fernet_key`, where one is set.
 
     Raises:
         ConfigurationError: `[jmsjca] store_url` or `[core] fernet_key` can't be used.
-        StoreSchemaError: The store's tables are missing, older or newer; the text says what to do.
+        StoreSchemaError: The store's tables are missing, older or newer; the text names the remedy.
         TransientStoreError: The store can't be used now.
     """
     from airflow_provider_jmsjca.store.sql.store import open_store  # noqa: PLC0415 - see above
@@ -99,10 +99,10 @@ _sharing = threading.Lock()
 
 
 def shared_store() -> SqlStore:
-    """Return the one store of this process and URL; who uses it no more calls `leave_shared_store`.
+    """Return the shared store of this process and URL; call `leave_shared_store` when you no longer use it.
 
-    The first one opens it, and the others wait for that: a thousand triggers have one pool of connections.
-    To others they are one process, which lives as long as one of them.
+    The first caller opens it, and the others wait for that: a thousand triggers have one pool of connections.
+    Other processes see one process, which lives as long as any of the callers.
 
     Raises:
         ConfigurationError: As of `installed_store`.

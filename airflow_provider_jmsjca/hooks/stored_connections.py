@@ -24,7 +24,7 @@ def use_stored_connections() -> None:
 
 
 def undefined(conn_id: str) -> str:
-    """Return the words for a connection that Airflow doesn't know in this process, with the way out."""
+    """Return the error text, with the remedy, for a connection that isn't defined in this process."""
     said = f"connection {conn_id!r} is not defined in Airflow"
     if _asks_airflow() or os.environ.get(_CONTEXT):
         return said

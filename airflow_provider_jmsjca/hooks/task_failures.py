@@ -19,9 +19,9 @@ _GRACE = timedelta(seconds=30)
 
 @contextlib.contextmanager
 def task_failures() -> Iterator[None]:
-    """Fail a task without retries where trying again gives the same answer.
+    """Fail a task without retries if a retry would fail in the same way.
 
-    Transient errors pass as they are: Airflow retries the task as often as it is told to.
+    Transient errors pass unchanged: Airflow retries the task up to its `retries`.
 
     Raises:
         AirflowFailException: From a configuration error or a permanent refusal by the broker.
@@ -54,7 +54,7 @@ class Task(Protocol):
 
 
 def timed_out(task: Task) -> str:
-    """Return the words for a task whose time is up."""
+    """Return the error text for a task that has exceeded its timeout."""
     return f"execution_timeout of {task.execution_timeout} is over, the time it was deferred included"
 
 

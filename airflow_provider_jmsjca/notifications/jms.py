@@ -42,14 +42,14 @@ class JmsNotifier(BaseNotifier):
             triggerer finds objects in `[jmsjca]` only.
         messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
-            `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them. Secrets that
-            Airflow masks in its logs are masked there too, and passwords of URLs and of `password=...` in
-            the text of an exception. Templated.
+            `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. Secrets that Airflow
+            masks in its logs are masked there too, and passwords of URLs and of `password=...` in the text of
+            an exception. Templated.
         jms_conn_id: The Airflow connection. Templated.
         properties: Added to messages that are given as values, and to the one of `None`. Templated.
         message_type: JMSType of such messages. Templated.
         correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
-        reply_to: Where answers are to go, as `destination`; `None`: the messages' own. Templated.
+        reply_to: Destination of answers, as `destination`; `None`: the messages' own. Templated.
         priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
         time_to_live: Seconds until they expire; `None`: the messages' own, by default never. Templated.
         delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets

@@ -90,7 +90,7 @@ def request_activation_state(
         wanted: `SUSPENDED`: runs stay and deliver nothing. `DRAINED`: they finish the messages in their
             handlers and end. `STOPPED`: they end.
         reason: For the log and for lists.
-        user: The user who asks.
+        user: The requesting user.
 
     Raises:
         ConfigurationError: There is no activation of a name, or there are several.

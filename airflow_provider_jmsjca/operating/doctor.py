@@ -206,7 +206,7 @@ def examine_store(store: Store) -> Iterator[Finding]:
 
 
 def examine_spool(spool: SpoolPath) -> Iterator[Finding]:
-    """Find batches whose messages are in the spool only, without a job that reads them."""
+    """Find batches that need attention: their messages are only in the spool, and no job reads them."""
     try:
         found = [each for each in batches(spool) if each.state in NEEDS_CARE]
     except SpoolError as error:

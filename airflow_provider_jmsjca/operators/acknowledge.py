@@ -23,28 +23,28 @@ _OUTCOMES = ("acknowledge", "roll_back")
 
 
 class JmsAcknowledgeOperator(BaseOperator):
-    """Acknowledges the messages of the events that started the run, or has them delivered again.
+    """Acknowledges the messages of the events that started the run, or rolls them back for redelivery.
 
     For a `JmsActivationTrigger` with `hold_until_ack=True`. Without this operator a message is acknowledged
-    when its run has succeeded. With it, as soon as the task has run, whatever becomes of the run afterwards.
-    The first word counts: to say another one later changes nothing.
+    when its run succeeds. With it, a message is acknowledged when this task has run, even if the run fails
+    afterwards. The first outcome is final: a later one has no effect.
 
-    Guarantee: when the task has succeeded its word is stored; the trigger hears it within some 10 seconds. A
-    crash before that repeats nothing: the trigger asks again when it is back.
+    Guarantee: the outcome is stored when the task succeeds; the trigger applies it within about 10 seconds.
+    If the trigger crashes before that, nothing is repeated: it reads the outcome after its restart.
 
     Args:
-        asset: The asset whose events started the run. Where its watcher stands in another DAG file, name it
-            by `Asset.ref(name="...")`: to name the asset without its watchers would take them away.
-        outcome: `"acknowledge"`, or `"roll_back"` for the redelivery handling to deal with the messages.
-        message_ids: Only messages with these ids; `None` for all. So a run that handles several messages can
-            roll back the bad ones alone. The run's own end decides about the others. Often the answer of
-            the task that handles them: templated, and may be an XCom.
+        asset: The asset that started the run. If its watcher is defined in another DAG file, refer to the
+            asset by `Asset.ref(name="...")`: an asset without watchers would remove the existing ones.
+        outcome: `"acknowledge"`, or `"roll_back"` to apply the redelivery handling to the messages.
+        message_ids: Only messages with these ids; `None` for all. A run that processes several messages can
+            roll back the failed ones alone; the end of the run settles the others. Usually the XCom of the
+            task that processes the messages. Templated.
 
     Returns:
-        How many events it has spoken for.
+        The number of held events the outcome applies to, including those settled earlier.
 
     Raises:
-        ConfigurationError: The asset is none.
+        ConfigurationError: `asset` is not an asset.
 
     Source: J192-J199.
     """
@@ -69,7 +69,7 @@ class JmsAcknowledgeOperator(BaseOperator):
         self.message_ids = message_ids
 
     def execute(self, context: Context) -> int:
-        """Store the word."""
+        """Store the outcome."""
         with task_failures():
             if self.outcome not in _OUTCOMES:
                 raise ConfigurationError(
@@ -105,7 +105,7 @@ class JmsAcknowledgeOperator(BaseOperator):
         return spoken
 
     def _word(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
-        """Return the word on an event, with what was said before; `None` if none of its messages is meant."""
+        """Merge the outcome of an event with the stored one; `None` if `message_ids` selects no message."""
         before = said if isinstance(said, dict) else {}
         meant: dict[str, Any] = {}
         if self.message_ids is not None:

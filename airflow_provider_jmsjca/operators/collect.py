@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class IfEmpty(enum.StrEnum):
-    """What becomes of the task when there was no message."""
+    """State of the task when there was no message."""
 
     SKIP = "skip"
     SUCCEED = "succeed"
@@ -63,7 +63,7 @@ class IfEmpty(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """A batch, and what this attempt did for it."""
+    """A batch, and the work of this attempt on it."""
 
     batch_id: str
     folder: SpoolPath
@@ -72,7 +72,7 @@ class Collected:
     adopted: tuple[Manifest, ...] = ()
 
     def report(self) -> dict[str, Any]:
-        """Return what travels through XCom."""
+        """Return the XCom of the task."""
         result = self.result
         return {
             "batch_id": self.batch_id,
@@ -93,35 +93,36 @@ class Collected:
 
 
 class JmsCollectOperator(SecretsRefused, BaseOperator):
-    """Receives messages until there are enough, into a batch of Parquet files on disk.
+    """Collects messages into a batch of Parquet files.
 
-    A batch ends at `max_messages`, after `max_time`, or when nothing came for `idle_time`, whichever is
+    A batch ends at `max_messages`, after `max_time`, or when no message arrived for `idle_time`, whichever is
     first.
 
-    Guarantee: a message is acknowledged only after it is in a sealed file, so nothing is lost whatever dies.
-    The batch belongs to the task instance and not to its attempt: a retry goes on with it. A task that is
-    cleared after success finds it finished and receives nothing. What the broker repeats is
-    dropped as far back as the spool retains ids. Where producers make the ids (RabbitMQ), equal messages that
-    were sent on purpose are all stored.
+    Guarantee: a message is acknowledged only after it is in a sealed file, so no crash loses a message. The
+    batch belongs to the task instance, not to the attempt: a retry continues it. A task that is cleared after
+    success finds the finished batch and receives nothing. Redelivered messages are dropped as duplicates as
+    long as the spool retains their ids. If producers set the ids (RabbitMQ), equal messages that were sent on
+    purpose are all stored.
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
         message_selector: Only messages that match; `None` for all. Templated.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
-            says none.
-        max_messages: How many messages make a batch.
-        max_time: Seconds after which the batch ends with what is there.
+            has none.
+        max_messages: Maximum number of messages in a batch.
+        max_time: Seconds after which the batch ends, even if it has fewer messages.
         idle_time: Seconds without a message after which the batch ends.
-        segment_messages: Most messages in one file, 1 to 10,000; all of a file are acknowledged together.
-        segment_bytes: A file is sealed once bodies and properties in it reach this size, in bytes.
-        spool_path: Directory of the batches, on storage that later tasks see. It is a path, a `file:///` URI,
-            or a URI of an object store or HDFS such as `s3://aws_default@bucket/prefix`. `None` takes
+        segment_messages: Maximum number of messages in a file, 1 to 10,000. The messages of a file are
+            acknowledged together.
+        segment_bytes: A file is sealed when its bodies and properties reach this size, in bytes.
+        spool_path: Directory of the batches, on storage that later tasks can read. It is a path, a `file:///`
+            URI, or a URI of an object store or HDFS such as `s3://aws_default@bucket/prefix`. `None` uses
             `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
-        if_empty: `"skip"` or `"succeed"` when there was no message; nothing is left on disk then.
-        adopt_after: Batches that earlier runs of this task left unfinished are finished by this run, once
-            nothing was added to them for so many seconds. They keep their names and are returned as
-            `adopted`, for whatever reads the manifests. `None` names them in the log only.
+        if_empty: `"skip"` or `"succeed"` when there was no message; no files are left in that case.
+        adopt_after: Seconds without a new file after which this run finishes a batch that an earlier run of
+            this task left unfinished. Adopted batches keep their names and are returned as `adopted`, for
+            readers of the manifests. `None` only logs their names.
 
     Returns:
         `{"batch_id": ..., "manifest": "file:///.../manifest.json", "rows": 1200, "segments": 1, ...}`; the
@@ -195,7 +196,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         return batch_lineage(self._report)
 
     def on_kill(self) -> None:
-        """Stop collecting: what isn't sealed goes back to the broker, the next attempt goes on."""
+        """Stop collecting: unsealed messages go back to the broker, and the next attempt continues."""
         # From another thread: this runs in a signal handler, maybe while this thread holds the event's lock.
         threading.Thread(target=self._stop.set).start()
 
@@ -291,7 +292,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         )
 
     def _adopt(self, batch: SpoolBatch, activation: str) -> tuple[Manifest, ...]:
-        """Finish what earlier runs of this task left; a retry returns the same batches again."""
+        """Finish batches that earlier runs of this task left; a retry returns the same batches again."""
         spool, named = batch.folder.parent, TaskKey.parse(batch.batch_id)
         if self.adopt_after is None or named is None:
             return ()
@@ -325,7 +326,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             raise ConfigurationError(f"if_empty is {self.if_empty!r}; expected 'skip' or 'succeed'") from None
 
     def _activation(self, destination: Destination, context: Context) -> str:
-        """Return whose batches share the ids they have seen: those that compete for the same messages."""
+        """Return the key under which batches that compete for the same messages share their known ids."""
         shared = known_with(self.jms_conn_id, destination)
         if destination.kind is DestinationKind.QUEUE:
             return shared

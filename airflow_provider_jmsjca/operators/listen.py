@@ -66,65 +66,65 @@ class _Killed:
         self._told = False
 
     def set(self) -> None:
-        """Note that the task is told to end."""
+        """Record the request to end the task."""
         self._told = True
 
     def is_set(self) -> bool:
-        """Return whether the task is told to end."""
+        """Return whether the task was requested to end."""
         return self._told
 
 
 class JmsListenOperator(SecretsRefused, BaseOperator):
-    """Hands the messages of a destination to a function, one transaction after the other.
+    """Calls a function with each message of a destination, in one transaction after the other.
 
     The function gets a `Delivery`: it reads like the message, and can `send()` messages that are committed
-    with it. When it returns, the delivery is committed. When it raises, or asks for it, the delivery is
-    rolled back. The message is then delivered again as the redelivery handling says.
+    with it. When the function returns, the delivery is committed. When it raises or requests a rollback, the
+    delivery is rolled back. The redelivery handling then decides when the message is delivered again.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
-    fails when for `failing_for` nothing but failures of the same messages happened. Airflow's
-    `execution_timeout` fails it, counted from its start, deferred or not. While a queue is empty the task is
-    deferred and holds no worker. It keeps its worker if the spec connects otherwise than the Airflow
-    connection, because the triggerer knows only that.
+    fails if only failures of the same messages happened for `failing_for`. Airflow's `execution_timeout`
+    fails it, counted from its start, including the time it was deferred. While a queue is empty the task is
+    deferred and occupies no worker. It keeps its worker if the spec's connection settings differ from the
+    Airflow connection, because the triggerer has only the latter.
 
     The task fails, without retries, when the function stops the delivery. With `use_store` of the spec the
-    stop lasts: later runs consume nothing and are skipped, until `airflow jms activations resume`.
+    stop is permanent: later runs consume nothing and are skipped, until `airflow jms activations resume`.
 
-    Guarantee: a message is settled only after the function has returned. If anything dies before the broker
-    has confirmed that, the message comes back. What was sent along isn't sent then on ActiveMQ; on other
-    brokers it may be sent twice. Counts of attempts last as long as the task holds its worker, with
-    `use_store` of the spec as long as the store keeps them.
+    Guarantee: a message is settled only after the function has returned. After a crash before the broker has
+    confirmed the settlement, the message is redelivered. On ActiveMQ, messages that the function sent are
+    then not sent; on other brokers they may be sent twice. Attempts are counted while the task has its
+    worker, or, with `use_store` of the spec, as long as the store keeps the counts.
 
     Args:
         spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
-            concurrency_mode, redelivery_handling ... Templated if it is a mapping. Secrets are refused in it:
-            Airflow stores and shows it; they belong into an Airflow connection.
+            concurrency_mode, redelivery_handling ... Templated if it is a mapping. Secrets are refused,
+            because Airflow stores and shows the spec; put them in an Airflow connection.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
         jms_conn_id: The Airflow connection; `None`: that of the spec. A spec with a `connection_url` needs
             none. Templated.
-        max_messages: End when so many messages are settled, never more.
-        run_for: End after so many seconds, deferred ones included.
-        idle_for: End when nothing came for so many seconds, deferred ones included.
-        failing_for: Fail when for so many seconds nothing but failures happened: messages that had been
-            delivered before failed again and again, and none was settled. `None`: `idle_for`, or an hour
-            without it. Also fail when nothing came for so long after the broker had left
-            a connection unanswered.
-        defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
-        poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
+        max_messages: End when this number of messages is settled; never more are settled.
+        run_for: End after this number of seconds, including deferred time.
+        idle_for: End after this number of seconds without a message, including deferred time.
+        failing_for: Fail after this number of seconds with failures only: redelivered messages failed
+            repeatedly, and none was settled. `None`: `idle_for`, or an hour without it. Also fail if no
+            message arrived for this time after the broker left a connection attempt unanswered.
+        defer_after: Leave the worker after this number of seconds without a message; `None` never does.
+        poll_interval: Seconds between two probes while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
-            is killed or cleared gives them 4 at most, for Airflow ends its process after 5.
+            is killed or cleared gives them 4 at most, because Airflow ends its process after 5.
         confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the broker, where it can;
-            also a field of the spec.
-        subscribes: Says of each message whether it is wanted; the others move to the spec's
-            `unsubscribed_destination`. It must be quick: other messages wait for it.
+        park: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the broker if it supports
+            delays; also a field of the spec.
+        subscribes: Returns whether a message is wanted; the others move to the spec's
+            `unsubscribed_destination`. It must be quick, because it blocks other messages.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
         "ended_by": "count"}`. A distributed durable subscription adds `"moved_to_queue"`. A listener on every
-        member adds `"members_down"`: those that weren't up at the end. If `run_for` ended while the task was
-        deferred, those that weren't up when it left the worker. For lineage the destinations are inputs of
-        the task; where the function sends to isn't known before.
+        member adds `"members_down"`: the members that were down at the end. If `run_for` ended while the task
+        was deferred, it has the members that were down when the task left the worker. For lineage the
+        destinations are inputs of the task; the function's own destinations aren't recorded, because they
+        aren't known in advance.
 
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
@@ -193,7 +193,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         """Go on after the task was deferred.
 
         Raises:
-            AirflowFailException: The trigger met a fault that trying again doesn't mend.
+            AirflowFailException: The trigger failed with an error that a retry can't fix.
             AirflowTaskTimeout: `execution_timeout` is over, counted from the first start of this try.
         """
         event = event or {}
@@ -213,7 +213,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             return report if down is None else report | {"members_down": list(down)}
         if run_state.timeout_at is None:
             return self._listen(context, run_state)
-        # Airflow's own timer begins anew whenever a deferred task comes back to a worker.
+        # Airflow's own timer restarts when a deferred task resumes on a worker.
         left = run_state.timeout_at - time.time()
         if left <= 0 or (event["event"] == "deadline" and run_state.ends_by_timeout):
             raise AirflowTaskTimeout(timed_out(self))
@@ -254,7 +254,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             spec, settings = self._resolved(_instance(of_context(context, "ti")))
             store = resources.enter_context(store_for(spec))
             if store is not None:
-                # What is parked comes back without a triggerer too.
+                # Parked messages are sent back even without a triggerer.
                 resources.enter_context(
                     kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
                 )
@@ -269,7 +269,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                     subscribes=self.subscribes,
                     find=finder(),
                     store=store,
-                    # What sends from limbo knows no more than the Airflow connection.
+                    # The sender of limbo messages has only the Airflow connection.
                     jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
                 ),
                 admit=(lambda: None) if supervision is None else supervision.admit,
@@ -319,7 +319,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             if after.idle_until is None or after.idle_until > now:
                 self._defer(activation.settings, after, activation.member_names)
         if ended_by is EndReason.IDLE:
-            # After a deferral the last run looks only for what was left of it.
+            # After a deferral the last run waits only for the rest of `idle_for`.
             self.log.info(
                 "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
             )
@@ -369,7 +369,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @staticmethod
     def _end_if_failing(activation: ActivationBase, state: RunState, now: float, failing_for: float) -> None:
-        """Fail where what was parked came back and only failed, over all deferrals: no run sees all of it."""
+        """Fail if redelivered parked messages only failed, counted across deferrals: no run sees them all."""
         from airflow_provider_jmsjca.engine.activations.base import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
@@ -471,7 +471,7 @@ def _not_up(activation: ActivationBase) -> Sequence[str]:
 
 
 def _instance(task: Any) -> str:
-    """Return what tells this task from others, and stays the same from run to run (W31)."""
+    """Return the name that identifies this task and is the same in every run (W31)."""
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"

@@ -23,12 +23,12 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     """Sends one or many messages to a destination.
 
     Guarantee: the task succeeds only when the broker, or the store for delays, has confirmed every message.
-    If it fails half-way the messages before are there, and a retry sends them again. With `transacted=True`,
-    on a broker with atomic commits, either all are there or none. When the connection breaks during a commit
-    nobody knows the outcome: the task fails, and a retry may repeat messages. `deduplicate=True` makes the
-    broker drop such repetitions where it can (Artemis).
+    If it fails half-way, the earlier messages have been sent, and a retry sends them again. With
+    `transacted=True`, on a broker with atomic commits, either all are sent or none. When the connection
+    breaks during a commit, the outcome is unknown: the task fails, and a retry may repeat messages.
+    `deduplicate=True` makes the broker drop such duplicates, if it supports that (Artemis).
 
-    What the connection says holds here as for any session: with `ignore_tx` the messages are sent in one
+    The options of the connection apply as to any session: with `ignore_tx` the messages are sent in one
     transaction, which the task commits.
 
     Args:
@@ -50,14 +50,14 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
         delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
             them when they are due. Until then they are in the store of this installation, encrypted with
             Airflow's Fernet key. The triggerer or `airflow jms store run` sends them. Templated.
-        deliver_at: The moment before which they can't be received, in place of `delay`: a `datetime` with a
-            time zone, or ISO 8601 text. Without either, a message's own property `DELIVERY_DATE` counts
-            where the connection or `[jmsjca]` says `allow_message_delays`. Templated.
+        deliver_at: Delivery time, instead of `delay`: a `datetime` with a time zone, or ISO 8601 text.
+            Without either, a message's own property `DELIVERY_DATE` applies if the connection or `[jmsjca]`
+            sets `allow_message_delays`. Templated.
         deduplicate: Give each message an id that is the same when the task is tried again.
 
     Returns:
-        `{"destination": "queue://orders", "count": 2}`; with `"limbo": [17, 18]`, their numbers there, where
-        the store holds them. For lineage the destination is an output of the task.
+        `{"destination": "queue://orders", "count": 2}`. If the store holds the messages, it also has their
+        numbers in limbo: `"limbo": [17, 18]`. For lineage the destination is an output of the task.
 
     Source: JMS 2.0 chapter 7; P18.
     """

@@ -32,22 +32,22 @@ OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> int:
     """Send the rejected messages of a finished batch, with reason and original ids in properties.
 
-    Guarantee: nothing is lost. Progress is marked in the batch's folder after every 500 confirmed messages:
-    called again, it goes on from there. A crash between a confirmation and its mark repeats up to 500
+    Guarantee: nothing is lost. Progress is recorded in the batch's folder after every 500 confirmed messages;
+    the next call continues from there. A crash between a confirmation and its record repeats up to 500
     messages, and so does a connection that is lost before the confirmation; a broker that deduplicates drops
-    them. A message that can't be copied whole is sent without the properties that the broker doesn't take,
-    and says so, also where the broker closes the connection over it.
+    them. A message that can't be copied completely is sent without the properties that the broker refuses,
+    and states that they are missing. This also applies if the broker closes the connection over it.
 
     Args:
         connect: Opens a connection; it is closed here, and reopened after a loss.
         manifest: Of the batch.
-        target: The dead-letter destination; `$` stands for the name of the batch's source.
+        target: The dead-letter destination; `$` is replaced by the name of the batch's source.
 
     Returns:
-        How many messages the batch turned away, those sent by earlier attempts included.
+        The number of rejected messages of the batch, including those sent by earlier attempts.
 
     Raises:
-        ConfigurationError: The dead letters would come back to the batch's source.
+        ConfigurationError: The dead letters would return to the batch's source.
         SpoolError: The batch isn't finished, or a file is damaged.
         PermanentBrokerError: The broker refused a message, even in its smallest form.
         TransientBrokerError: There is no connection, or one message lost it each time.

@@ -39,15 +39,15 @@ class JmsRequestOperator(JmsSensor):
     """Sends a request and returns the answer to it.
 
     The request carries a correlation id that belongs to the task instance, and names the queue for answers.
-    The answer is the first message on that queue with the same correlation id; all others stay there. Whoever
-    answers has to copy JMSCorrelationID from the request, as JMS proposes. The id ends in a secret
-    code. So an answer that somebody put on the queue before the request was sent is not taken.
+    The answer is the first message on that queue with the same correlation id; all others stay there. The
+    service has to copy JMSCorrelationID from the request, as JMS proposes. The id ends in a secret code, so
+    nobody can put a forged answer on the queue before the request is sent.
 
     Guarantee: the task succeeds only when the answer is in a sealed file of the spool; the answer is
-    acknowledged after that. No crash loses an answer. A retry first takes an answer that is on file or on the
+    acknowledged after that. No crash loses an answer. A retry first uses an answer in the spool or on the
     queue. Only if there is none, the retry sends the request again with the same correlation id. So a request
-    is sent once or several times, and whoever answers recognizes a repetition by that id. A second answer
-    stays on the queue.
+    is sent at least once, and the service can detect duplicates by that id. A second answer stays on the
+    queue.
 
     Args:
         destination: Where the request goes: `queue://name`, `topic://name`, `lookup://object`, or the name
@@ -57,16 +57,16 @@ class JmsRequestOperator(JmsSensor):
         reply_to: The queue for answers, as `destination`. Templated.
         jms_conn_id: The Airflow connection. Templated.
         response_timeout: Seconds to wait for the answer, from the moment the request is sent.
-        timeout_fatal: Fail without retries when no answer comes in time. Otherwise Airflow tries again as
-            often as `retries` says.
+        timeout_fatal: Fail without retries when no answer arrives in time. Otherwise Airflow retries the task
+            up to `retries` times.
         result_property: Name of the answer's property that holds the result. `SUCCESS`, `VALCHANGE` and
             `MULTIPLE_HITS` succeed. Any other result, or none, fails the task without retries, and the body
             of the answer is the error. A task that is cleared then sends a new request. `None`: every answer
             succeeds.
         correlation_id: `None`: made of the ids of DAG, run and task, the map index, and a code computed with
             a secret in the spool. An id of your own that others can guess lets them answer first. Templated.
-        response_selector: A message selector that says which message is the answer, in place of the
-            correlation id. A blank one counts as none. Templated.
+        response_selector: A message selector that selects the answer, instead of the correlation id. A blank
+            one counts as none. Templated.
         properties: As for `JmsPublishOperator`. Templated.
         message_type: As for `JmsPublishOperator`. Templated.
         priority: As for `JmsPublishOperator`. Templated.
@@ -217,9 +217,9 @@ class JmsRequestOperator(JmsSensor):
             if not self._response(stored.message).failed:
                 break
         key = task_key(context)
-        # Whoever guessed the id could put an answer on the queue before the request is sent. The retry has to
-        # find the same id again, on another worker and without Airflow's database: so it's made of a secret
-        # of the spool, which both see.
+        # With a guessed id, anybody could put an answer on the queue before the request is sent. A retry
+        # needs the same id on another worker and without Airflow's database. So the id is derived from a
+        # secret in the spool, which both workers can read.
         names = [key.dag_id, key.run_id, key.task_id, str(key.map_index)]
         if self._number:
             names.append(str(self._number))
@@ -245,7 +245,7 @@ class JmsRequestOperator(JmsSensor):
     def _folder(self, context: Context) -> SpoolPath:
         return spool_path(self.spool_path) / self._key(context).batch_id()
 
-    # -- what the sensor asks -------------------------------------------------------------------------------
+    # -- hooks of the sensor --------------------------------------------------------------------------------
 
     def _key(self, context: Context) -> TaskKey:
         key = task_key(context)
@@ -285,7 +285,7 @@ class JmsRequestOperator(JmsSensor):
                 f"request {self._correlation!r} failed: {escaped(response.error)} (the answer is kept in "
                 f"{manifest.uri}; the task, once cleared, sends a new request)"
             )
-        # Whoever brings the answer may be another process than that which sent the request.
+        # The process that receives the answer may not be the one that sent the request.
         self._note_request()
         (content,) = super()._value(manifest, messages, spool)["messages"]
         return {

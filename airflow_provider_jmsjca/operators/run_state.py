@@ -73,14 +73,14 @@ class RunState:
         return self.timeout_at is not None and all(each is None or self.timeout_at < each for each in own)
 
     def idle_limit(self, now: float, *, idle_for: float | None, defer_after: float | None) -> float | None:
-        """Return after how many seconds without a message to leave the worker; `None`: never.
+        """Return the number of seconds without a message before leaving the worker; `None`: never.
 
-        What is left of `idle_for` may be nothing: the run then only looks, and the broker has to answer.
+        If no time of `idle_for` is left, the run still probes once, and the broker has to answer.
 
         Args:
-            now: The moment.
-            idle_for: As the user said.
-            defer_after: As the user said; `None`: it can't be deferred.
+            now: The current time.
+            idle_for: The user's value.
+            defer_after: The user's value; `None`: the task can't be deferred.
         """
         if defer_after is None or idle_for is None:
             return idle_for if defer_after is None else defer_after

@@ -25,10 +25,10 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """The arguments that say what is sent where; templates have left numbers as text.
+    """The arguments of a send; rendered templates give numbers as text.
 
     Attributes are the arguments of `JmsPublishOperator`, and:
-        find: Returns the destination that a text names, for `reply_to`.
+        find: Returns the destination for a text, for `reply_to`.
     """
 
     destination: Destination
@@ -150,10 +150,10 @@ def argument_text(name: str, given: object) -> str | None:
 
 
 def with_delivery_dates(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-    """Return messages with the delay that their property `DELIVERY_DATE` asks for, where nothing else does.
+    """Return messages with the delay of their property `DELIVERY_DATE`, unless they have another delay.
 
     Raises:
-        ConfigurationError: Names every message whose property can't be read.
+        ConfigurationError: Names every message with an unreadable property.
 
     Source: P18.
     """

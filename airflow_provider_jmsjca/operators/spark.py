@@ -66,69 +66,69 @@ READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_tabl
 # A process that is just being started when the task is killed is seen within this; then Airflow ends ours.
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
-# What Spark calls the environment of a driver that runs on a cluster.
+# Spark's names for the environment of a driver on a cluster.
 _NAMESPACE = "spark.kubernetes.namespace"
 _WAITS = "spark.kubernetes.submission.waitAppCompletion"
 _SIGNALLED = 128
-"""What shells, and Spark for its Python drivers, add to the number of a signal."""
+"""Offset that shells, and Spark for its Python drivers, add to the number of a signal."""
 
 
 class JmsToSparkSubmitOperator(JmsCollectOperator):
-    """Collects a batch of messages and hands it to a PySpark job, with `spark-submit`.
+    """Collects a batch of messages and processes it with a PySpark job, through `spark-submit`.
 
-    The job uses `airflow_provider_jmsjca.spark.job.Batch`, which verifies the batch and writes it so that
-    doing it twice gives one copy. Without an `application` the ready-made `messages_to_table.py` runs:
-    `application_args=["--table", "/data/orders", "--schema", "id LONG NOT NULL, amount DOUBLE"]`.
+    The job uses `airflow_provider_jmsjca.spark.job.Batch`, which verifies the batch and writes it
+    idempotently: two writes give one copy. Without an `application` the ready-made `messages_to_table.py`
+    runs: `application_args=["--table", "/data/orders", "--schema", "id LONG NOT NULL, amount DOUBLE"]`.
 
-    Guarantee: nothing is lost; a table written by the job library has each batch once. A retry goes on where
-    the last attempt was: it collects on, submits the finished batch again, or only dead-letters the rest. A
-    job of an older attempt that still runs is shut out. Messages that the job turns away go to the
-    dead-letter destination with the reason in properties, and don't fail the task.
+    Guarantee: nothing is lost; a table written by the job library has each batch once. A retry continues at
+    the point the last attempt reached: it continues to collect, submits the finished batch again, or only
+    sends the remaining dead letters. A job of an older attempt that is still running is fenced off. Rejected
+    messages go to the dead-letter destination with the reason in properties, and don't fail the task.
 
-    Spark is reached as the Airflow connection of type `spark` says, through the Spark provider's hook:
-    local, standalone, YARN or Kubernetes. The spool has to be seen by driver and executors. The job library
-    is sent along to every cluster; its Python needs PySpark and PyArrow, and nothing else.
+    The Airflow connection of type `spark` defines the cluster, through the Spark provider's hook: local,
+    standalone, YARN or Kubernetes. Driver and executors must be able to read the spool. The job library is
+    shipped to every cluster; Python there needs only PySpark and PyArrow.
 
     Args:
         application: Path of the PySpark script; `None` for the ready-made job. Templated.
         spark_conn_id: The Spark connection.
-        application_args: Arguments of the script, after ours (`--manifest`, `--batch-id`, `--fence`).
-            Templated.
+        application_args: Arguments of the script, after those of this operator (`--manifest`, `--batch-id`,
+            `--fence`). Templated.
         conf: Spark configuration properties. Templated.
         spark_arguments: Further arguments of the Spark provider's `SparkSubmitHook`, for example
             `{"driver_memory": "2g", "py_files": "..."}`. Templated.
         jdbc_conn_id: Airflow connection of the database for `--format jdbc`, of type `postgres` or `jdbc`.
-            Its address, user and password go to the driver in variables of the environment,
+            Its address, user and password are passed to the driver in the environment variables
             `JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER` and `JMSJCA_JDBC_PASSWORD`. Only for a driver that runs on
             the worker. Templated.
-        dead_letter_destination: Where rejected messages go; `$` stands for the destination's name.
+        dead_letter_destination: Destination of rejected messages; `$` is replaced by the destination's name.
             Templated.
-        bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch,
-            and of these, until what fails stands alone. That becomes dead letters with the exception.
+        bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch
+            repeatedly, until the failing messages are isolated. These become dead letters with the exception.
             The job must not have stored anything before it fails, and runs several times in one driver.
-        deferrable: Leave the worker while the job runs, and wait in the triggerer. Only where the driver runs
-            on the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
-            connection has to say `yarn_resourcemanager_webapp_address`.
-        poll_interval: Seconds between two questions of the triggerer to the cluster.
-        bisect_splits: Most splits of one batch; after that the task fails, and no message that failed alone
-            is turned away.
-        openlineage_inject_parent_job_info: Tell Spark's OpenLineage listener which task the job belongs to,
-            as `SparkSubmitOperator` does; by default what `[openlineage] spark_inject_parent_job_info` says.
-        openlineage_inject_transport_info: Tell the listener where to send its events, as
+        deferrable: Leave the worker while the job runs, and wait in the triggerer. Only if the driver runs on
+            the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
+            connection must set `yarn_resourcemanager_webapp_address`.
+        poll_interval: Seconds between two status requests of the triggerer to the cluster.
+        bisect_splits: Maximum number of splits of one batch. Above it the task fails, and no message that
+            failed alone is rejected.
+        openlineage_inject_parent_job_info: Pass the task to Spark's OpenLineage listener as the parent of the
+            job, as `SparkSubmitOperator` does; by default `[openlineage] spark_inject_parent_job_info`.
+        openlineage_inject_transport_info: Pass the target of events to the listener, as
             `SparkSubmitOperator` does; by default `[openlineage] spark_inject_transport_info`.
         **kwargs: Arguments of `JmsCollectOperator` and of every operator.
 
-    While the job runs, the log of the task has Spark's output, with a line every ten seconds that says how
-    far its stages are. The link "Spark UI" and the XCom `spark_ui` lead to Spark's web page, as soon as the
-    driver says where it is.
+    While the job runs, the log of the task has Spark's output, with a line on the progress of its stages
+    every ten seconds. The link "Spark UI" and the XCom `spark_ui` lead to Spark's web page, as soon as the
+    driver reports its address.
 
     For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
 
     Returns:
-        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `reasons`,
-        `violations`, `dead_lettered`, and `splits` (how often the batch was split). `reasons` says how many
-        were rejected for each of the ten most frequent reasons, `violations` how many rows violate each
-        expectation.
+        The result of `JmsCollectOperator`, and `stored` (rows by table), `rejected`, `reasons`,
+        `violations`, `dead_lettered`, and `splits` (number of splits of the batch). `reasons` has the number
+        of rejected messages for each of the ten most frequent reasons, `violations` the number of violating
+        rows for each expectation.
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
@@ -254,7 +254,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return self.execute(context)
 
     def _spark_properties(self, context: Context) -> dict[str, Any]:
-        """Return Spark's properties, with what ties the job to this task where OpenLineage asks for it."""
+        """Return Spark's properties, with OpenLineage's links from the job to this task if enabled."""
         properties: dict[str, Any] = dict(self.conf or {})
         if not (self._injects_parent_job or self._injects_transport):
             return properties
@@ -267,7 +267,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return properties
 
     def _store(self, hook_class: Any, manifest: Manifest, target: MoveTarget) -> dict[str, Any]:
-        """Have a batch done, and send its dead letters; what was done before isn't done again."""
+        """Process a batch and send its dead letters; completed steps aren't repeated."""
         done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
         for table in done.stored:
             if self.jdbc_conn_id and self.application is None:  # another job may have tables elsewhere
@@ -336,7 +336,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             self._require_cluster(connection)
 
     def _require_cluster(self, connection: Connection) -> None:
-        """Refuse to wait in the triggerer for what it can't see."""
+        """Refuse to defer if the triggerer can't observe the application."""
         host, named = connection.host or "", f"connection {self.spark_conn_id!r}"
         if self._deploy_mode(connection) != "cluster" or not host.startswith(("yarn", "k8s")):
             raise ConfigurationError(
@@ -394,7 +394,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         fence = take_fence(manifest.folder)
         arguments = ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", str(fence)]
         application = self.application or str(READY_MADE)
-        # What was split once has to go on so: parts of it may be stored.
+        # A batch that was split stays split: some of its parts may be stored.
         if self.bisect or parts(manifest.folder):
             limit = str(self.bisect_splits)
             arguments = ["--application", application, "--splits", limit, *arguments]
@@ -450,7 +450,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return done
 
     def _blame_data(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
-        """Say in the log that a job failed because of its data, if it did, and what helps."""
+        """Raise an error with cause and remedy if the job failed because of its data and doesn't bisect."""
         if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
             raise AirflowException(
                 f"the Spark job failed because of its data ({because.exception_class}: "
@@ -459,13 +459,13 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             ) from failure
 
     def _waited(self, manifest: Manifest) -> Done | None:
-        """Leave the worker while the application lives that the newest attempt has submitted.
+        """Defer while the application submitted by the newest attempt is running.
 
         Returns:
-            What it did; `None` if the batch has to be submitted.
+            The result of the application; `None` if the batch has to be submitted.
 
         Raises:
-            AirflowException: The trigger saw it end, and the batch isn't done; or the cluster is away.
+            AirflowException: The application ended and the batch isn't done; or the cluster is unreachable.
         """
         fence = current_fence(manifest.folder)
         application = read_application(manifest.folder, fence)
@@ -500,7 +500,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         raise AssertionError("deferring raises")
 
     def _note_address(self, address: str) -> None:
-        """Keep where Spark's web page is, for who looks at the task while the job runs."""
+        """Publish the address of Spark's web page, for users to follow while the job runs."""
         self._spark_ui = address
         self._push(JmsSparkUiLink().xcom_key, address)
 
@@ -547,7 +547,7 @@ def _nowhere(_key: str, _value: object) -> None:
 
 
 def _summary(done: Done, reasons: Mapping[str, int]) -> str:
-    """Say in one line what became of a batch."""
+    """Summarize the result of a batch in one line."""
     stored = ", ".join(f"{rows:,} in {table}" for table, rows in done.stored.items()) or "nothing"
     why = "; ".join(f"{count:,}x {reason}" for reason, count in reasons.items())
     rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
@@ -556,7 +556,7 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
 
 
 def _how_it_ended(process: subprocess.Popen[str] | None) -> str:
-    """Say in words what became of spark-submit: a number over 128 is a signal that its driver got."""
+    """Describe the end of `spark-submit`: an exit code over 128 is a signal to its driver."""
     code = None if process is None else process.returncode
     number = 0 if code is None else -code if code < 0 else code - _SIGNALLED
     try:
@@ -568,11 +568,11 @@ def _how_it_ended(process: subprocess.Popen[str] | None) -> str:
 
 
 def _explain(failure: AirflowException, manifest: Manifest) -> None:
-    """Say in one line what would otherwise have to be found in Spark's output.
+    """Raise a one-line error for a cause that would otherwise be buried in Spark's output.
 
     Raises:
-        ConfigurationError: The job says so.
-        SpoolError: A file of the batch is missing or damaged: which, and how.
+        ConfigurationError: The job reported a configuration error.
+        SpoolError: A file of the batch is missing or damaged; the error names the file and the damage.
         AirflowException: There is no Java.
     """
     said = f"{ConfigurationError.__name__}: "

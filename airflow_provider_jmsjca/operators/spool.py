@@ -24,31 +24,32 @@ _DAY = 24 * 3600.0
 
 
 class JmsSpoolMaintenanceOperator(BaseOperator):
-    """Removes batches that nobody needs, and names those that somebody has to look after.
+    """Removes batches that are no longer needed, and reports batches that need attention.
 
-    Guarantee: nothing is removed that is needed, as `spool.upkeep.states.prune` says it.
+    Guarantee: no batch is removed that is still needed, by the rules of `spool.upkeep.states.prune`.
 
     Args:
-        spool_path: Directory of the batches; `None` takes what the other operators take. Templated.
-        older_than: Only batches in which nothing has changed for so many seconds are removed; a `timedelta`
-            says it too, as for `forget` and `care_after`. (`airflow jms spool prune` takes days.)
-        collected: Remove also batches that no job was ever submitted for: those of `JmsCollectOperator`.
-            Whoever reads them must be through by then.
-        forget: Remove also the reports of batches that haven't changed for so many seconds; `None` keeps
-            them. A task that is cleared after that collects again under the name of the old batch.
-        care_after: A batch needs care if it is unfinished, undone, damaged or has unsent rejects. After so
-            many seconds without a change a warning in the log names it. Before that it may only be waiting
-            for a retry, and is named without a warning.
+        spool_path: Directory of the batches; `None` uses the default of the other operators. Templated.
+        older_than: Only batches unchanged for this number of seconds are removed. A `timedelta` is also
+            accepted, here and for `forget` and `care_after`. (`airflow jms spool prune` takes days.)
+        collected: Also remove batches without a submitted job: those of `JmsCollectOperator`. Their readers
+            must have finished by then.
+        forget: Also remove the reports of batches unchanged for this number of seconds; `None` keeps them. A
+            task that is cleared after that collects again under the name of the old batch.
+        care_after: A batch needs care if it is unfinished, undone, damaged or has unsent rejects. After this
+            number of seconds without a change, a warning in the log names it. Before that it may only be
+            waiting for a retry, and is named without a warning.
         verify: Read all files and compare them with their digests.
         dry_run: Remove nothing.
 
     Returns:
-        `batches` and `states` count what there is now: `{"done": 11, "undone": 1}`. `pruned` names batches
-        whose messages were removed, and `bytes` says how many went. `needs_care` names batches that somebody
-        has to look after. `may_need_care` names those of them that changed less than `care_after` ago.
+        `batches` is the number of remaining batches, `states` their number by state, such as
+        `{"done": 11, "undone": 1}`. `pruned` names the batches that lost their messages, and `bytes` is the
+        size removed. `needs_care` names batches that need attention, and `may_need_care` those of them that
+        changed less than `care_after` ago.
 
     Raises:
-        AirflowException: A file is damaged; the text names each. The other work was done before.
+        AirflowException: Files are damaged; the text names each. All other work is done first.
     """
 
     template_fields: Sequence[str] = ("spool_path",)

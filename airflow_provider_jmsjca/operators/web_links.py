@@ -1,7 +1,7 @@
 """Links from a task in Airflow's web interface to its batch, to its dead letters and to Spark.
 
-Airflow asks for them when a task ends, in the task's process, and keeps the answers as XComs. Its web
-interface shows them from there to whoever may see the task. An empty answer is a link that can't be followed.
+Airflow requests the links when a task ends, in the task's process, and stores them as XComs. Its web
+interface shows them to every user with access to the task. An empty link is shown but disabled.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _log = safe_logger(__name__)
 class JmsBatchLink(BaseOperatorLink):
     """To the batch of a task: a page of `[jmsjca] batch_url`, else the task's XComs in Airflow.
 
-    The XComs say where the manifest is, how many messages there are, and what became of them. There is no
-    link where the task has no batch, nor without `batch_url` where it has failed.
+    The XComs have the address of the manifest, the number of messages and their outcome. There is no link if
+    the task has no batch, or if it failed and `batch_url` is not set.
     """
 
     name = "JMS batch"

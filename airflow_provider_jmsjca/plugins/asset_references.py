@@ -1,8 +1,8 @@
 """Gives runs the events of assets that a schedule names by `Asset.ref`.
 
-Airflow 3.3 starts a run for an event of an asset to which a schedule only refers, by name or by URI. It then
-gives the run the events of assets that stand in the schedule themselves, and no others. So such a run would
-start without its messages.
+Airflow 3.3 starts a run for an event of an asset to which a schedule only refers, by name or by URI. But it
+gives the run only the events of assets that the schedule contains as objects. So such a run would start
+without its messages.
 """
 
 from __future__ import annotations

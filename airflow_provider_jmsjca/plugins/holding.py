@@ -120,8 +120,8 @@ class RunEnded:
 class TriggererStarting:
     """Loads the modules of triggers before a triggerer starts its event loop.
 
-    Airflow loads a trigger's module in that loop, which ours would block for a quarter of a second. The
-    process that has the loop is forked from the one that is told of the start.
+    Airflow loads a trigger's module in that loop, and ours would block it for a quarter of a second. The
+    process with the loop is forked from the process that is notified of the start.
     """
 
     @hookimpl

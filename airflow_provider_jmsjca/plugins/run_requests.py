@@ -1,4 +1,4 @@
-"""Requests DAG runs for the events of triggers: one run for each event whose messages are held.
+"""Requests DAG runs for the events of triggers: one run for each event with held messages.
 
 Airflow requests a run with a row of `AssetDagRunQueue`, one for each asset and DAG. The run gets the events
 that are newer than the DAG's run before it and not newer than the row's `created_at`. The first of several
@@ -9,8 +9,8 @@ later run. This module sets `created_at`:
   the next one. So a message that fails its run fails no other.
 - Other events: the time of the newest event.
 
-A DAG that needs several assets at once gets grouped events. Events whose messages no longer wait, such as
-those that were stored while the DAG was paused, join the run of the next one.
+A DAG that needs several assets at once gets grouped events. Events without waiting messages, such as those
+that were stored while the DAG was paused, join the run of the next one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
     requests = (
         select(AssetDagRunQueue)
         .where(AssetDagRunQueue.asset_id == asset_id)
-        .order_by(AssetDagRunQueue.target_dag_id)  # one order for all who lock
+        .order_by(AssetDagRunQueue.target_dag_id)  # the same lock order everywhere
         .with_for_update()  # a scheduler that makes the run deletes the row; Airflow then adds a new one
         .execution_options(populate_existing=True)
     )

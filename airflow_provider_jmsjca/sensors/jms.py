@@ -1,4 +1,4 @@
-"""Waits until messages are there, and consumes them if it is told to."""
+"""Waits until messages are available, and optionally consumes them."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
         if timeout_at is None:
             return look()
-        # Airflow's own timer begins anew each time a deferred task returns to a worker.
+        # Airflow's own timer restarts each time a deferred task resumes on a worker.
         left = timeout_at - time.time()
         if left <= 0:
             raise AirflowTaskTimeout(timed_out(self))

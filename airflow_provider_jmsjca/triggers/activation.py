@@ -63,8 +63,8 @@ class JmsActivationTrigger(BaseEventTrigger):
     - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
       messages of an event are acknowledged together, after Airflow has stored the event. No message is lost
       when the triggerer, the broker or the network fails. A message that is redelivered while the triggerer
-      runs makes no second event. After a crash of the triggerer, messages whose events were being stored may
-      make one, with the same `message_id`.
+      runs creates no second event. After a crash of the triggerer while an event was being stored, its
+      messages may create a second one with the same `message_id`.
     - `event="ready"`: the queue has messages. None is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While the queue has messages, there is an event every
       `interval` seconds. While the first message stays the same, events become rarer, down to one in 5
@@ -120,26 +120,26 @@ class JmsActivationTrigger(BaseEventTrigger):
         spec: An `ActivationSpec`, or its fields. Secrets are refused, because Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
             has none.
-        prefetch: Maximum number of messages whose events are being stored, 1 to 1000; 500 by default, 100
-            with `hold_until_ack`. A `prefetch` of the destination takes precedence.
+        prefetch: Maximum number of in-flight messages, until their events are stored, 1 to 1000; 500 by
+            default, 100 with `hold_until_ack`. A `prefetch` of the destination takes precedence.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while the queue has messages.
         payload: Content of an event. `"message"`: the whole message. `"reference"`: the headers, and a
             reference to the whole message in the spool (`[jmsjca] spool_path`). `"headers"`: the message
             without its body, which is lost when the message is acknowledged.
             `JmsMessage.from_event` reads the first two, `JmsMessage.all_from_event` batches.
-        max_body_bytes: With `payload="message"`, a message whose body and properties are larger as JSON is
-            passed by reference. A message whose properties alone are larger is refused.
-        hold_timeout: With `hold_until_ack=True`: seconds after the start of its DAG run, after which a
-        message
-            that is not acknowledged counts as failed. Without a run they begin when the event
-            is stored. They begin anew when another run with held messages starts, or the trigger.
+        max_body_bytes: With `payload="message"`, maximum size of body and properties as JSON; a larger
+            message is passed by reference. A message is refused if its properties alone are larger.
+        hold_timeout: With `hold_until_ack=True`: seconds from the start of its DAG run after which an
+            unacknowledged message counts as failed. Without a run they count from the storing of the event.
+            They start again when another run with held messages starts, or the trigger.
         dead_letter_destination: Destination of refused messages. By default they go to the target of the
-        redelivery handling's move. Without one they stay unsettled on the broker, with an error in the log.
-        redelivery_handling: Action for a message whose event Airflow didn't store, or that the broker
-            redelivers before that, by the number of deliveries: `"3:5000; 10:move(queue:$.dead)"` waits 5 s
-            from the third on and moves it at the tenth. If no level sets it, it waits 1, 2, 5, 10 and then
-            always 30 seconds, and never moves or deletes.
+            redelivery handling's move. Without one they stay unsettled on the broker, with an error in the
+            log.
+        redelivery_handling: Action for a message if Airflow didn't store its event, or if the broker
+            redelivers it before that, by the number of deliveries: `"3:5000; 10:move(queue:$.dead)"` waits
+            5 s from the third on and moves it at the tenth. If no level sets it, it waits 1, 2, 5, 10 and
+            then always 30 seconds, and never moves or deletes.
         **fields: Any other field of an activation spec, under any of its spellings:
             `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
             above 1 an event has up to this many messages. It is created when they have arrived, when they
@@ -322,7 +322,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return ActivationOptions.parse(self._arguments).holds
 
     async def _found(self, delivery: StreamDelivery, received: float) -> list[Hold]:
-        """Return the holds of a message whose event was stored before; empty if there is none.
+        """Return the holds of a message if its event is already stored, else an empty list.
 
         Airflow answers one query at a time, and each takes as long as storing an event. So one read of the
         list of records serves all messages that were received before it.

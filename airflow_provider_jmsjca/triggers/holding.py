@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # `triggers.activation` imports this module at parse time
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
 # Between reads of the outcome of one message.
 _LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
-# Between reads of a message whose time is over, while Airflow is not reachable.
+# Between reads for a message past its timeout, while Airflow is not reachable.
 _LEAST_SECONDS = 0.5
 # Between two queries: all triggers of a triggerer send them over one pipe.
 _BREATH_SECONDS = 0.02
@@ -109,7 +109,7 @@ class Hold:
 
     @classmethod
     async def found(cls, asset: str, store: AssetStore, key: str) -> Hold | None:
-        """Return the hold of a message whose event was stored before; `None` if there is none.
+        """Return the hold of a message if its event is already stored, else `None`.
 
         Raises:
             JmsError: Airflow's asset store is not reachable.
@@ -171,10 +171,10 @@ class Holder:
     On close or crash the messages go back to the broker. When they are redelivered, their records are found.
 
     Args:
-        timeout: Time after which a message counts as failed. It begins when the event is stored, and anew
-            when its run starts. If it was over when the holder was created, it begins anew: runs don't
-            proceed while their DAG is paused. While a message has no run, each start of another run renews
-            it.
+        timeout: Time after which a message counts as failed. It starts when the event is stored, and again
+            when its run starts. If it was over when the holder was created, it starts again, because runs
+            don't proceed while their DAG is paused. While a message has no run, each start of another run
+            renews it.
         where: Source of the messages, for the log.
         clock: Seconds, monotonic.
     """
@@ -322,7 +322,7 @@ class Holder:
         return None
 
     async def _renewed(self, hold: Hold) -> bool:
-        """Return whether the timeout began anew: this run or, if there is none, another one has started."""
+        """Return whether the timeout restarted: this run or, if there is none, another one has started."""
         if hold.key is None:
             return False
         record = await _record(hold.store, hold.key)

@@ -93,10 +93,10 @@ def batch_event(jms_conn_id: str, contents: Sequence[Mapping[str, Any]]) -> dict
 
 
 def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the payload of an event whose messages are held until its DAG runs end.
+    """Return the payload of an event with messages held until its DAG runs end.
 
     Args:
-        event: The payload without that.
+        event: The payload without the hold.
         token: Identifies the event.
         of: Number of messages in the event.
         keys: Keys of the records of those messages that have an id.
@@ -105,10 +105,10 @@ def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str
 
 
 def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -> dict[str, Any]:
-    """Return the payload of an event whose trigger checks later whether it was stored.
+    """Return the payload of a numbered event, for the trigger to check later whether it was stored.
 
     Args:
-        event: The payload without that.
+        event: The payload without the number.
         key: Key of the record of stored events.
         stream: Identifies one start of the trigger among those that use the key.
         number: Number of the event in the stream, from 1.
@@ -120,7 +120,7 @@ def receipt_of(extra: object) -> tuple[str, str, int] | None:
     """Return key, stream and number from the `extra` of a stored event; `None` if it has none.
 
     An event that was created over Airflow's API doesn't count. It could pass for the trigger's event with
-    this number, whose message would then be acknowledged although that event isn't stored.
+    this number: the message of that event would then be acknowledged although the event isn't stored.
     """
     found = {} if _is_made_by_hand(extra) else _part("receipt", extra)
     key, stream, number = (found.get(name) for name in ("key", "stream", "number"))

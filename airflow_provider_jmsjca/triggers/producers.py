@@ -114,8 +114,9 @@ class _Producer(SharedStreamProducer):
     Args:
         parse: Returns the options; raises `ConfigurationError`.
         retry: Whether to reopen the source after a fault; otherwise the fault is raised.
-        who: Returns the assets or the task that get the events, for the log.
-        stores: Returns the stores of the assets that get the events, by name. Faults are written there too.
+        who: Returns the assets or the task that receive the events, for the log.
+        stores: Returns the stores of the assets that receive the events, by name. Faults are written there
+            too.
         mending: Pauses between attempts.
     """
 
@@ -287,7 +288,7 @@ class _Producer(SharedStreamProducer):
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Close; messages whose events were not stored go back to the broker.
+        """Close; messages without a stored event go back to the broker.
 
         Guarantee: cancelling the caller doesn't interrupt the close.
         """
@@ -617,7 +618,7 @@ async def _batches(
                 try:
                     delivery = following.result()
                 except StopAsyncIteration:
-                    return  # finished; what is held goes back
+                    return  # finished; held messages go back to the broker
                 finally:
                     following = None
                 heavy = weigh(delivery.message)

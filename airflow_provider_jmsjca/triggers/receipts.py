@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
 from airflow_provider_jmsjca.triggers.payload import has_number
 
-# A trigger whose event Airflow has dropped is cancelled a second or two later; its messages go back then.
+# If Airflow has dropped an event, it cancels the trigger a second or two later; the messages then go back.
 _GIVEN_UP_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5
 
@@ -82,7 +82,7 @@ class ConfirmedDeliveries:
 class Acknowledger:
     """Acknowledges messages of confirmed events once their receipts exist; for one event loop.
 
-    Guarantee: a message whose event was dropped is not acknowledged. It stays unsettled until the trigger
+    Guarantee: a message is not acknowledged if its event was dropped. It stays unsettled until the trigger
     ends, for half a minute at most.
 
     Args:

@@ -23,9 +23,9 @@ _swept: dict[SpoolPath, float] = {}
 
 
 async def sealed(message: JmsMessage) -> dict[str, Any]:
-    """Put a message into the spool, and return what an event carries to refer to it; for an event loop.
+    """Store a message in the spool, and return the reference for its event; for an event loop.
 
-    Guarantee: as `seal_message`; on cancellation the message may be there, and is deleted in time.
+    Guarantee: as `seal_message`; on cancellation the message may be stored, and is deleted in time.
 
     Raises:
         SpoolError: The spool can't be written.
