@@ -1,4 +1,4 @@
-"""What this package registers with Airflow."""
+"""The features that this package registers with Airflow."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def connection_fields() -> dict[str, dict[str, object]]:
-    """Return the fields stored in the extra JSON, as Airflow's `conn-fields`: what most need comes first.
+    """Return the fields stored in the extra JSON, as Airflow's `conn-fields`: the most common ones first.
 
-    Options that change nothing here are left out; in the extra JSON they are read all the same.
+    Options without effect in this package are left out; they are still read from the extra JSON.
     """
     shown = {
         option.name: _field(option)

@@ -64,11 +64,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csv:
-    """Bodies that are one CSV record each, as RFC 4180 has it.
+    """Bodies of one CSV record each, as defined by RFC 4180.
 
     Attributes:
         delimiter: The character between values.
-        quote: The character around values; doubled it stands for itself. Empty text: there are no quotes.
+        quote: The character around values; doubled it is a literal. Empty text: there are no quotes.
         header: A first line names the values. Without it the values are the schema's fields in their order.
         null: A value without quotes and with this text is NULL.
 

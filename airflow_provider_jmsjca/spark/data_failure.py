@@ -48,11 +48,11 @@ _SURROUNDINGS = frozenset(
 
 
 def data_failure(error: BaseException, stored: tuple[str, ...] = ()) -> DataFailure | None:
-    """Return why a script failed because of its data, or `None` if it failed for another reason.
+    """Return the data failure of a script, or `None` if it failed for another reason.
 
     Args:
-        error: What ended the script.
-        stored: Tables that it had committed rows to before.
+        error: The exception that ended the script.
+        stored: Tables to which it had committed rows before.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark

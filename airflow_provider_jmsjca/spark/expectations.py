@@ -1,4 +1,4 @@
-"""Expectations: conditions that rows should satisfy, and what happens to rows that don't."""
+"""Expectations: conditions that rows should satisfy, and the actions for rows that don't."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_VALUES: Final = 100
 
 
 class OnViolation(StrEnum):
-    """What happens to a row that violates an expectation."""
+    """The action for a row that violates an expectation."""
 
     REJECT = "reject"
     """The message of the row is rejected, with all of its rows."""
@@ -73,7 +73,7 @@ def check_expectations(rows: DataFrame, conditions: Mapping[str, str], action: O
     Args:
         rows: The rows; to reject messages they need the column `_jms`.
         conditions: By name, a condition in SQL. NULL violates it, as false does.
-        action: What happens to a row that violates one.
+        action: The action for a row that violates one.
 
     Raises:
         ConfigurationError: A condition can't be evaluated; or a row violates one, and the action is `fail`.

@@ -242,7 +242,7 @@ class Batch:
             messages: With the columns of the message schema.
             schema: As for `json`, with types without parts.
             delimiter: The character between values.
-            quote: The character around values; doubled it stands for itself. Empty text: there are no quotes.
+            quote: The character around values; doubled it is a literal. Empty text: there are no quotes.
             header: The first line names the values, and names that the schema doesn't have are left out.
                 Otherwise the values are the fields of the schema, in their order.
             null: A value without quotes and with this text is NULL.
@@ -330,8 +330,8 @@ class Batch:
     ) -> int:
         """Store rows in a table, once for each batch.
 
-        A column that the table doesn't have is added to it, and is NULL in older batches. One that the rows
-        don't have is NULL in this batch. The table also has `jms_batch_id`, and in place of a column `_jms`
+        Columns missing in the table are added, and are NULL in older batches. Columns missing in the rows are
+        NULL in this batch. The table also has `jms_batch_id`, and instead of a column `_jms` the columns
         `jms_segment` and `jms_position`.
 
         If the table refuses a row, its message is rejected, with the constraint and the value as the reason.
@@ -368,8 +368,8 @@ class Batch:
                 row of its key. A deleted key leaves no trace, so an older row may create it again.
 
         Returns:
-            How many rows of the batch the table has. With `upsert`, how many rows the batch inserted or
-            updated.
+            The number of rows of the batch in the table. With `upsert`, the number of rows that the batch
+            inserted or updated.
 
         Raises:
             FencedError: A newer attempt has begun.

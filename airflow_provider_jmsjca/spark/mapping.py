@@ -145,7 +145,7 @@ def split(sorted_messages: DataFrame) -> Mapped:
 def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
     """Evaluate expressions for each message, and find the messages for which one fails.
 
-    A message is rejected if it is undecodable or an expression raises an error for it. NULL is a value and no
+    A message is rejected if it is undecodable or an expression raises an error for it. NULL is a value, not a
     failure. Each expression is evaluated once.
 
     Args:
@@ -158,8 +158,8 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
         For `split`: each message with its values, its reason, or both.
 
     Raises:
-        ConfigurationError: There are no columns, two have one name but for upper and lower case, or one has a
-            reserved name; or the messages lack `batch_id`, `segment` or `position`.
+        ConfigurationError: There are no columns, the names of two differ only in case, or one has a reserved
+            name; or the messages lack `batch_id`, `segment` or `position`.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -230,10 +230,10 @@ def sort_json(
     """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
 
     Text, bytes (as UTF-8) and map bodies are read. A message is rejected if its body is of another kind or
-    undecodable, is not one JSON object, has a name twice, has a value that isn't of its field's type (a
-    nullable field's too), or lacks a field that the schema says is `NOT NULL` (JSON `null` lacks it too), at
-    any depth. The reason names the value by its path, such as `items[3].price`. Names the schema doesn't have
-    are left out. What fits, and nothing else:
+    undecodable, is not one JSON object, has a duplicate name, has a value of the wrong type (also for a
+    nullable field), or lacks a `NOT NULL` field of the schema (JSON `null` counts as missing), at any depth.
+    The reason names the value by its path, such as `items[3].price`. Names that the schema doesn't have are
+    left out. Only these values are accepted:
 
     | type | JSON values |
     |---|---|
@@ -246,8 +246,8 @@ def sort_json(
     | `TIMESTAMP` | `"YYYY-MM-DDThh:mm:ss[.ffffff][Z]"`, or `+hh:mm` for `Z`; without zone: the session's |
     | `TIMESTAMP_NTZ` | as `TIMESTAMP`, without a zone |
     | `BINARY` | strings that are base64, padded |
-    | `STRUCT<...>`, `MAP<STRING, ...>` | objects whose values fit |
-    | `ARRAY<...>` | arrays whose values fit |
+    | `STRUCT<...>`, `MAP<STRING, ...>` | objects with values that fit |
+    | `ARRAY<...>` | arrays with elements that fit |
     | `VARIANT` | any without a number beyond `DOUBLE` |
 
     Spark's JSON reader has limits: a body with a string of more than 20,000,000 characters, a number of more
@@ -257,8 +257,8 @@ def sort_json(
         messages: With the columns of the message schema.
         schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
             that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
-        keep: Columns of the message, or expressions in SQL with a name, that stand beside the fields:
-            `message_id`, `properties['region'] AS region`. A message for which one fails is rejected.
+        keep: Columns of the message, or expressions in SQL with a name, to add to the fields: `message_id`,
+            `properties['region'] AS region`. A message is rejected if one of these fails for it.
         body_format: The bodies are XML or CSV. Text and bytes are read. The rules for values are those of
             JSON, for a text that is written like a value of JSON.
         timestamp_formats: Further forms of `TIMESTAMP`; the first that fits counts. `usual` reads the forms
@@ -270,8 +270,8 @@ def sort_json(
 
     Raises:
         ConfigurationError: The schema has no fields, Spark can't read it, or one has a reserved name or a
-            type not listed here; a column that is kept can't be had, or has a reserved name or that of a
-            field; Spark doesn't know a format of timestamps.
+            type not listed here; a column in `keep` can't be evaluated, or has a reserved name or that of a
+            field; Spark doesn't support a format of timestamps.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -297,7 +297,7 @@ def sort_json(
     read = sql.struct(
         text.alias("text"),
         sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
-        # Spark's from_json ignores what follows the first value; inside brackets any rest is an error.
+        # Spark's from_json ignores text after the first value; inside brackets any rest is an error.
         sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit("]"))).alias("whole"),
         *more,
     )

@@ -1,6 +1,6 @@
-"""What Spark is doing, as lines on standard error: its web page, and how far its stages are.
+"""Writes Spark's progress to standard error: the address of its web page, and the state of its stages.
 
-`spark-submit` in client mode hands the lines on, into the task's log. Elsewhere they are in the driver's log.
+`spark-submit` in client mode forwards the lines to the task's log. Otherwise they are in the driver's log.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ProgressLines:
 
 
 def stages_line(tracker: Any) -> str:
-    """Return how far the stages are that are under way, in one line; empty if none is.
+    """Return the progress of the running stages, in one line; empty if none is running.
 
     Args:
         tracker: The status tracker of a Spark context.
@@ -72,7 +72,7 @@ def stages_line(tracker: Any) -> str:
     said = []
     for number in sorted(tracker.getActiveStageIds()):
         stage = tracker.getStageInfo(number)
-        if stage is None:  # it has ended meanwhile
+        if stage is None:  # it has just ended
             continue
         failed = f", {stage.numFailedTasks} failed" if stage.numFailedTasks else ""
         said.append(

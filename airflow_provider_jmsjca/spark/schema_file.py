@@ -1,7 +1,7 @@
 """A schema in a file: in words, in Spark's JSON form, as an Avro schema or as a JSON Schema.
 
-An Avro schema or a JSON Schema says which types the fields of JSON bodies have. What has no type of Spark is
-refused, named by its path in the file.
+An Avro schema or a JSON Schema defines the types of the fields of JSON bodies. A type without a counterpart
+in Spark is refused with an error that names its path in the file.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _TIME: Final = "T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
 _ZONE: Final = "(Z|[+-][0-9]{2}:[0-9]{2})?"
 _ZONED: Final = "(Z|[+-][0-9]{2}:[0-9]{2})$"
 WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_ntz": _DATE + _TIME}
-"""The forms of values whose types JSON doesn't have, as regular expressions."""
+"""The forms of values of types that JSON lacks, as regular expressions."""
 USUAL: Final = "usual"
 """The name of the forms that Java, .NET, Jackson and Python write."""
 # Java leaves out seconds, .NET writes seven digits, Jackson no colon in the zone, Python a blank before the

@@ -35,11 +35,10 @@ class TaskKey:
     def batch_id(self) -> str:
         """Return the name of the batch: a safe component of a path on every file system.
 
-        The four parts are joined by `~~`. Letters, digits, `_`, `.` and `-` stand for themselves, any other
-        byte of the UTF-8 text is `~` and two hexadecimal digits; so is a `.` or `_` at the very beginning,
-        because Spark doesn't see files whose names begin with these. `TaskKey.parse` reads it back. A name
-        over 180 characters is cut and ends in `~~sha256-` and 32 digits of the digest of the whole; it can't
-        be read back.
+        The four parts are joined by `~~`. Letters, digits, `_`, `.` and `-` are kept; any other byte of the
+        UTF-8 text becomes `~` and two hexadecimal digits. So does a `.` or `_` at the very beginning, because
+        Spark ignores files with such names. `TaskKey.parse` reads the name back. A name over 180 characters
+        is cut and ends in `~~sha256-` and 32 digits of the digest of the whole name; it can't be read back.
         """
         parts = (self.dag_id, self.run_id, self.task_id, str(self.map_index))
         whole = _SEPARATOR.join(_escape(part) for part in parts)

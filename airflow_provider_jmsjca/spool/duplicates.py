@@ -27,13 +27,13 @@ class DroppedMessage(NamedTuple):
 
 
 class DuplicateFilter:
-    """Decides which received messages repeat sealed ones, and may be acknowledged without being stored.
+    """Detects received messages that duplicate sealed ones, and may be acknowledged without being stored.
 
-    Where the broker makes the ids, each message whose identity is in a sealed segment is a repetition.
+    If the broker sets the ids, a message is a duplicate if its identity is in a sealed segment.
 
-    Where the producer makes the ids, two messages may be equal in everything. The redelivered flag proves
-    nothing then: a browse sets it on messages that were never received. A flagged message is a repetition of
-    one sealed copy, which no other message repeats over the same connection, if one of these holds:
+    If the producer sets the ids, two messages may be equal in everything. The redelivered flag proves nothing
+    then: a browse sets it on messages that were never received. A flagged message is a duplicate of one
+    sealed copy that no other message duplicates over the same connection, if one of these holds:
 
     - The broker hasn't confirmed the acknowledgement of the copy's segment (`SpoolBatch.is_settled`).
     - The messages carry the time they were sent. RabbitMQ loses confirmed acknowledgements when it is killed.
@@ -42,15 +42,15 @@ class DuplicateFilter:
 
     Args:
         batch: The batch that the messages are for.
-        stable: Whether the broker makes the ids (`Capabilities.stable_message_id`).
+        stable: Whether the broker sets the ids (`Capabilities.stable_message_id`).
     """
 
     def __init__(self, batch: SpoolBatch, *, stable: bool) -> None:
         self._batch = batch
         self._stable = stable
         self._lock = threading.Lock()
-        # Copies without a sending time that may come again, by segment; and repetitions of others of them,
-        # whose acknowledgement isn't confirmed.
+        # Copies without a sending time that may be redelivered, by segment; and duplicates of others of these
+        # copies, dropped with an unconfirmed acknowledgement.
         self._unsettled: defaultdict[SpoolPath, Counter[Identity]] = defaultdict(Counter)
         self._unconfirmed: Counter[DroppedMessage] = Counter()
         # Repetitions over this connection of messages with a sending time.

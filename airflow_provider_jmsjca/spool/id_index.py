@@ -187,8 +187,8 @@ class IdIndex:
     def find(self, key: str) -> Sequence[SpoolPath]:
         """Return the segments that hold a message with this key (`known_ids.message_key`).
 
-        One in a great many is returned by mistake, for it is hashes that are compared. A segment may have
-        been removed since.
+        False positives are possible but rare, because hashes are compared. A segment may have been removed
+        since.
         """
         if self._found is None:
             try:

@@ -258,7 +258,7 @@ def path_to_uri(path: SpoolPath) -> str:
 def path_for_spark(path: SpoolPath) -> str:
     """Return a path in the form that Spark's writers take.
 
-    Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
+    Hadoop doesn't decode the path: in a proper URI, `%20` would be a part of the name.
     """
     return path.uri_for_spark if isinstance(path, ObjectPath) else f"file://{path.absolute()}"
 

@@ -219,8 +219,8 @@ class Row(NamedTuple):
 
     Attributes:
         received_at: Microseconds since the epoch.
-        undecodable: Why the message can't be represented; `None` for a sound one. The body is then the bytes
-            that came, and headers are kept as far as they are sound.
+        undecodable: The reason that the message can't be represented; `None` if it can. If it can't, the body
+            is the received bytes, and only valid headers are kept.
     """
 
     message: JmsMessage

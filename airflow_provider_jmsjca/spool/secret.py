@@ -26,15 +26,15 @@ _FORM: Final = re.compile(rb"[0-9a-f]{64}")
 
 
 def secret_code(spool: SpoolPath, *name: str) -> str:
-    """Return a text that only those who can read the spool can compute.
+    """Return a text that can be computed only with read access to the spool.
 
     Guarantee: the same spool and name give the same text in every process, also after a crash. The first call
-    creates the secret, a file that is its owner's alone. If two processes create it at once, both use the
-    one that won.
+    creates the secret, a file with access for its owner only. If two processes create it at once, both use
+    the one that won.
 
     Args:
         spool: The directory of the spool.
-        name: The parts of the name that the text belongs to.
+        name: The parts of the name to which the text belongs.
 
     Returns:
         32 hexadecimal digits, an HMAC-SHA256 of the name.

@@ -1,13 +1,14 @@
-"""Parts of a batch whose job failed because of its data.
+"""Parts of a batch, made after its job failed because of its data.
 
-A part is named by the rows it has of the batch, counted from 0 over all segments: folder `splits/0-99` in the
-batch's own. It is a batch like any other, with a manifest, fences and, once stored, a `_DONE`; its messages
-are copies. A part that failed too is split in two halves, so the names alone say which part came from which.
+A part is named by its range of rows in the batch, counted from 0 over all segments: folder `splits/0-99` in
+the batch's own. It is a batch like any other, with a manifest, fences and, once stored, a `_DONE`; its
+messages are copies. A part that failed too is split in two halves, so the names alone show the parent of each
+part.
 
 | file | where | content |
 |---|---|---|
-| `split.json` | in a part | of which batch it is a part, and of which rows |
-| `failed-000001.json` | in a batch or part | why attempt 1 failed because of its data |
+| `split.json` | in a part | the batch and the rows of the part |
+| `failed-000001.json` | in a batch or part | the data failure of attempt 1 |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which broker a data source talks to, and as whom. Secrets are no options: Spark shows those."""
+"""The broker and user of a data source. Secrets can't be options, because Spark shows options."""
 
 from __future__ import annotations
 

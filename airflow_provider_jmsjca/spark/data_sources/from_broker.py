@@ -1,13 +1,13 @@
 """`jms`: messages of a broker, as a table or as a stream, through a write-ahead spool.
 
-The driver receives, while Spark asks how far the next micro-batch goes. What is received is sealed in the
-spool first and acknowledged then. So an offset that Spark plans stands for files, which are read again as
-often as Spark likes.
+The driver receives messages while Spark requests the end offset of the next micro-batch. Received messages
+are sealed in the spool first and acknowledged afterwards. So a planned offset refers to files, which Spark
+can read any number of times.
 
-| killed | the messages |
+| crash | effect |
 |---|---|
-| before a segment is sealed | the broker delivers them again |
-| between seal and acknowledgement | the broker delivers them again; they are dropped as known |
+| before a segment is sealed | the broker redelivers the messages |
+| between seal and acknowledgement | the broker redelivers the messages; they are dropped as duplicates |
 | after the acknowledgement, before the offset is planned | the next start finishes the batch and plans it |
 | after that | Spark reads the same segments again |
 """
@@ -129,7 +129,7 @@ class SpoolingReceiver:
         given: The options.
 
     Raises:
-        ConfigurationError: An option is wrong; a secret stands in one.
+        ConfigurationError: An option is wrong or contains a secret.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ class SpoolingReceiver:
 
     @property
     def activation(self) -> str:
-        """Whose batches share the ids they have seen."""
+        """The key under which batches share their known ids."""
         return f"{self._broker.url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
 
     def register(self) -> Registration | None:

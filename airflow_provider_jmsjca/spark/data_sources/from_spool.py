@@ -1,7 +1,7 @@
 """`jms-spool`: the finished batches of a spool, as a table or as a stream.
 
-An offset is a position in `spool.sequence`, so it stands for the same messages for ever. What is between two
-offsets is read again as often as Spark likes.
+An offset is a position in `spool.sequence`, so it refers to the same messages forever. Spark can read the
+messages between two offsets any number of times.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the first position whose messages are there."""
+        """Return the first position with stored messages."""
         length = self._sequence.refresh()
         for position, each in enumerate(self._sequence[0:length]):
             if each.manifest(self._spool) is not None:

@@ -1,4 +1,4 @@
-"""The options of a data source, read strictly: a mistake is named, with the way out."""
+"""Reads the options of a data source strictly: errors name the mistake and its fix."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class GivenOptions:
 
     Args:
         source: Name of the format, for errors.
-        given: What the user said.
-        known: Names of all options there are.
+        given: The user's options.
+        known: Names of all options.
 
     Raises:
-        ConfigurationError: From every method: an option isn't one, is missing, or has no sense.
+        ConfigurationError: From every method: an option is unknown, missing, or meaningless.
     """
 
     def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:

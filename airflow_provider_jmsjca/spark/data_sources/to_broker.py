@@ -1,9 +1,9 @@
 """Rows as messages to a broker.
 
-All rows of a partition are checked before its first message is sent. A broker that drops repetitions gets
-each message with an id made of write, partition and row, so that a task that runs again adds nothing. A
-broker with transactions gets a partition in one; a task whose outcome was lost sends it again. On any other
-broker a task that runs again sends all of its partition again.
+All rows of a partition are checked before its first message is sent. If the broker drops duplicates, each
+message has an id derived from write, partition and row, so that a repeated task adds nothing. If the broker
+supports transactions, a partition is sent in one transaction; if the outcome of a task was lost, it is sent
+again. On any other broker a repeated task sends its whole partition again.
 """
 
 from __future__ import annotations

@@ -156,11 +156,11 @@ class _Bisection:
         return self._settle(right, inferred=good and fails) and good
 
     def _attempt(self, part: Manifest) -> DataFailure | None:
-        """Run the script on a part; return why it failed, if that was because of its data.
+        """Run the script on a part; return its data failure, if any.
 
         Raises:
-            Exception: What the script raised for another reason.
-            SystemExit: The script left that way.
+            Exception: Any other exception that the script raised.
+            SystemExit: The script exited.
         """
         if part.folder != self._manifest.folder:
             with committing(part.folder):

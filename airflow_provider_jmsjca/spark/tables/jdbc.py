@@ -88,15 +88,15 @@ class JdbcSink:
 def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
     """Replace the rows of the batch by these, or upsert them.
 
-    Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, messages leave the
-    batch whose rows the database refuses because of their data (SQLSTATE classes 22 and 23). Within a batch
-    the first message with a key counts, in the order of the segments.
+    Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, a message is
+    removed from the batch if the database refuses one of its rows because of the data (SQLSTATE classes 22
+    and 23). Within a batch the first message with a key counts, in the order of the segments.
 
-    Guarantee: the table has all of these rows once or is as before, whenever a process or the connection
-    dies. A task of Spark's that is run again replaces what it wrote before. Of two attempts that commit at
-    the same moment the older one commits nothing: they wait for each other with a lock of the database, and
-    the fence is checked right at the commit. An attempt that fails removes its table aside, unless the
-    connection is lost. An upsert that was committed is not repeated: a later attempt takes over its rejects.
+    Guarantee: the table has all of these rows once or is unchanged, whenever a process or the connection
+    fails. A Spark task that runs again replaces its earlier rows. Of two attempts that commit at the same
+    moment the older one commits nothing: a lock of the database serializes them, and the fence is checked
+    right at the commit. A failed attempt removes its staging table, unless the connection is lost. A
+    committed upsert is not repeated: a later attempt takes over its rejects.
 
     Args:
         df: The rows.
@@ -107,13 +107,13 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
         attempt: The attempt that writes.
 
     Returns:
-        How many rows of the batch the table has; for an upsert, how many rows it inserted or updated.
+        The number of rows of the batch in the table; for an upsert, the number inserted or updated.
 
     Raises:
-        ConfigurationError: The URL is missing or not PostgreSQL's, the driver isn't there, the name is no
-            table's, tasks would write without transactions, a column has a type that the database doesn't
-            have, or one that doesn't take the rows' without loss, or an upsert has no unique index on its
-            keys. Nothing was changed.
+        ConfigurationError: The URL is missing or not PostgreSQL's, the driver is missing, the name is not
+            that of a table, tasks would write without transactions, a column has a type that the database
+            doesn't have or that can't hold the rows' values without loss, or an upsert has no unique index on
+            its keys. Nothing was changed.
         FencedError: A newer attempt has begun. Nothing was changed.
         PoisonMessageError: The database refuses a row, and `attempt.rejects_rows` is off. Nothing was
             changed.

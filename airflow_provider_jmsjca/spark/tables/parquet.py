@@ -146,10 +146,10 @@ def replace_by_overwrite(
 ) -> int:
     """Let Spark overwrite the batch's partition; arguments, result and errors as `replace_by_rename`.
 
-    Guarantee: written twice there is one copy. The fence is looked at before and after; an older attempt that
-    is in the middle when a newer one begins may still finish, with the same rows. A batch without rows leaves
-    what an earlier attempt wrote. Of two batches that add columns at the same moment one may have to be
-    written again before readers see its columns.
+    Guarantee: two writes give one copy. The fence is checked before and after; an older attempt that is
+    writing when a newer one begins may still finish, with the same rows. A batch without rows keeps the rows
+    of an earlier attempt. If two batches add columns at the same moment, one may have to be written again
+    before readers see its columns.
     """
     from pyspark.sql import Observation  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql import functions as sql  # noqa: PLC0415 - as above

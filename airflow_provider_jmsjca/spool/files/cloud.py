@@ -196,7 +196,7 @@ class Cloud:
                 return self._sound(key, error, below=True)
 
     def _sound(self, key: str, error: Exception, *, below: bool) -> list[FoundFile]:
-        """Return the entries of a folder without the objects whose names cause this error."""
+        """Return the entries of a folder without the objects with names that cause this error."""
         if not self._root.startswith("s3"):
             raise error
         return self._listing.found(key, below=below)
