@@ -65,12 +65,12 @@ def echo(text: str) -> None:
 
 
 def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "") -> None:
-    """Print a page of a list, and say on standard error if it goes on, and how to see the rest.
+    """Print a page of a list; if there are more rows, print on standard error how to list them.
 
     Args:
-        args: `limit` is the length of a page, `after` where this one begins.
-        rows: The page, and a row more if there is one.
-        number: The column that `--after` is about; without, it says how many rows are left out.
+        args: `limit` is the length of a page, `after` the start of this one.
+        rows: The page, and one more row if there is one.
+        number: The column for `--after`; without it, `--after` is the number of rows to skip.
     """
     page = rows[: args.limit]
     AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))

@@ -96,7 +96,7 @@ def _connections(state: AirflowState) -> list[str]:
 
 
 def _is_jms(conn_id: str) -> bool:
-    """Tell whether a connection of the environment is a JMS connection; an unreadable one is not."""
+    """Return whether a connection of the environment is a JMS connection; an unreadable one is not."""
     try:
         return JmsHook.get_connection(conn_id).conn_type == "jms"
     except (AirflowException, ValueError):

@@ -73,9 +73,9 @@ def verify_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def prune_command(args: argparse.Namespace) -> None:
-    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print.
+    """Remove the messages of batches no longer needed, and print their names; `--dry-run` only prints.
 
-    Why other batches stay goes to standard error.
+    The reasons for keeping other batches go to standard error.
     """
     outcome = prune(
         spool_path(args.spool_path),
@@ -114,9 +114,9 @@ def adopt_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def salvage_command(args: argparse.Namespace) -> None:
-    """Give up the damaged segments of batches, and print them; the rest of each batch goes on.
+    """Give up the damaged segments of batches, and print them; the rest of each batch remains usable.
 
-    A batch that has none is named on standard error.
+    Batches without damaged segments are named on standard error.
     """
     spool = spool_path(args.spool_path)
     lost = {name: salvage(spool, name) for name in args.batches}

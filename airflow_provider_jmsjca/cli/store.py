@@ -23,7 +23,7 @@ def upgrade_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def check_command(args: argparse.Namespace) -> None:
-    """Say whether the store can be used, and leave with exit code 1 if it can't."""
+    """Check that the store can be used; exit with code 1 if it can't."""
     del args
     with contextlib.closing(store_database()) as database:
         if database.is_sqlite:

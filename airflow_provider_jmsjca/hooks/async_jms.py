@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 # Maximum number of threads for concurrent sends of one connection; further sends wait.
 _SENDS_AT_ONCE = 2
 
-# Administered objects in Airflow variables would have to be asked for, which blocks.
+# Without administered objects in Airflow variables, because querying them blocks.
 _find = functools.partial(find_destination, variables=False)
 
 
@@ -200,8 +200,8 @@ class AsyncJmsConnection:
     async def consume(self, spec: str | ActivationSpec | Mapping[str, Any], **fields: Any) -> DeliveryStream:
         """Return the deliveries of a destination, for `async for`.
 
-        The rules are those of a listener: the spec is heard over connection and `[jmsjca]`. Deliveries under
-        way at once are as many as its `concurrency_mode` says, one if nobody says otherwise.
+        The rules are those of a listener: the spec overrides the connection and `[jmsjca]`. Its
+        `concurrency_mode` sets the maximum number of in-flight deliveries, one by default.
 
         Args:
             spec: A destination as for `send`, an `ActivationSpec`, or its fields.
@@ -210,7 +210,7 @@ class AsyncJmsConnection:
 
         Raises:
             ConfigurationError: Every fault of every level; or an option only for listeners.
-            TransientBrokerError: Airflow can't be asked for its connection now.
+            TransientBrokerError: Airflow can't be queried for its connection now.
         """
         self._check_open()
         return await self._stream(_spec_of(spec, fields))

@@ -1,4 +1,4 @@
-"""Destinations as Airflow's side knows them: also those that have to be looked up."""
+"""Destinations on Airflow's side, including administered objects."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _resolve(reference: DestinationReference, *, variables: bool = True) -> Dest
 
 
 def _entry(name: str) -> str | None:
-    """Return the entry of `[jmsjca]` that defines this object; case counts only where it tells two apart."""
+    """Return the entry of `[jmsjca]` that defines this object; case counts only to distinguish entries."""
     entries = {
         key[len(_PREFIX) :]: str(value)
         for key, value in (conf.getsection("jmsjca") or {}).items()
@@ -159,7 +159,7 @@ def _entry(name: str) -> str | None:
 
 
 def _variable(name: str, value: str) -> AdministeredObject:
-    """Return the object in an Airflow variable. Its value may be a secret of somebody else's: never shown."""
+    """Return the object in an Airflow variable. Errors never show its value, which may be a secret."""
     try:
         return AdministeredObject.parse(value)
     except ConfigurationError:

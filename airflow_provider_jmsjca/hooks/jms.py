@@ -111,7 +111,7 @@ class JmsHook(BaseHook):
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
-            TransientBrokerError: Airflow can't be asked now.
+            TransientBrokerError: Airflow can't be queried now.
         """
         return (await self._answer()).resolved
 
@@ -145,7 +145,7 @@ class JmsHook(BaseHook):
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
-            TransientBrokerError: Airflow can't be asked now.
+            TransientBrokerError: Airflow can't be queried now.
         """
         return settings_for(self.jms_conn_id, await self.aoptions())
 
@@ -161,14 +161,14 @@ class JmsHook(BaseHook):
     def activation(
         self, spec: ActivationSpec, *, instance: str = ""
     ) -> tuple[ActivationSpec, ConnectionSettings]:
-        """Return the spec after every level was heard, and the settings to connect with for it.
+        """Return the effective spec of all levels, and its connection settings.
 
         Administered objects are looked up; not for the triggerer's event loop. A spec with a `connection_url`
-        needs no Airflow connection: where nobody names one, the default one may be missing.
+        needs no Airflow connection: the default connection may be missing.
 
         Args:
             spec: The activation's spec as given.
-            instance: Distinguishes this consumer from others of the activation, for a client id of its own.
+            instance: Distinguishes this consumer from others of the activation, for its own client id.
 
         Raises:
             ConfigurationError: Every fault of every level.
@@ -184,12 +184,12 @@ class JmsHook(BaseHook):
     async def alevels(self, activation: Layer) -> Resolved:
         """Return the effective options of an activation over this connection; for an event loop.
 
-        The way is that of `activation`, and the connection is asked for as by `aoptions`. The default
-        connection may be missing where the activation names its own address.
+        It resolves levels as `activation` does, and reads the connection as `aoptions` does. The default
+        connection may be missing if the activation has its own address.
 
         Raises:
             ConfigurationError: Every fault of every level.
-            TransientBrokerError: Airflow can't be asked now.
+            TransientBrokerError: Airflow can't be queried now.
 
         Source: J31, J68-J72, J113.
         """
@@ -215,7 +215,7 @@ class JmsHook(BaseHook):
 
         Raises:
             ConfigurationError: The answer can't be used.
-            TransientBrokerError: Airflow can't be asked now.
+            TransientBrokerError: Airflow can't be queried now.
         """
         said: list[object] = []
         for name in (self.jms_conn_id, *_lookups(activation)):
@@ -257,15 +257,15 @@ class JmsHook(BaseHook):
         found = self._find()
         other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
         call = call_layer(username, password) if username or password else None
-        # The second use of a name asks nobody (J89).
+        # The second use of a name needs no query (J89).
         return self.connect(self._resolve([*found, *other], call), finder())
 
     def connect(self, options: Resolved, find: Callable[[str], Destination]) -> JmsConnection:
-        """Connect as options say that are known already, and ask Airflow nothing; else as `get_conn`.
+        """Connect with given options, without querying Airflow; otherwise as `get_conn`.
 
         Args:
             options: The result of `options` or `aoptions`.
-            find: Returns the destination a text names.
+            find: Returns the destination for a text.
 
         Raises:
             JmsError: As `get_conn`.
@@ -281,7 +281,7 @@ class JmsHook(BaseHook):
         Args:
             name: Name of the connection in limbo: an Airflow connection, or a member such as
                 `orders@broker-a:61613`, one of several hosts.
-            options: As of `connect`; `None`: Airflow is asked.
+            options: As of `connect`; `None`: they are read from Airflow.
             find: As of `connect`; `None`: objects are looked up in Airflow too.
 
         Raises:
@@ -301,7 +301,7 @@ class JmsHook(BaseHook):
             settings = self.settings()
             connection = connect(settings)
         except JmsError as error:
-            # Airflow tests a copy under a name that it makes up: the user knows neither.
+            # Airflow tests a copy under a generated name, which would mean nothing to the user.
             said = str(error).replace(f"connection {self.jms_conn_id!r}", "this connection")
             return False, " ".join(said.split())
         try:

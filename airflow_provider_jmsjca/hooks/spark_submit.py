@@ -64,10 +64,10 @@ def spark_submit_hook() -> Any:
             self._py_files = ",".join(filter(None, [others, str(archive)]))
 
         def watch_address(self, heard: Callable[[str], object], marker: str) -> None:
-            """Pass on the address of Spark's web page, as soon as Spark's output has it.
+            """Report the address of Spark's web page as soon as Spark's output has it.
 
             Jobs print texts of messages, which may look like a line with an address. So the line of the job
-            library is known by a random text. On YARN the first line of spark-submit counts.
+            library is identified by a random text. On YARN the first line of spark-submit counts.
 
             Args:
                 heard: Called with the address.
@@ -116,13 +116,13 @@ def submitted_application(hook: Any) -> SparkApplication:
 
 
 def database_environment(conn_id: str) -> dict[str, str]:
-    """Return the variables that tell a job of a database: `JMSJCA_JDBC_URL`, `..._USER`, `..._PASSWORD`.
+    """Return the environment of a job with a database: `JMSJCA_JDBC_URL`, `..._USER`, `..._PASSWORD`.
 
     Args:
         conn_id: An Airflow connection of type `postgres`, or of type `jdbc` with the URL as its host.
 
     Raises:
-        ConfigurationError: The connection is of another type, or says no host or no database.
+        ConfigurationError: The connection is of another type, or has no host or no database.
         AirflowNotFoundException: There is no such connection.
     """
     connection = BaseHook.get_connection(conn_id)
@@ -200,10 +200,10 @@ class SparkApplication:
             raise ValueError(f"expected a Spark application, got {given!r}") from error
 
     def ending(self) -> str | None:
-        """Return in words how the application ended; `None` while it lives. Blocks for 30 seconds at most.
+        """Describe the end of the application; `None` while it is running. Blocks for 30 seconds at most.
 
         Raises:
-            ClusterAwayError: The cluster can't be asked now.
+            ClusterAwayError: The cluster is unreachable.
         """
         return self._yarn() if self.cluster is Cluster.YARN else self._kubernetes()
 
@@ -269,10 +269,10 @@ def kubernetes_client() -> Any:
 
 
 def note_application(folder: SpoolPath, fence: int, application: SparkApplication) -> None:
-    """Write down which application an attempt at a batch has submitted.
+    """Record the application that an attempt at a batch has submitted.
 
     Raises:
-        SpoolError: The note can't be written.
+        SpoolError: The record can't be written.
     """
     seal(_path(folder, fence), json.dumps(application.as_dict()).encode() + b"\n")
 

@@ -163,8 +163,8 @@ def store_environment(place: SpoolPath) -> dict[str, str]:
 def spark_properties(place: SpoolPath) -> dict[str, str]:
     """Return the properties by which Spark finds the store of a spool; none of them is a secret.
 
-    Hadoop's S3 client asks for the region by itself only where it runs in AWS, and names buckets as ours does
-    where an endpoint is given. A driver on a cluster gets the addresses of HDFS in its environment.
+    Hadoop's S3 client detects the region only inside AWS. With an endpoint, the properties make it address
+    buckets as this package does. A driver on a cluster gets the addresses of HDFS in its environment.
     """
     environment = {**os.environ, **store_environment(place)}
     properties = {}

@@ -39,7 +39,7 @@ def store_url() -> str | URL:
 
 
 def store_in_use() -> bool:
-    """Say whether there is a store: its URL is configured, or somebody has made the default one."""
+    """Return whether there is a store: its URL is configured, or the default file exists."""
     url = store_url()
     return isinstance(url, str) or Path(url.database or "").exists()
 

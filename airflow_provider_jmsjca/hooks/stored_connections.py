@@ -36,6 +36,6 @@ def undefined(conn_id: str) -> str:
 
 
 def _asks_airflow() -> bool:
-    """Tell whether this is a task, a trigger or a parser, which ask Airflow's API for connections."""
+    """Return whether this is a task, a trigger or a parser, which read connections from Airflow's API."""
     runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
     return getattr(runner, "SUPERVISOR_COMMS", None) is not None

@@ -59,11 +59,11 @@ def timed_out(task: Task) -> str:
 
 
 def deferral_timeout(timeout_at: float | None, own: timedelta | None = None) -> timedelta | None:
-    """Return when Airflow is to end a deferral of which no triggerer says that its time is up.
+    """Return the time after which Airflow ends a deferral if no triggerer reports its timeout.
 
     Args:
-        timeout_at: When `execution_timeout` is over, in seconds since the epoch; `None`: never.
-        own: After how long the operator itself wants it ended.
+        timeout_at: End of `execution_timeout`, in seconds since the epoch; `None`: never.
+        own: The operator's own limit.
     """
     if timeout_at is None:
         return own

@@ -55,7 +55,7 @@ class DeadLetterGroup:
 
     Attributes:
         reason: Exception class and text; quoted values and numbers are replaced by `…`.
-        destination: The destination from which they were moved; `None` if their properties do not say it.
+        destination: The destination from which they were moved; `None` if their properties don't have it.
         count: How many.
         first: Earliest time at which one was put on the queue, milliseconds since the epoch.
         last: The latest.

@@ -364,7 +364,7 @@ def _all_paused(each: WatchedDestination) -> bool:
 def _paused(
     watched: Sequence[WatchedDestination], count: Callable[[Destination], int | None]
 ) -> Iterator[Finding]:
-    """Find paused DAGs: Airflow removes their watchers, so nobody consumes."""
+    """Find paused DAGs: Airflow removes their watchers, so their messages aren't consumed."""
     for each in watched:
         paused = [dag for dag, is_paused in each.dags if is_paused]
         if not paused:

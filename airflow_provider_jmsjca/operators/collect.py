@@ -182,7 +182,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         return self._batch_id, self._report is not None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Collect a batch, or go on with the one an earlier attempt began."""
+        """Collect a batch, or continue the batch of an earlier attempt."""
         with task_failures():
             self._report = self.collected(context).report()
         return self._report

@@ -51,15 +51,15 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
 _PROGRESS = timedelta(seconds=5)
-# Airflow ends the process 5 seconds after it told it to stop; the connection is to be closed by then.
+# Airflow ends the process 5 seconds after its request to stop; the connection must be closed by then.
 _WITHIN_IF_KILLED: Final = timedelta(seconds=4)
 
 
 class _Killed:
-    """The word to a task that it is to end.
+    """The request to a task to end.
 
-    A signal handler sets it, and may have interrupted the thread that asks for it: no lock can be taken then,
-    as a `threading.Event` does.
+    A signal handler sets it, and may have interrupted the thread that reads it. So it can't use a lock, as
+    `threading.Event` does.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @property
     def linked_dead_letters(self) -> str:
-        """Where the queue is seen that messages were moved to; empty if none was, or nobody says where."""
+        """Address of the console page of the target of moved messages; empty if unknown or none was moved."""
         return self._dead_letters_link
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Go on after the task was deferred.
+        """Continue after the task was deferred.
 
         Raises:
             AirflowFailException: The trigger failed with an error that a retry can't fix.
@@ -385,11 +385,11 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
 
     def _may_defer(self, activation: ActivationBase, settings: ConnectionSettings) -> bool:
-        """Say whether the triggerer can wait in the task's place."""
+        """Return whether the triggerer can wait instead of the task."""
         if self.defer_after is None or (self.idle_for is not None and self.idle_for <= self.defer_after):
             return False
-        # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages. A
-        # distributed subscription is one: deferred, nobody would move its messages.
+        # A topic can't be probed, and a deferred subscriber would miss its messages. This includes a
+        # distributed subscription: its messages aren't moved while the task is deferred.
         sources = activation.settings.delivery.sources
         if not activation.watchable or any(each.kind is DestinationKind.TOPIC for each in sources):
             return False
@@ -404,7 +404,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return False
 
     def _is_known(self, settings: ConnectionSettings) -> bool:
-        """Say whether the Airflow connection leads to the same broker, as the same user."""
+        """Return whether the Airflow connection leads to the same broker, as the same user."""
         try:
             known = JmsHook(self._conn_id).settings()
         except ConfigurationError:  # it has no address of its own
@@ -462,7 +462,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
 
 def _not_up(activation: ActivationBase) -> Sequence[str]:
-    """Return which members aren't up, or where there are none, the state that isn't."""
+    """Return the members that are down, or, without members, the state of the activation."""
     from airflow_provider_jmsjca.core.delivery.outage import ActivationState  # noqa: PLC0415 - not at parse time
 
     if activation.down or activation.state is ActivationState.UP:

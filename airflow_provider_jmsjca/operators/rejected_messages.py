@@ -1,4 +1,4 @@
-"""Sends the messages that a Spark job turned away to the dead-letter destination."""
+"""Sends the rejected messages of a Spark job to the dead-letter destination."""
 
 from __future__ import annotations
 

@@ -151,13 +151,13 @@ class JmsRequestOperator(JmsSensor):
         self._selects = False
 
     def execute(self, context: Context) -> Any:
-        """Send the request, unless its answer is there, and wait for the answer here or in the triggerer.
+        """Send the request, unless its answer exists, and wait for the answer here or in the triggerer.
 
         Raises:
-            AirflowException: No answer came in time; with `timeout_fatal` an `AirflowFailException`.
-            AirflowFailException: The answer says that the request failed; or the configuration can't be used;
-                or the broker refuses.
-            TransientBrokerError: The request couldn't be sent, or nobody knows whether it was.
+            AirflowException: No answer arrived in time; with `timeout_fatal` an `AirflowFailException`.
+            AirflowFailException: The answer reports a failure of the request; or the configuration can't be
+                used; or the broker refuses.
+            TransientBrokerError: The request couldn't be sent, or the outcome of the send is unknown.
         """
         with task_failures():
             if self.mode != "poke":

@@ -16,12 +16,12 @@ _LOOK = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePause:
-    """A queue that isn't looked at for a while, because it showed a message that nobody here could get.
+    """A pause in probing a queue, because it showed a message that couldn't be received here.
 
     Attributes:
         message_id: The message; `None`: it has no id.
-        repeats: How many wake-ups in a row it was this one.
-        until: When to look again, in seconds since the epoch.
+        repeats: Number of consecutive wake-ups by this message.
+        until: Time of the next probe, in seconds since the epoch.
     """
 
     message_id: str | None
@@ -31,18 +31,18 @@ class QueuePause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Where a listener stands when it comes to a worker. Moments are seconds since the epoch.
+    """State of a listener when it starts or resumes on a worker. Times are seconds since the epoch.
 
     Attributes:
-        so_far: Counts of the runs before.
-        until: When `run_for` is over; `None`: never.
-        idle_until: When `idle_for` is over if nothing comes; `None`: not before this run has said.
-        timeout_at: When Airflow's `execution_timeout` is over, counted from the first run.
-        woken_by: The event of the queue that held messages; `None`: it wasn't that.
-        rests: Queues that are left alone for a while, by the name of their watch.
-        members_down: The members that weren't up when it left the worker; `None`: it has no members.
-        failing_since: Since when nothing but failures happened; `None`: something else has.
-        failures_before: How many failures there were before that.
+        so_far: Counts of the previous runs.
+        until: End of `run_for`; `None`: never.
+        idle_until: End of `idle_for` if no message arrives; `None`: this run determines it.
+        timeout_at: End of Airflow's `execution_timeout`, counted from the first run.
+        woken_by: The event of the queue with messages; `None`: another reason resumed the task.
+        rests: Pauses of queues, by the name of their watch.
+        members_down: The members that were down when it left the worker; `None`: it has no members.
+        failing_since: Start of the period with failures only; `None`: there is no such period.
+        failures_before: Number of failures before that period.
     """
 
     so_far: Counts = field(default_factory=Counts)
@@ -57,7 +57,7 @@ class RunState:
 
     @property
     def deadline(self) -> float | None:
-        """When the listener is to come to a worker although nothing came."""
+        """Time at which the listener resumes on a worker even without a message."""
         deadlines = (self.until, self.idle_until, self.timeout_at)
         return min((each for each in deadlines if each is not None), default=None)
 
@@ -99,18 +99,18 @@ class RunState:
         idle_for: float | None,
         interval: float,
     ) -> RunState:
-        """Return where the listener stands after a run that ended because nothing came.
+        """Return the state of the listener after a run that ended because no message arrived.
 
-        A run in which nothing came at all has no part in `idle_for`, which goes on from before. If a message
-        had been seen it was held by another consumer, or can't be delivered: the queue rests for a while.
+        A run without any message doesn't restart `idle_for`. If a message had been seen, another consumer
+        holds it, or it can't be delivered: probes of the queue pause for a while.
 
         Args:
-            counts: Counts of all runs, this one included.
-            now: The moment.
-            began: When the run began.
-            quiet: For how many seconds nothing came.
-            idle_for: As the user said.
-            interval: Seconds of the shortest rest.
+            counts: Counts of all runs, including this one.
+            now: The current time.
+            began: Start of the run.
+            quiet: Seconds since the last message.
+            idle_for: The user's value.
+            interval: Seconds of the shortest pause.
         """
         came = counts != self.so_far
         idle_until = self.idle_until
@@ -143,7 +143,7 @@ class RunState:
         return self.failing_since, self.failures_before
 
     def only_fails(self, now: float, *, failing_for: float, failures: int) -> bool:
-        """Say whether the same messages failed for too long, over all deferrals.
+        """Return whether the same messages failed for too long, over all deferrals.
 
         Args:
             now: The moment.

@@ -198,12 +198,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     @property
     def linked_dead_letters(self) -> str:
-        """Where the queue is seen that got dead letters; empty if none did, or nobody says where."""
+        """Address of the console page of the dead-letter queue; empty if unknown or without dead letters."""
         return self._dead_letters_link
 
     @property
     def linked_spark_ui(self) -> str:
-        """Where Spark's web page is; empty until the driver says it."""
+        """Address of Spark's web page; empty until the driver reports it."""
         return self._spark_ui
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -242,10 +242,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return self._report
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Go on after the trigger saw that the application has ended; returns and raises as `execute`.
+        """Continue after the application has ended; returns and raises as `execute`.
 
         Raises:
-            AirflowFailException: The trigger can't ask the cluster.
+            AirflowFailException: The trigger can't query the cluster.
         """
         event = event or {}
         if event.get("event") != "ended":
@@ -292,13 +292,13 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         super().on_kill()
         self._end_submission()
         if self._hook is not None and self._process() is None:
-            # This signal came while the process was being started: it isn't known yet.
+            # The signal arrived during the start of the process, before the hook has its handle.
             threading.Thread(target=self._end_late_submission, daemon=True).start()
 
     def _end_submission(self) -> None:
         process = self._process()
         if process is not None and process.poll() is None:
-            # It leads its own group. Its Python driver would survive the JVM and go on.
+            # It leads its own process group. Its Python driver would survive the JVM and continue.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         if self._hook is not None:

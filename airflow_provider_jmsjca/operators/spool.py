@@ -45,8 +45,8 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
     Returns:
         `batches` is the number of remaining batches, `states` their number by state, such as
         `{"done": 11, "undone": 1}`. `pruned` names the batches that lost their messages, and `bytes` is the
-        size removed. `needs_care` names batches that need attention, and `may_need_care` those of them that
-        changed less than `care_after` ago.
+        size removed. `needs_care` names batches that need care and are unchanged for `care_after`;
+        `may_need_care` names batches that need care but changed more recently.
 
     Raises:
         AirflowException: Files are damaged; the text names each. All other work is done first.

@@ -63,7 +63,7 @@ class JmsDeadLettersLink(BaseOperatorLink):
 
 
 class JmsSparkUiLink(BaseOperatorLink):
-    """To the web page of the Spark application, as soon as the driver says where it is."""
+    """To the web page of the Spark application, as soon as the driver reports its address."""
 
     name = "Spark UI"
 
@@ -80,11 +80,11 @@ class JmsSparkUiLink(BaseOperatorLink):
 
 
 def console_address(jms_conn_id: str, template: object, destination: Destination) -> str:
-    """Return where a queue is seen in the console of its broker; empty if nothing says so, or it's a topic.
+    """Return the console page of a queue; empty for a topic, or without a `console_url`.
 
     Args:
         jms_conn_id: The Airflow connection, for the log.
-        template: The `console_url` in force.
+        template: The effective `console_url`.
         destination: The queue.
     """
     if not isinstance(template, str) or not template or destination.kind is not DestinationKind.QUEUE:

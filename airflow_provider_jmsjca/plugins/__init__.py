@@ -1,4 +1,4 @@
-"""Listeners that Airflow's processes run for us. Only Airflow imports this room.
+"""Listeners that run in Airflow's processes. Only Airflow imports this folder.
 
-May import every room below, and imports little: each of Airflow's processes loads this.
+May import every folder below, but imports little, because each of Airflow's processes loads it.
 """

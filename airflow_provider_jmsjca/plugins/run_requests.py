@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _TRIGGERED = "asset_triggered"
-# Tells PostgreSQL's advisory locks of this package from those of others: "JMS".
+# Distinguishes PostgreSQL's advisory locks of this package from others: "JMS".
 _LOCKS = 0x4A4D53
 # Events without a waiting message that one run gets at most.
 _MOST_IN_A_RUN = 1000

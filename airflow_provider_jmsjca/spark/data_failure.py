@@ -1,4 +1,4 @@
-"""Tells a job that failed because of its messages from one that failed because of the machines under it.
+"""Distinguishes jobs that failed because of their messages from jobs that failed because of the machines.
 
 | because of the data | not because of the data |
 |---|---|

@@ -44,7 +44,7 @@ class ProgressLines:
         threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     def stop(self) -> None:
-        """Say nothing any more."""
+        """Stop writing."""
         self._stopped.set()
 
     def _run(self) -> None:

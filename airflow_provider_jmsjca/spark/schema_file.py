@@ -1,4 +1,4 @@
-"""A schema in a file: in words, in Spark's JSON form, as an Avro schema or as a JSON Schema.
+"""A schema in a file: as DDL text, in Spark's JSON form, as an Avro schema or as a JSON Schema.
 
 An Avro schema or a JSON Schema defines the types of the fields of JSON bodies. A type without a counterpart
 in Spark is refused with an error that names its path in the file.
@@ -26,7 +26,7 @@ _AVRO_LOGICAL: Final = {
 }  # fmt: skip
 _JSON: Final = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
 _JSON_FORMATS: Final = {"date": "date", "date-time": "timestamp"}
-# They change which types there are; others only say which values of a type are right.
+# These change the types; other keywords only restrict the values of a type.
 _JSON_UNSUPPORTED: Final = (
     "$dynamicRef", "$recursiveRef", "allOf", "dependencies", "dependentSchemas", "else", "if", "not",
     "patternProperties", "prefixItems", "then", "unevaluatedItems", "unevaluatedProperties",
@@ -41,7 +41,7 @@ def read_schema(path: Path) -> StructType | str:
     """Return the schema in a file.
 
     Returns:
-        Of a file in words these words, as `sort_json` takes them; otherwise the fields.
+        For a file of DDL text this text, as accepted by `sort_json`; otherwise the fields.
 
     Raises:
         ConfigurationError: The file can't be read, is JSON of another form, or has something that is no type

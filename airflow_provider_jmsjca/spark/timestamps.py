@@ -46,7 +46,7 @@ class TimestampForms:
     names: Sequence[str] = ()
 
     def check(self, spark: SparkSession) -> None:
-        """Refuse patterns that Spark doesn't know.
+        """Refuse patterns that Spark doesn't support.
 
         Raises:
             ConfigurationError: Which, and why.

@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, rea
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
-"""Stem of the marks that say how many rejects have been sent."""
+"""Stem of the marks for the number of sent rejects."""
 _FENCE: Final = "fence"
 _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -104,7 +104,7 @@ def dead_lettered(folder: SpoolPath) -> int:
 
 
 def check_fence(folder: SpoolPath, fence: int) -> None:
-    """Refuse to go on if this isn't the newest attempt.
+    """Refuse to continue if this isn't the newest attempt.
 
     Raises:
         FencedError: A newer attempt has begun, or this one never did.
@@ -151,7 +151,7 @@ class Done:
         fence: The attempt that did it.
         rows: Messages in the batch.
         stored: Rows written by table path.
-        rejected: Messages the job turned away.
+        rejected: Messages that the job rejected.
         finished: When, ISO 8601 in UTC.
         violations: By expectation, how many rows violated it.
     """

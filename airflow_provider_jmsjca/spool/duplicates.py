@@ -1,4 +1,4 @@
-"""Tells messages that the broker repeats from new messages under a known id."""
+"""Distinguishes redelivered messages from new messages with a known id."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DuplicateFilter:
             self._sealed_before = self._sealed()
 
     def is_candidate(self, message: JmsMessage) -> bool:
-        """Tell whether a message with an id can be a repetition."""
+        """Return whether a message with an id can be a repetition."""
         return self._stable or message.redelivered
 
     def repeated(self, key: str, row: Row) -> DroppedMessage | None:

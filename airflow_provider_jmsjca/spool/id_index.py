@@ -55,7 +55,7 @@ _STEM: Final = "ids"
 _OPEN: Final = "open-"
 _RANDOM_DIGITS: Final = 32
 _DIGEST_BYTES: Final = 32
-# Registered batches that are taken into the index when a batch is opened; fewer are when something is asked.
+# With more registered batches than this, `register` merges them into the index; else the first `find` does.
 _MANY: Final = 8
 # The index is kept for this, also where a batch asks for less.
 _LEAST: Final = DeduplicationWindow()
@@ -213,7 +213,7 @@ class IdIndex:
             raise self._refusal(error) from error
 
     def has_new(self, keys: Collection[str]) -> bool:
-        """Tell whether another batch has sealed one of these keys since `find` was asked; learn them."""
+        """Return whether another batch has sealed one of these keys since the last `find`; learn them."""
         if not keys or self._found is None:
             return False
         try:

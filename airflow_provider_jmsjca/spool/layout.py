@@ -1,4 +1,4 @@
-"""The columns of a segment in Arrow's words, and how a segment is read; `arrow` loads it on first use."""
+"""The columns of a segment as an Arrow schema, and the reading of segments; `arrow` loads it on first use."""
 
 from __future__ import annotations
 

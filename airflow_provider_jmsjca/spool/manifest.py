@@ -150,7 +150,7 @@ def given_up_segments(folder: SpoolPath) -> list[int]:
 
 
 def is_given_up(folder: SpoolPath, number: int) -> bool:
-    """Tell whether a segment of a batch was given up, see `salvage`."""
+    """Return whether a segment of a batch was given up, see `salvage`."""
     return exists(given_up(folder, number))
 
 

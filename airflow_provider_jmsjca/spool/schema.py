@@ -1,4 +1,4 @@
-"""The message schema: the columns of a segment in Spark's words; `layout` has Arrow's."""
+"""The message schema: the columns of a segment as a Spark schema; `layout` has Arrow's."""
 
 from __future__ import annotations
 

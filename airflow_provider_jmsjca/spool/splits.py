@@ -119,7 +119,7 @@ def part_folder(manifest: Manifest, rows: RowRange) -> SpoolPath:
 
 
 def was_split(manifest: Manifest, rows: RowRange) -> bool:
-    """Tell whether a part, or the whole batch, was split: one of its halves is there."""
+    """Return whether a part, or the whole batch, was split: one of its halves exists."""
     return any(exists(part_folder(manifest, half) / MANIFEST) for half in rows.halves())
 
 

@@ -277,7 +277,7 @@ class SpoolBatch:
 
     @staticmethod
     def is_settled(segment: SpoolPath) -> bool:
-        """Tell whether `note_settled` was called for a segment."""
+        """Return whether `note_settled` was called for a segment."""
         return exists(_settled_mark(segment))
 
     @staticmethod
@@ -468,7 +468,7 @@ class SpoolBatch:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
     def _is_empty(self, folder: SpoolPath) -> bool:
-        """Tell whether the batch there is finished and has no messages."""
+        """Return whether the batch there is finished and has no messages."""
         path = folder / MANIFEST
         if exists(path):
             return Manifest.read(path).rows == 0

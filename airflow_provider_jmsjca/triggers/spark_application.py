@@ -40,7 +40,7 @@ class JmsSparkApplicationTrigger(BaseTrigger):
         return f"{cls.__module__}.{cls.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask until the application has ended."""
+        """Poll the cluster until the application has ended."""
         try:
             yield TriggerEvent(await self._ended())
         except (ConfigurationError, ValueError) as error:

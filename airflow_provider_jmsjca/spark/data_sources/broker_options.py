@@ -47,7 +47,7 @@ class BrokerOptions:
             client_id: Where the options say none.
 
         Raises:
-            ConfigurationError: The password isn't where the options say, or an option makes no sense.
+            ConfigurationError: The password isn't at the configured place, or an option is invalid.
         """
         fields = {
             "connection_url": self.url,

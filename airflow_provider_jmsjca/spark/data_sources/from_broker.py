@@ -171,7 +171,7 @@ class SpoolingReceiver:
         """Register the stream in the store that the options name; `None` if they name none.
 
         Raises:
-            ConfigurationError: The URL of the store isn't where the options say.
+            ConfigurationError: The URL of the store isn't at the configured place.
         """
         url = secret_from(NAME, "storeUrl", file=self._store_file, variable=self._store_env)
         if url is None:
@@ -193,7 +193,7 @@ class SpoolingReceiver:
         return self._broker.settings(client_id=self._durable)
 
     def backlog(self) -> int | None:
-        """Return how many messages the queue has; `None` where the broker doesn't tell."""
+        """Return the number of messages on the queue; `None` if the broker doesn't report it."""
         connection = connect(self.settings())
         try:
             if not connection.capabilities.backlog or self.destination.kind is DestinationKind.TOPIC:

@@ -177,7 +177,7 @@ class JmsStreamWriter(DataSourceStreamArrowWriter):
         """Send a partition.
 
         Raises:
-            JmsError: Spark doesn't tell which micro-batch this is.
+            JmsError: Spark doesn't provide the number of the micro-batch.
         """
         context = TaskContext.get()
         query = context and context.getLocalProperty("sql.streaming.queryId")

@@ -2,12 +2,12 @@
 
     spark-submit bisecting.py --application job.py --splits 64 --manifest ... --batch-id ... --fence ... [...]
 
-The script is run as it is, in this driver, once for each part; `argv` names the part as it would name a
-batch. Parts that succeed are stored under names of their own. A message that fails alone is rejected with
-the exception. When no part is left, the batch is done, with the rows and rejects of its parts.
+The script runs unchanged, in this driver, once for each part; `argv` names the part in the same way as a
+batch. Parts that succeed are stored under their own names. A message that fails alone is rejected with the
+exception. When no part is left, the batch is done, with the rows and rejects of its parts.
 
-Guarantee: every message is stored once or turned away once. Killed at any point, the next attempt goes on
-with the parts that aren't done.
+Guarantee: every message is stored once or rejected once. After a crash at any point, the next attempt
+continues with the parts that aren't done.
 """
 
 from __future__ import annotations

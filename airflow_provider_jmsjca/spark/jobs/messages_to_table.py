@@ -8,10 +8,11 @@ Without `--schema` the table has the columns of the message schema. With it (`"c
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are rejected.
 `--body xml --xml-root order` reads XML documents, and `--body csv` one CSV record from each body.
 Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
-which say from which message of the batch a row is.
-`--schema-file` names a file that has the fields: in these words, in Spark's JSON form, as an Avro schema or
-as a JSON Schema. `--keep` adds columns of the message: `--keep message_id "properties['region'] AS region"`.
-Spark says no more than warnings, unless `spark.log.level` says otherwise.
+which identify the message of each row.
+`--schema-file` names a file with the fields: as text like that of `--schema`, in Spark's JSON form, as an
+Avro schema or as a JSON Schema. `--keep` adds columns of the message:
+`--keep message_id "properties['region'] AS region"`.
+Spark logs only warnings and errors, unless `spark.log.level` is set.
 """
 
 from __future__ import annotations

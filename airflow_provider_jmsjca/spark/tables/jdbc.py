@@ -1,17 +1,18 @@
 """A table of PostgreSQL, in which each batch is replaced in one transaction.
 
-Executors write the rows into a table aside, `jms_<digest>_<fence>`, in the schema of the target. The driver
-then does all the rest in one transaction: rows of the batch out, rows from aside in, table aside away.
+Executors write the rows into a staging table, `jms_<digest>_<fence>`, in the schema of the target. The driver
+then does the rest in one transaction: it deletes the rows of the batch, inserts the staged rows, and drops
+the staging table.
 
-A task of Spark's commits its partition as one transaction. A task that is run again, although its rows are
-there, writes them once more: its executor died, or lost the database, before it could report. So each row
-aside has the partition and the transaction it came by, and of each partition the newest transaction counts.
+A Spark task commits its partition as one transaction. If its executor dies or loses the database before it
+can report, Spark runs the task again, and the rows are written twice. So each staged row has its partition
+and transaction, and only the newest transaction of each partition counts.
 
-An upsert keeps the newest row of each key aside, then inserts or updates by one statement. The table
-`jms_upserts`, beside the target, names the batches with a committed upsert, and their rejects.
+An upsert keeps the newest staged row of each key, then inserts or updates with one statement. The table
+`jms_upserts`, in the same schema as the target, has the batches with a committed upsert, and their rejects.
 
-All rows are inserted by one statement. Only if the database refuses one of them, a block of PL/pgSQL inserts
-them message by message, and notes in the table aside why a message was refused.
+All rows are inserted with one statement. Only if the database refuses one of them, a block of PL/pgSQL
+inserts them message by message, and records the reason for each refused message in the staging table.
 """
 
 from __future__ import annotations
@@ -307,8 +308,8 @@ class _RowWriter:
         connection: In a transaction, to which everything belongs.
         table: The table's name, for errors.
         target: The table, quoted.
-        aside: The table aside, quoted.
-        columns: Of the rows, with the types they have aside.
+        aside: The staging table, quoted.
+        columns: Of the rows, with their types in the staging table.
         known: The table's columns with their types.
         attempt: The attempt that writes.
         write: Tells an upsert.
@@ -402,7 +403,7 @@ class _RowWriter:
         return count
 
     def _newer(self, row: str) -> str:
-        """Tell whether a row is as new as the table's row `t`."""
+        """Return whether a row is as new as the table's row `t`."""
         if self._write.order_by is None:
             return "true"
         at = _quoted(self._write.order_by)
@@ -642,7 +643,7 @@ def _remove_aside(connection: _Connection, schema: str | None, prefix: str) -> N
 
 
 def _drop_aside(connection: _Connection, aside: str) -> None:
-    """Remove the table aside of a failed attempt; if a task still writes to it, the next attempt does."""
+    """Drop the staging table of a failed attempt; if a task still writes to it, the next attempt drops it."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
 
     try:

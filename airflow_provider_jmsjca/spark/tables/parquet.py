@@ -68,7 +68,7 @@ def replace_by_rename(
     partition_by: Sequence[str],
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Write the rows aside, then replace the batch's rows in the table by them.
+    """Write the rows to a staging folder, then replace the batch's rows in the table.
 
     Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
     they survive a crash of the machine, on which the driver sees the table's folder. Where an earlier
@@ -253,7 +253,7 @@ class _RemoteTable:
         return _all_columns(self._spark, self._table, _partitions(file))
 
     def is_recorded(self) -> bool:
-        """Tell whether the table's columns are written down."""
+        """Return whether the table's columns are recorded."""
         return bool(self._files.exists(self._path(self._table, COLUMNS)))
 
     def record(self, columns: StructType) -> None:

@@ -105,19 +105,19 @@ def read_document(place: SpoolPath) -> Any:
 
 
 def exists(place: SpoolPath) -> bool:
-    """Tell whether the name is taken, by a file of any kind."""
+    """Return whether the name is taken, by a file of any kind."""
     return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
 def is_folder(place: SpoolPath) -> bool:
-    """Tell whether there is a folder of this name; a symbolic link is none."""
+    """Return whether there is a folder of this name; a symbolic link is none."""
     if isinstance(place, ObjectPath):
         return objects.is_folder(place)
     return place.is_dir() and not place.is_symlink()
 
 
 def is_link(place: SpoolPath) -> bool:
-    """Tell whether this is a symbolic link."""
+    """Return whether this is a symbolic link."""
     return isinstance(place, Path) and place.is_symlink()
 
 
@@ -211,7 +211,7 @@ def hold(place: SpoolPath) -> ExitStack:
 
 
 def is_held(place: SpoolPath) -> bool:
-    """Tell whether a writer holds a file; always false in an object store."""
+    """Return whether a writer holds a file; always false in an object store."""
     return isinstance(place, Path) and posix.is_held(place)
 
 
@@ -287,7 +287,7 @@ def remove_temporary(folder: SpoolPath) -> None:
 
 
 def has_renames(place: SpoolPath) -> bool:
-    """Tell whether a folder can be taken away whole, by one step."""
+    """Return whether a folder can be renamed away atomically."""
     return isinstance(place, Path)
 
 
@@ -300,11 +300,12 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
 
     Args:
         folder: The batch's.
-        may_go: Whether a folder may go; asked where nobody else looks.
-        taken: How the names begin that a store of objects keeps: those that writers compete for.
+        may_go: Returns whether a folder may be removed. It gets the renamed folder, which no other process
+            uses; in an object store the folder itself.
+        taken: Prefix of the names that an object store keeps: those for which writers compete.
 
     Returns:
-        Whether it was done; `False` if it may not go, or is gone.
+        Whether it was removed; `False` if it may not be removed, or is gone.
 
     Raises:
         OSError: The folder can't be removed.
@@ -324,10 +325,10 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
 
 
 def put_back(aside: SpoolPath, folder: SpoolPath) -> bool:
-    """Give a folder that was taken aside its name; `False` if that is taken, and it stays where it is.
+    """Restore the name of a folder that was renamed away; `False` if the name is taken, without a change.
 
     Raises:
-        OSError: The name can't be given.
+        OSError: The folder can't be renamed.
     """
     if not isinstance(aside, Path) or not isinstance(folder, Path):
         raise TypeError(f"{aside}: only folders of a file system are taken aside")

@@ -65,7 +65,7 @@ class StoreClient(Protocol):
         """Return size and age of a file; `FileNotFoundError` if there is none."""
 
     def is_folder(self, key: str) -> bool:
-        """Tell whether there is a folder of this name."""
+        """Return whether there is a folder of this name."""
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the entries of a folder; none if it doesn't exist."""

@@ -1,7 +1,7 @@
 """S3, Google Cloud Storage and Azure: objects, each created once by a conditional put.
 
-Each object carries a mark of its writer, which tells a put that succeeded but lost its response from one that
-came too late.
+Each object carries a mark of its writer. It distinguishes a put that succeeded but lost its response from one
+that was too late.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Cloud:
             return _found(obstore.head(self.store, key))
 
     def is_folder(self, key: str) -> bool:
-        """Tell whether there are objects below this name."""
+        """Return whether there are objects below this name."""
         import obstore  # noqa: PLC0415 - an extra
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 

@@ -204,7 +204,7 @@ class WebHdfs:
         return found
 
     def is_folder(self, key: str) -> bool:
-        """Tell whether there is a folder of this name."""
+        """Return whether there is a folder of this name."""
         with contextlib.suppress(FileNotFoundError):
             return self._found(key, self._status(key)).is_folder
         return False

@@ -212,7 +212,7 @@ def open_file(place: ObjectPath) -> BufferedIOBase:
 
 
 def exists(place: ObjectPath) -> bool:
-    """Tell whether there is an object of this name."""
+    """Return whether there is an object of this name."""
     try:
         entry_of(place)
     except FileNotFoundError:
@@ -221,7 +221,7 @@ def exists(place: ObjectPath) -> bool:
 
 
 def is_folder(place: ObjectPath) -> bool:
-    """Tell whether there are objects below this name."""
+    """Return whether there are objects below this name."""
     return place.bucket.client.is_folder(place.key)
 
 

@@ -246,7 +246,7 @@ def _wait_for_lock(descriptor: int) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a writer holds the batch that this lock is of."""
+    """Return whether a writer holds the batch of this lock."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = open_plain(path, os.O_RDWR)
         try:
@@ -259,7 +259,7 @@ def is_held(path: Path) -> bool:
 
 
 def hold(path: Path) -> contextlib.ExitStack:
-    """Take the lock of a folder; the system lets go of it when the process ends, however it ends."""
+    """Take the lock of a folder; the system releases it when the process ends, for any reason."""
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
         _wait_for_lock(descriptor)
