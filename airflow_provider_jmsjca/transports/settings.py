@@ -1,4 +1,4 @@
-"""From resolved configuration to what a transport connects with."""
+"""Converts resolved configuration into connection settings of a transport."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _lock = threading.Lock()
 
 
 def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
-    """Return what a transport needs to reach the broker that the configuration names.
+    """Return the connection settings for the configured broker.
 
-    Options of the connection or the installation that are accepted without effect are said once, in the log;
-    so are those that replace what an activation says.
+    Options of the connection or the installation without effect are logged once, as a warning. So are options
+    that override those of an activation.
 
     Args:
-        resolved: What `resolve` returned.
+        resolved: The result of `resolve`.
 
     Raises:
-        ConfigurationError: No level names a broker, no transport knows its scheme, or the URL has a path
-            that means nothing.
+        ConfigurationError: No level names a broker, no transport supports its scheme, or the URL has a
+            meaningless path.
 
     Source: J3, J32, J38, J46, J65, J76, J77.
     """
@@ -68,24 +68,25 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
 
 
 def connection_settings(url: str) -> ConnectionSettings:
-    """Return what `connect` takes, for the URL of a broker with its options in the query.
+    """Return the settings for `connect`, from a broker URL with options in its query.
 
     Args:
-        url: For example `stomp://app:secret@localhost:61613?heart_beat=5`. A user and a password may stand in
-            it, or in the query.
+        url: For example `stomp://app:secret@localhost:61613?heart_beat=5`. User and password may also be in
+            the query.
 
     Raises:
-        ConfigurationError: `url` is no URL of a broker, no transport knows its scheme, or an option is wrong.
+        ConfigurationError: `url` is not a broker URL, no transport supports its scheme, or an option is
+            invalid.
     """
     layer = Layer(level=Level.CONNECTION_FACTORY, source="connection", fields={"connection_url": url})
     return to_connection_settings(resolve([layer]))
 
 
 def check_url(url: ConnectionUrl) -> None:
-    """Refuse the URL of a broker that nothing here can reach.
+    """Refuse a broker URL that no transport supports.
 
     Raises:
-        ConfigurationError: No transport knows its scheme, or it has a path that means nothing.
+        ConfigurationError: No transport supports its scheme, or it has a meaningless path.
     """
     refuse_unknown_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
@@ -98,13 +99,13 @@ def check_url(url: ConnectionUrl) -> None:
 def _warn_without_effect(resolved: Resolved) -> None:
     for value in resolved.values.values():
         level = value.origin.level
-        if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's
+        if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener warns about its own
             continue
         warn_once(_log, f"{value.origin}: {value.option.status}")
 
 
 def warn_once(log: logging.Logger, sentence: str) -> None:
-    """Write a warning into the log that this process hasn't written yet."""
+    """Log a warning once per process."""
     with _lock:
         if sentence in _said:
             return

@@ -1,13 +1,13 @@
-"""`vm://name`: a broker inside this process, for tests of DAGs and of this package.
+"""`vm://name`: an in-process broker for tests of DAGs and of this package.
 
-It obeys the same contract as the real brokers and can do everything the port knows. What it holds ends with
-the process: nothing is shared with other processes, and nothing is on disk.
+It fulfils the same contract as the real brokers and supports every capability of the port. Its messages live
+in the memory of the process: they are not shared with other processes, and end with the process.
 
     from airflow_provider_jmsjca.transports.memory import broker
 
-    broker("orders").messages("dlq")      # look
-    broker("orders").kill()               # break
-    broker("orders").restart()            # mend
+    broker("orders").messages("dlq")      # inspect
+    broker("orders").kill()               # crash
+    broker("orders").restart()            # accept connections again
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["TRANSPORT", "Broker", "MemoryTransport", "broker"]
 
 
 class MemoryTransport:
-    """Connects to brokers of this process."""
+    """Connects to in-process brokers."""
 
     def connect(self, settings: ConnectionSettings) -> MemoryConnection:
         """Connect to the first of the named brokers that is up.
 
         Raises:
-            TransientBrokerError: None is up.
+            TransientBrokerError: None of the brokers is up.
             ClientIdInUseError: The client id is in use.
             AuthenticationError: A broker refused the credentials.
             ConfigurationError: No broker is named.

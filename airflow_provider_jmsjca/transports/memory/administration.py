@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_s
 
 
 class MemoryAdministration(QueueAdministration):
-    """See `QueueAdministration`. All operations; enqueued and dequeued messages are not counted.
+    """Supports all operations of `QueueAdministration`, without counts of enqueued and dequeued messages.
 
     Args:
         connection: A connection to the broker.
@@ -68,7 +68,7 @@ class MemoryAdministration(QueueAdministration):
         return delete_selected(self._connection, queue, selection)
 
     def resources(self) -> list[BrokerResource]:
-        """Return none: the broker has no limit."""
+        """Return an empty list: the broker has no limits."""
         return []
 
     def _statistics(self, name: str) -> QueueStatistics:

@@ -1,4 +1,4 @@
-"""The in-process broker behind `vm://name`: what it holds, and the handle tests use to look and to break."""
+"""The in-process broker behind `vm://name`, and its methods for tests to inspect and crash it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMEMBERED_DEDUPLICATION_IDS = 20_000
 
 
 class Client(Protocol):
-    """A connection as the broker sees it."""
+    """The broker's view of a connection."""
 
     @property
     def client_id(self) -> str | None:
@@ -44,7 +44,7 @@ class Client(Protocol):
 
 @dataclass(slots=True)
 class DurableSubscription:
-    """A named subscription to a topic, with the messages that came while its subscriber was away."""
+    """A named subscription to a topic, with the messages that arrived while its subscriber was offline."""
 
     topic: str
     selector: str | None
@@ -55,8 +55,8 @@ class DurableSubscription:
 class Broker:
     """A named broker of this process.
 
-    Everything is kept in memory. Its methods serve tests: they look at what is there and break things on
-    purpose. All of them may be called from any thread.
+    All state is in memory. Public methods let tests inspect messages and provoke faults. All methods are
+    thread-safe.
 
     Args:
         name: The host part of `vm://name`.
@@ -69,7 +69,7 @@ class Broker:
         self._clock = clock
         self._advanced = 0.0
         self._up = True
-        # Ids are remembered outside this process: they must never come twice.
+        # Message ids are remembered outside this process, so they must never repeat.
         self._id_prefix = f"ID:vm-{name}-{uuid.uuid4().hex}-"
         self._sequence = itertools.count(1)
         self._logins: dict[str, str] = {}
@@ -86,33 +86,33 @@ class Broker:
     # --- For tests -------------------------------------------------------------------------------------
 
     def depth(self, queue: str) -> int:
-        """Return how many messages a queue holds, unsettled ones included, delayed ones not."""
+        """Return the number of messages on a queue, including unsettled and excluding delayed ones."""
         return len(self.messages(queue))
 
     def messages(self, queue: str) -> list[JmsMessage]:
-        """Return the messages of a queue in order, unsettled ones included, delayed ones not."""
+        """Return the messages of a queue in order, including unsettled and excluding delayed ones."""
         with self.lock:
             found = self._queues.get(queue)
             return [] if found is None else [entry.message for entry in found.entries(self.now_ms())]
 
     def delayed(self) -> list[JmsMessage]:
-        """Return the messages that wait for their time, soonest first."""
+        """Return the delayed messages, ordered by delivery time."""
         with self.lock:
             return [item[2].message for item in sorted(self._delayed, key=lambda item: item[:2])]
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         with self.lock:
             return len(self._clients)
 
     def require_login(self, username: str, password: str) -> None:
-        """Let only this user in, and those named by earlier calls."""
+        """Accept only this user and the users of earlier calls."""
         with self.lock:
             self._logins[username] = password
 
     def forbid(self, destination: Destination) -> None:
-        """Refuse to send to a destination or to receive from it, as a broker without permission does."""
+        """Refuse sending to a destination and receiving from it, like a broker without the permission."""
         with self.lock:
             self._forbidden.add(destination)
 
@@ -122,13 +122,13 @@ class Broker:
             self._forbidden.discard(destination)
 
     def advance(self, by: timedelta) -> None:
-        """Move the broker's clock forward: delays end, messages expire."""
+        """Advance the broker's clock: delays end, messages expire."""
         with self.lock:
             self._advanced += by.total_seconds()
             self._release_due()
 
     def kill(self) -> None:
-        """Crash: every connection is lost, non-persistent messages vanish, nobody can connect."""
+        """Crash: all connections and non-persistent messages are lost, and new connections are refused."""
         with self.lock:
             self._up = False
             lost, self._clients = self._clients, []
@@ -143,14 +143,14 @@ class Broker:
             heapq.heapify(self._delayed)
 
     def restart(self) -> None:
-        """Crash if up, then let clients connect again."""
+        """Crash if up, then accept connections again."""
         with self.lock:
             if self._up:
                 self.kill()
             self._up = True
 
     def clear(self) -> None:
-        """Forget all messages, idle durable subscriptions, deduplication ids, logins and prohibitions."""
+        """Delete all messages, idle durable subscriptions, deduplication ids, logins and prohibitions."""
         with self.lock:
             for held in self._queues.values():
                 held.clear()
@@ -170,7 +170,7 @@ class Broker:
         return int((self._clock() + self._advanced) * 1000)
 
     def attach(self, client: Client, username: str | None, password: str | None) -> None:
-        """Let a connection in.
+        """Accept a connection.
 
         Raises:
             TransientBrokerError: The broker is down.
@@ -188,13 +188,13 @@ class Broker:
             self._clients.append(client)
 
     def detach(self, client: Client) -> None:
-        """Let a connection go."""
+        """Remove a connection."""
         with self.lock:
             if client in self._clients:
                 self._clients.remove(client)
 
     def check(self, destination: Destination) -> None:
-        """Refuse a destination.
+        """Refuse a forbidden destination, or one with unsupported options.
 
         Raises:
             ConfigurationError: See `check_options`.
@@ -205,7 +205,7 @@ class Broker:
             raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
 
     def check_options(self, destination: Destination) -> None:
-        """Refuse options of a destination.
+        """Refuse unsupported options of a destination.
 
         Raises:
             ConfigurationError: The destination has options for a broker; this one knows none. Source: J91.
@@ -218,7 +218,7 @@ class Broker:
             )
 
     def accept(self, outgoing: Iterable[Outgoing]) -> None:
-        """Take messages in, all at once; the caller has checked them."""
+        """Accept messages atomically; the caller has checked their destinations."""
         with self.lock:
             touched: dict[int, MessageQueue] = {}
             for item in outgoing:
@@ -235,7 +235,7 @@ class Broker:
                 queue.dispatch(now_ms)
 
     def queue(self, name: str) -> MessageQueue:
-        """Return a queue, made on first use."""
+        """Return a queue; create it on first use."""
         return self._queues.setdefault(name, MessageQueue())
 
     def queue_names(self) -> list[str]:
@@ -243,7 +243,7 @@ class Broker:
         return sorted(self._queues)
 
     def forget_idle(self, name: str) -> None:
-        """Forget a queue nobody would miss."""
+        """Delete a queue if it has neither messages nor consumers."""
         if name in self._queues and self._queues[name].idle:
             del self._queues[name]
 
@@ -264,7 +264,7 @@ class Broker:
     def durable(
         self, key: tuple[str, str], topic: str, selector: str | None, wants: Callable[[JmsMessage], bool]
     ) -> MessageQueue:
-        """Return a durable subscription; another topic or selector replaces it, its messages are gone.
+        """Return a durable subscription; a new topic or selector replaces it and deletes its messages.
 
         Source: JMS 2.0 section 8.3.3.
 
@@ -279,7 +279,7 @@ class Broker:
         return found.messages
 
     def delete_durable(self, key: tuple[str, str]) -> None:
-        """Delete a durable subscription; an unknown one is no fault.
+        """Delete a durable subscription; ignore an unknown one.
 
         Raises:
             PermanentBrokerError: The subscription has a subscriber.
@@ -306,7 +306,7 @@ class Broker:
     def _stamp(self, item: Outgoing) -> JmsMessage:
         message = item.message
         body = message.body
-        # The sender keeps its own dictionaries and lists; what it does to them must not change the message.
+        # Copy dictionaries and lists, because the sender may change its own later.
         if isinstance(body, Mapping):
             body = MappingProxyType(dict(body))
         elif isinstance(body, list):
@@ -354,7 +354,7 @@ class Broker:
         self._timer_wake.notify_all()
 
     def _tick(self) -> None:
-        # Lives only while something is delayed: an idle broker costs no thread.
+        # Runs only while messages are delayed: an idle broker needs no thread.
         with self.lock:
             while self._delayed:
                 remaining = self._delayed[0][0] - self._clock() - self._advanced
@@ -369,7 +369,7 @@ _brokers_lock = threading.Lock()
 
 
 def broker(name: str) -> Broker:
-    """Return the broker `vm://name` of this process, made on first use."""
+    """Return the broker `vm://name` of this process; create it on first use."""
     with _brokers_lock:
         found = _brokers.get(name)
         if found is None:

@@ -39,7 +39,7 @@ Wants: TypeAlias = Callable[[JmsMessage], bool]
 
 
 class MemoryDelivery:
-    """One hand-over of one message to one consumer: the token of a `Received`."""
+    """One delivery of a message to a consumer: the token of a `Received`."""
 
     __slots__ = ("entry", "generation", "unit")
 
@@ -50,7 +50,7 @@ class MemoryDelivery:
 
 
 class MemoryConsumer:
-    """A subscription in force; see `transports.base.Consumer`."""
+    """An active subscription; see `transports.base.Consumer`."""
 
     def __init__(
         self,
@@ -75,30 +75,30 @@ class MemoryConsumer:
 
     @property
     def subscription(self) -> Subscription:
-        """What the consumer receives."""
+        """The subscription of the consumer."""
         return self._subscription
 
     @property
     def settles_in_order(self) -> bool:
-        """Each message is settled by itself."""
+        """False: each message is settled individually."""
         return False
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle at once; stale ones are ignored."""
+        """Settle messages immediately; stale ones are ignored."""
         with self._connection.guard():
             for item in received:
                 self.settle(item)
             self._dispatch()
 
     def recover(self) -> None:
-        """Hand every unsettled message back, those in an open unit of work too."""
+        """Return every unsettled message to the queue, including those in an open unit of work."""
         with self._connection.guard():
             if self._open:
                 self._hand_back()
                 self._dispatch()
 
     def close(self, *, delete_durable: bool = False) -> None:
-        """End the subscription; unsettled messages go back."""
+        """End the subscription; unsettled messages return to the queue."""
         with self._connection.server.lock:
             if not self._open:
                 return
@@ -111,7 +111,7 @@ class MemoryConsumer:
     # --- For the queue ---------------------------------------------------------------------------------
 
     def has_credit(self) -> bool:
-        """Whether the prefetch window has room; what a unit of work has acknowledged takes none."""
+        """Whether the prefetch window has room; messages acknowledged in a unit of work don't count."""
         return len(self._unsettled) - self._in_units < self._prefetch
 
     def wants(self, message: JmsMessage) -> bool:
@@ -127,10 +127,10 @@ class MemoryConsumer:
     # --- For the connection and its units, under the broker's lock ------------------------------------
 
     def enlist(self, received: Received, unit: object) -> bool:
-        """Let a unit of work have a delivery; `False` if it is stale.
+        """Add a delivery to a unit of work; return `False` if it is stale.
 
         Raises:
-            ConfigurationError: A unit has it already.
+            ConfigurationError: The delivery is already part of a unit.
         """
         delivery = self._find(received)
         if delivery is None:
@@ -143,14 +143,14 @@ class MemoryConsumer:
         return True
 
     def release(self, received: Received) -> None:
-        """Take a delivery out of its unit of work: it is unsettled again."""
+        """Remove a delivery from its unit of work, so that it is unsettled again."""
         delivery = self._find(received)
         if delivery is not None and delivery.unit is not None:
             delivery.unit = None
             self._in_units -= 1
 
     def settle(self, received: Received) -> None:
-        """Forget a message that was dealt with."""
+        """Settle a message: remove it from the queue."""
         delivery = self._find(received)
         if delivery is None:
             return
@@ -160,7 +160,7 @@ class MemoryConsumer:
         self._queue.remove(delivery.entry)
 
     def end(self) -> None:
-        """Leave the queue and give back what is unsettled."""
+        """Leave the queue and return unsettled messages."""
         self._open = False
         self._connection.forget(self)
         self._queue.leave(self)
@@ -190,7 +190,7 @@ class MemoryConsumer:
         with self._connection.server.lock:
             if delivery.generation != self.generation:
                 return
-            # Only what the callback gets counts as delivered: the rest has left no trace anywhere.
+            # Only messages passed to the callback count as delivered: the application never saw the others.
             redelivered = delivery.entry.deliveries > 0
             delivery.entry.deliveries += 1
             count = delivery.entry.deliveries
@@ -205,7 +205,7 @@ class MemoryConsumer:
 
 
 class MemoryUnitOfWork:
-    """Sends and acknowledgements, carried out in one step; see `transports.base.UnitOfWork`."""
+    """Sends and acknowledgements with an atomic commit; see `transports.base.UnitOfWork`."""
 
     def __init__(self, connection: MemoryConnection) -> None:
         self._connection = connection
@@ -233,7 +233,7 @@ class MemoryUnitOfWork:
                 self._received.append((consumer, received))
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Send and settle all of it, or nothing."""
+        """Send and settle all messages, or none."""
         del meanwhile  # there is nothing to wait for
         with self._connection.guard():
             self._refuse_if_done()
@@ -249,7 +249,7 @@ class MemoryUnitOfWork:
             self._connection.server.accept(self._sends)
 
     def rollback(self) -> None:
-        """Forget the sends; the acknowledged messages are unsettled again."""
+        """Discard the sends; acknowledged messages become unsettled again."""
         with self._connection.server.lock:
             self._refuse_if_done()
             self._done = True
@@ -266,11 +266,11 @@ _IDLE_SECONDS = 5.0
 
 
 class CallbackThread:
-    """Runs callbacks one after the other, in the order given, never in the caller's stack.
+    """Runs callbacks sequentially in posting order, in a separate thread.
 
     Args:
-        name: Of the thread.
-        on_failure: Called with what a callback raised.
+        name: The name of the thread.
+        on_failure: Called with the exception of a callback.
     """
 
     def __init__(self, name: str, on_failure: Callable[[Exception], None]) -> None:
@@ -282,7 +282,7 @@ class CallbackThread:
         self._stopped = False
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run a callback soon; dropped after `stop`."""
+        """Queue a callback; dropped after `stop`."""
         with self._lock:
             if self._stopped:
                 return
@@ -292,10 +292,10 @@ class CallbackThread:
                 self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Drop what is pending and wait for the running callback, unless it is the caller itself.
+        """Drop pending callbacks and wait for the running one, unless called from it.
 
         Args:
-            timeout: Longest wait in seconds.
+            timeout: Maximum wait in seconds.
         """
         with self._lock:
             self._stopped = True
@@ -350,7 +350,7 @@ def _wants(selector: str | None) -> Wants:
 
 
 class MemoryConnection:
-    """A connection to a broker of this process; see `transports.base.Connection`."""
+    """A connection to an in-process broker; see `transports.base.Connection`."""
 
     def __init__(self, server: Broker, settings: ConnectionSettings) -> None:
         self.server = server
@@ -369,22 +369,22 @@ class MemoryConnection:
 
     @property
     def broker(self) -> BrokerInfo:
-        """The broker in memory."""
+        """The in-process broker."""
         return BrokerInfo(product="memory", version="", address=self.server.name)
 
     @property
     def capabilities(self) -> Capabilities:
-        """All capabilities there are."""
+        """All existing capabilities."""
         return CAPABILITIES
 
     @property
     def state(self) -> ConnectionState:
-        """Where in its life the connection is."""
+        """State of the connection."""
         return self._state
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What the connection logged in with."""
+        """Credentials of the connection."""
         return self._settings.secrets
 
     def guard(self) -> _Guard:
@@ -392,7 +392,7 @@ class MemoryConnection:
         return _Guard(self)
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the broker is killed."""
+        """Call back once if the connection is lost, at once if it already is; not when it is closed."""
         with self.server.lock:
             if self._loss is not None:
                 self._tell(callback, self._loss)
@@ -400,7 +400,7 @@ class MemoryConnection:
                 self._on_lost.append(callback)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back at once: messages come one by one."""
+        """Call the function immediately: messages arrive one by one."""
         function()
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
@@ -418,7 +418,7 @@ class MemoryConnection:
             return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
-        """Send messages; those before a refused one are there."""
+        """Send messages; those before a refused one are delivered."""
         count = 0
         for item in outgoing:
             with self.guard():
@@ -432,7 +432,7 @@ class MemoryConnection:
         return MemoryUnitOfWork(self)
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
-        """Yield the messages of a queue that no consumer has."""
+        """Yield the messages of a queue, except those held by consumers."""
         if destination.kind is not DestinationKind.QUEUE:
             raise ConfigurationError(f"only a queue can be browsed, not {destination}")
         wants = _wants(selector)
@@ -450,7 +450,7 @@ class MemoryConnection:
     def first_messages(
         self, queues: Sequence[tuple[Destination, str | None]]
     ) -> list[JmsMessage | JmsError | None]:
-        """Look at the first message of each of several queues."""
+        """Return the first message of each of several queues, without consuming it."""
         found: list[JmsMessage | JmsError | None] = []
         for queue, selector in queues:
             try:
@@ -460,7 +460,7 @@ class MemoryConnection:
         return found
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Count what a queue holds."""
+        """Return the backlog of a queue."""
         with self.guard():
             messages = self.server.queue(queue.name)
             entries = messages.entries(self.server.now_ms())
@@ -479,17 +479,17 @@ class MemoryConnection:
         return MemoryAdministration(self, self.server)
 
     def synchronize(self) -> None:
-        """Nothing is ever pending; only a lost connection is refused."""
+        """Raise if the connection is not up; there is nothing to wait for."""
         with self.guard():
             return
 
     def delete_durable(self, name: str, destination: Destination) -> None:
-        """Delete an idle durable subscription and the messages it holds."""
+        """Delete an idle durable subscription and its messages."""
         with self.guard():
             self.server.delete_durable((self._client_id_for(name, destination), name))
 
     def close(self) -> None:
-        """Close; unsettled messages go back."""
+        """Close; unsettled messages return to their queues."""
         with self.server.lock:
             if self._state is ConnectionState.UP:
                 self.server.detach(self)
@@ -498,7 +498,7 @@ class MemoryConnection:
         self.callbacks.stop(self._settings.reply_timeout.total_seconds())
 
     def connection_lost(self, reason: ConnectionLostError) -> None:
-        """The broker is gone; called by it, under its lock."""
+        """Handle the loss of the connection; the caller holds the broker's lock."""
         self._state = ConnectionState.LOST
         self._loss = reason
         self._end_consumers()
@@ -507,7 +507,7 @@ class MemoryConnection:
             self._tell(callback, reason)
 
     def _give_up(self, error: Exception) -> None:
-        """A callback failed: what it was given, and all else that is unsettled, comes again."""
+        """End the connection after a callback failed, so that all unsettled messages are redelivered."""
         with self.server.lock:
             if self._state is ConnectionState.UP:
                 self.server.detach(self)
@@ -516,14 +516,14 @@ class MemoryConnection:
                 )
 
     def refuse_unless_up(self) -> None:
-        """Raise if nothing can be asked of the broker any more."""
+        """Raise `ConnectionLostError` if the connection is lost or closed."""
         if self._loss is not None:
             raise ConnectionLostError(str(self._loss))
         if self._state is not ConnectionState.UP:
             raise ConnectionLostError(f"the connection to vm://{self.server.name} is closed")
 
     def forget(self, consumer: MemoryConsumer) -> None:
-        """A consumer has ended."""
+        """Remove a consumer that has ended."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
 
@@ -555,7 +555,7 @@ class MemoryConnection:
 
 
 class _Guard:
-    """The broker's lock, held only while the connection is up."""
+    """Context manager that holds the broker's lock; it refuses a connection that is not up."""
 
     __slots__ = ("_connection",)
 

@@ -1,4 +1,4 @@
-"""What one queue, or one subscription to a topic, holds, and who gets which message next."""
+"""The messages of one queue or topic subscription, and their dispatch to consumers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class QueuedMessage:
 
     Attributes:
         position: The message's place in the queue: priority first, then the order of arrival. It never
-            changes, so that a message handed back is in front of all that came after it.
-        ready: `False` while a consumer has it.
-        gone: Settled or expired; swept up later.
-        deliveries: How often it was handed over before.
+            changes, so a returned message precedes all later messages of its priority.
+        ready: `False` while a consumer holds the message.
+        gone: The message is settled or expired; removed by a later compaction.
+        deliveries: Number of earlier deliveries.
     """
 
     __slots__ = ("deliveries", "gone", "group", "message", "position", "ready")
@@ -42,10 +42,10 @@ class QueuedMessage:
 
 
 class QueueConsumer(Protocol):
-    """A consumer as the queue sees it.
+    """The queue's view of a consumer.
 
     Attributes:
-        position: The queue's note for this consumer: nothing before it is for the consumer.
+        position: The queue's cursor for this consumer: no earlier message can be delivered to it.
     """
 
     position: Position
@@ -61,7 +61,7 @@ class QueueConsumer(Protocol):
 
 
 class MessageQueue:
-    """Messages in order, handed to consumers in turn. Guarded by the broker's lock."""
+    """Ordered messages, dispatched to consumers in round-robin. Guarded by the broker's lock."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, QueuedMessage]] = []
@@ -71,12 +71,12 @@ class MessageQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing would be lost by forgetting this queue."""
+        """Whether the queue has neither messages nor consumers."""
         return not self._takers and len(self._entries) == self._gone
 
     @property
     def takers(self) -> int:
-        """How many consumers the queue has."""
+        """Number of consumers of the queue."""
         return len(self._takers)
 
     @property
@@ -85,18 +85,18 @@ class MessageQueue:
         return bool(self._takers)
 
     def add(self, entry: QueuedMessage) -> None:
-        """Put a new message at its place."""
+        """Insert a new message at its position."""
         insort(self._entries, (*entry.position, entry))
         self._step_back(entry.position)
 
     def restore(self, entry: QueuedMessage) -> None:
-        """Make a message available again that a consumer handed back."""
+        """Make a message available again after a consumer returned it."""
         if not entry.gone:
             entry.ready = True
             self._step_back(entry.position)
 
     def remove(self, entry: QueuedMessage) -> None:
-        """Forget a message."""
+        """Remove a message."""
         if entry.gone:
             return
         entry.gone = True
@@ -106,7 +106,7 @@ class MessageQueue:
             self._gone = 0
 
     def entries(self, now_ms: int) -> list[QueuedMessage]:
-        """Return the messages in order, those with a consumer included."""
+        """Return the messages in order, including those held by consumers."""
         living = [entry for *_, entry in self._entries if not entry.gone]
         for entry in living:
             if entry.ready and entry.expired(now_ms):
@@ -114,13 +114,13 @@ class MessageQueue:
         return [entry for entry in living if not entry.gone]
 
     def drop_non_persistent(self) -> None:
-        """Forget what a restart of the broker forgets."""
+        """Remove non-persistent messages, as a restart of the broker does."""
         for *_, entry in self._entries[:]:
             if not entry.message.persistent:
                 self.remove(entry)
 
     def clear(self) -> None:
-        """Forget every message."""
+        """Remove every message."""
         for *_, entry in self._entries[:]:
             self.remove(entry)
 
@@ -130,7 +130,7 @@ class MessageQueue:
         self._takers.append(taker)
 
     def leave(self, taker: QueueConsumer) -> None:
-        """Remove a consumer; its message groups are free again."""
+        """Remove a consumer and release its message groups."""
         if taker in self._takers:
             self._takers.remove(taker)
         owned = [group for group, owner in self._group_owners.items() if owner is taker]
@@ -140,7 +140,7 @@ class MessageQueue:
             self._step_back(START)
 
     def dispatch(self, now_ms: int) -> None:
-        """Hand out messages, one to each consumer in turn, while there are messages and room."""
+        """Dispatch messages in round-robin while there are messages and prefetch windows have room."""
         without_luck = 0
         while without_luck < len(self._takers):
             taker = self._takers[0]
@@ -154,13 +154,13 @@ class MessageQueue:
             taker.take(entry)
 
     def _next_for(self, taker: QueueConsumer, now_ms: int) -> QueuedMessage | None:
-        # A shorter tuple sorts before the longer one it begins.
+        # A tuple sorts before any longer tuple that starts with it.
         for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
             entry = self._entries[index][2]
             if entry.gone or not entry.ready:
                 continue
             if entry.expired(now_ms):
-                # Swept up by the next compaction: the list must not change under this loop.
+                # Left to the next compaction, because the list must not change during this loop.
                 entry.gone = True
                 self._gone += 1
             elif self._may_have(taker, entry):

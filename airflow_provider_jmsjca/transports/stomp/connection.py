@@ -31,14 +31,14 @@ from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 
 
 class StompConnection:
-    """One connection, many subscriptions. See the port for what each method promises.
+    """A connection with any number of subscriptions. The port documents the guarantees of each method.
 
     Args:
         link: An open link; the connection owns it.
 
     Attributes:
         link: The open link.
-        call_soon: Calls a function in the reader, after what it has read.
+        call_soon: Calls a function in the reader thread, after it has handled the frames read so far.
     """
 
     def __init__(self, link: Link) -> None:
@@ -47,22 +47,22 @@ class StompConnection:
 
     @property
     def broker(self) -> BrokerInfo:
-        """Which broker answered."""
+        """The connected broker."""
         return self.link.broker
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do."""
+        """Capabilities of the broker."""
         return self.link.dialect.capabilities
 
     @property
     def state(self) -> ConnectionState:
-        """Where in its life the connection is."""
+        """State of the connection."""
         return self.link.state
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What the connection logged in with."""
+        """Credentials of the connection."""
         return self.link.secrets
 
     def on_lost(self, callback: OnLost) -> None:
@@ -94,32 +94,32 @@ class StompConnection:
     def first_messages(
         self, queues: Sequence[tuple[Destination, str | None]]
     ) -> list[JmsMessage | JmsError | None]:
-        """Look at the first message of each of several queues."""
+        """Return the first message of each of several queues, without consuming it."""
         return first_messages(self.link, queues, self.link.reply_timeout)
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Ask the broker what a queue holds; see the port."""
+        """Return the backlog of a queue; see the port."""
         return backlog(self.link, queue, self.link.reply_timeout)
 
     def administration(self) -> QueueAdministration:
-        """Return the administration that this broker offers."""
+        """Return the queue administration of the broker."""
         # Listeners need no HTTP client.
         from airflow_provider_jmsjca.transports.stomp.administration import administration_over  # noqa: PLC0415
 
         return administration_over(self, self.link)
 
     def synchronize(self) -> None:
-        """Wait until the broker has carried out everything sent to it before."""
+        """Wait until the broker has processed all earlier frames."""
         self.link.synchronize()
 
     def delete_durable(self, name: str, destination: Destination) -> None:
-        """Delete an idle durable subscription and the messages it holds."""
+        """Delete an idle durable subscription and its messages."""
         delete_subscription(self.link, name, destination)
 
     def close(self) -> None:
-        """Close in good order, within the reply timeout; unsettled messages go back to the broker.
+        """Close within the reply timeout; the broker takes back unsettled messages.
 
-        Raises nothing. If the broker doesn't confirm the close, the last acknowledged messages may be
-        delivered again, and a WARNING says so. None is lost.
+        Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
+        messages may be redelivered. None is lost.
         """
         self.link.close()

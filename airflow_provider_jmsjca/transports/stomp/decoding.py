@@ -1,8 +1,8 @@
-"""From MESSAGE frames to deliveries, whose messages are decoded when somebody asks for them.
+"""Turns MESSAGE frames into deliveries and decodes each message on first access.
 
-The messages of one destination mostly have the same headers in the same order, and the same values but for
-their ids, their times and some properties. One regular expression finds those in a fraction of the time that
-decoding all headers takes: what the heads of messages that come in a row have in common is learned.
+The messages of one destination mostly have the same headers in the same order. Only their ids, their
+timestamps and some properties differ. The decoder learns the common part from the heads of consecutive
+messages. One regular expression then extracts the rest in a fraction of the time of decoding all headers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _VALUE: Final = r"[^\n]*+"
 
 
 class TemplateLearner:
-    """Learns templates from the messages that come for one subscription. Any thread may ask.
+    """Learns templates from the messages of one subscription. Thread-safe.
 
     Args:
-        dialect: Knows what headers mean.
+        dialect: The dialect that interprets the headers.
     """
 
     __slots__ = ("_dialect", "_seen", "_template", "_templates")
@@ -47,12 +47,12 @@ class TemplateLearner:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._template: Template | None = None
-        # By the names of the headers; `None`: they have headers that differ besides.
+        # Keyed by header names; `None`: other headers differ too, so there is no template.
         self._templates: dict[tuple[str, ...], Template | None] = {}
         self._seen: dict[tuple[str, ...], Mapping[str, str]] = {}
 
     def match(self, frame: Frame) -> tuple[Template, re.Match[str]] | None:
-        """Return the template of a frame and its match; `None` if it isn't like the one before it."""
+        """Return the current template and its match; `None` if the frame does not match it."""
         template = self._template
         if template is None:
             return None
@@ -63,19 +63,19 @@ class TemplateLearner:
         return None if found is None else (template, found)
 
     def learn(self, frame: Frame, headers: Mapping[str, str], message: JmsMessage) -> None:
-        """Be ready for more frames like this one, which `match` didn't know; two of them are needed.
+        """Learn from a frame that `match` did not recognize; a template takes two similar frames.
 
         Args:
-            frame: What came.
-            headers: As `Frame.headers` returned them.
-            message: What it is.
+            frame: The received frame.
+            headers: The result of `Frame.headers`.
+            message: The decoded message.
         """
         names = tuple(headers)
         if len(frame.head) > _LONGEST_HEAD or frame.head.count(b"\n") != len(names):
-            return  # too long to be kept, or one comes twice
+            return  # the head is too long to keep, or a header is repeated
         current, self._template = self._template, self._templates.get(names)
         if self._template is not current:
-            return  # the next one may match
+            return  # the next frame may match
         if current is not None:
             seen, differing = current.headers, {header for _, header, _ in current.properties}
         elif names in self._templates:
@@ -102,7 +102,7 @@ class TemplateLearner:
         group = 1
         for header, line in zip(headers, frame.head.decode().split("\n")[1:], strict=True):
             start = f"\n{re.escape(header)}:"
-            if not line.startswith(f"{header}:"):  # it is escaped
+            if not line.startswith(f"{header}:"):  # the name is escaped
                 return None
             if header in dialect.unread:
                 patterns.append(start + _VALUE)
@@ -126,16 +126,16 @@ class TemplateLearner:
         if not (identifier and timestamp):
             return None
         match = re.compile("".join(patterns)).fullmatch
-        bodiless = replace(message, body=None)  # not to keep it in memory
+        bodiless = replace(message, body=None)  # do not keep the body in memory
         return Template(match, identifier, timestamp, redelivered, tuple(properties), headers, bodiless)
 
 
 class Decoder:
-    """Decodes the frames that come for one subscription.
+    """Decodes the frames of one subscription.
 
     Args:
-        dialect: Decodes a frame, or salvages what can't be decoded.
-        subscription: What the frames come for.
+        dialect: The dialect that decodes a frame, or salvages an undecodable one.
+        subscription: The subscription of the frames.
     """
 
     __slots__ = ("_bodiless", "_dialect", "_maps", "_subscription", "_templates")
@@ -152,12 +152,12 @@ class Decoder:
         """Return the message.
 
         Args:
-            frame: What came.
-            again: The message was handed out before, which the broker doesn't know: it counts as redelivered.
+            frame: The received frame.
+            again: The message was delivered before but the broker does not mark it: set `redelivered`.
 
         Raises:
-            PoisonMessageError: The message can't be decoded. Nothing else is raised, whatever the frame
-                holds.
+            PoisonMessageError: The message cannot be decoded. No content of a frame raises any other
+                exception.
         """
         if frame.fault is not None:
             raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
@@ -179,7 +179,7 @@ class Decoder:
     def _decode(self, frame: Frame) -> JmsMessage:
         unsaid = self._bodiless is not None and not frame.body
         headers = frame.headers()
-        # An empty bytes message has a content-length: nothing was left out of it.
+        # An empty bytes message has a content-length, so its kind is known.
         if unsaid and "content-length" not in headers:
             headers.setdefault(BODY_KIND, self._bodiless or "")
         message = self._dialect.decode(frame, headers, self._subscription)
@@ -188,20 +188,20 @@ class Decoder:
         return message
 
     def salvage(self, frame: Frame) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded; raises nothing but `MemoryError`."""
+        """Return the readable parts of an undecodable message; raises only `MemoryError`."""
         return self._dialect.salvage(frame, self._subscription)
 
 
 class ReceivedFrame(Received):
-    """A delivery whose frame isn't looked into before its message is asked for.
+    """A delivery that decodes its frame on first access to its message.
 
     Args:
-        consumer: Through which it can be settled.
-        token: What ACK must name.
-        generation: The consumer's.
-        decoder: Of the subscription.
-        frame: What came.
-        again: As for `Decoder.decode`.
+        consumer: The consumer that settles the delivery.
+        token: The acknowledgement id for ACK.
+        generation: The generation of the consumer.
+        decoder: The decoder of the subscription.
+        frame: The received frame.
+        again: The `again` argument of `Decoder.decode`.
     """
 
     __slots__ = ("_again", "_decoder", "_frame")
@@ -222,24 +222,24 @@ class ReceivedFrame(Received):
         """The message.
 
         Raises:
-            PoisonMessageError: The message can't be decoded.
-            ConnectionLostError: The message was large, was kept on disk, and can't be read back.
+            PoisonMessageError: The message cannot be decoded.
+            ConnectionLostError: The message was spilled to disk and cannot be read back.
         """
         message = self._message
         if message is None:
             if isinstance(self._frame, SpilledFrame):
-                # Not kept here: whoever looks ahead would have all of them in memory.
+                # Not cached: a caller that looks ahead would hold all spilled messages in memory.
                 return self._decoder.decode(self._frame.loaded(), again=self._again)
             message = self._message = self._decoder.decode(self._frame, again=self._again)
         return message
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the frame is kept on disk, for memory is used up."""
+        """Whether the frame is on disk because the memory limit was reached."""
         return isinstance(self._frame, SpilledFrame)
 
     @property
     def salvaged(self) -> JmsMessage | None:
-        """A bytes message with the body as it came."""
+        """A bytes message with the unchanged body."""
         frame = self._frame
         return self._decoder.salvage(frame.loaded() if isinstance(frame, SpilledFrame) else frame)

@@ -1,6 +1,6 @@
-"""Sending outside units of work: pipelined, and confirmed to the last message.
+"""Pipelined sending outside units of work; the broker confirms every message.
 
-While the broker works on one part, the next one is encoded and put on its way.
+While the broker processes one batch, the next one is encoded and sent.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ _SEND: Final = b"SEND\n"
 _MOST_MESSAGES: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LARGE: Final = 1024 * 1024
-"""The broker may refuse so large a message by closing the connection: nothing else is under way with it."""
+"""Characters from which a message is sent alone: the broker may refuse it by closing the connection."""
 _SECOND_CONNECTION_FROM: Final = 3
-"""From which transaction on a second connection is worth its opening."""
+"""Number of the transaction for which a second connection is opened; earlier it is not worth it."""
 
 
 class _SendStrategy(Protocol):
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Encode all messages, or raise without sending one; then put them on their way."""
+        """Encode all messages, then send them; an encoding error raises before any is sent."""
 
     def finish(self) -> None:
-        """Wait until the broker has confirmed everything; after a failure there is nothing to wait for."""
+        """Wait until the broker has confirmed all messages; after a failure return immediately."""
 
     def close(self) -> None:
-        """Give back what the way took for itself."""
+        """Release the resources of the strategy."""
 
 
 def send(link: Link, outgoing: Iterable[Outgoing]) -> int:
-    """Send messages, and return how many; errors are those of `Connection.send`.
+    """Send messages and return their number; raises the errors of `Connection.send`.
 
-    They go in parts: of one with a message that can't be encoded nothing is sent, of those before it all.
+    Messages are sent in batches. If a message cannot be encoded, nothing of its batch is sent. All earlier
+    batches are sent.
     """
     if not link.is_up:
         raise ConnectionLostError("the connection is gone; nothing was sent")
@@ -65,13 +66,13 @@ def send(link: Link, outgoing: Iterable[Outgoing]) -> int:
                 else:
                     way.send(part, sent)
                 sent += len(part)
-        finally:  # what was begun before a message that can't be had or encoded is not affected by it
+        finally:  # an error from the iterable or the encoder does not affect earlier batches
             way.finish()
     return sent
 
 
 def _parts(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
-    """Yield the messages in parts of a bounded size; large ones alone."""
+    """Yield the messages in batches of bounded size, and each large message alone."""
     part: list[Outgoing] = []
     characters = 0
     for one in outgoing:
@@ -93,14 +94,14 @@ def _parts(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def send_confirmed(link: Link, messages: list[Outgoing], frames: list[bytes]) -> None:
-    """Send messages that are encoded already, each with a receipt, pipelined; wait for all."""
+    """Send encoded messages, pipelined, each with a receipt, and wait for all receipts."""
     singly = _ConfirmedSends(link)
     singly.send(messages, 0, frames)
     singly.finish()
 
 
 def _pieces(frames: list[bytes]) -> Iterator[slice]:
-    """Yield which frames leave together: enough of them not to wake the reader too often, and no more."""
+    """Yield slices of frames to send together: just large enough not to wake the reader too often."""
     start = size = 0
     for end, frame in enumerate(frames, 1):
         size += len(frame)
@@ -110,7 +111,7 @@ def _pieces(frames: list[bytes]) -> Iterator[slice]:
 
 
 class _ConfirmedSends:
-    """Each message is confirmed by itself."""
+    """Sends with one receipt for each message."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -119,7 +120,7 @@ class _ConfirmedSends:
         self._largest = 0
 
     def send(self, messages: list[Outgoing], before: int, frames: list[bytes] | None = None) -> None:
-        """Send with receipts, after the part before the last one is confirmed."""
+        """Send with receipts, once at most one batch is unconfirmed."""
         link, receipts = self._link, self._receipts
         if frames is None:
             frames = [link.encode(one) for one in messages]
@@ -142,7 +143,7 @@ class _ConfirmedSends:
                     wire.append(b"".join(with_receipts))
                     wire.flush()
             except ConnectionLostError:
-                link.wait(receipts)  # raises what the broker said last, if it did
+                link.wait(receipts)  # raises the broker's last ERROR, if there was one
                 raise
 
         self._explained(put)
@@ -154,7 +155,7 @@ class _ConfirmedSends:
             self._asked.clear()
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
     def _explained(self, step: Callable[[], None]) -> None:
         try:
@@ -177,9 +178,9 @@ class _TransactionBatch:
     """The messages of one transaction.
 
     Attributes:
-        link: What it travels on.
-        before: How many were sent before these.
-        decided: COMMIT is on its way.
+        link: The link of the transaction.
+        before: Number of messages sent before these.
+        decided: COMMIT was sent.
     """
 
     link: Link
@@ -189,16 +190,16 @@ class _TransactionBatch:
     decided: bool = False
 
     def refusal(self) -> PermanentBrokerError | None:
-        """Return why the broker has closed the connection, if it was for one of these messages."""
+        """Return the broker's refusal if it closed the connection because of one of these messages."""
         return self.link.limits.passed(self.unit.largest)
 
 
 class _TransactedSends:
-    """Transactions of many messages, of which the broker commits one while it takes in the next.
+    """Sends in large transactions; the broker commits one while it receives the next.
 
-    A broker works on each connection with one thread, so from the third transaction on every other one goes
-    over a second connection. COMMIT is said only when the transaction before is committed: the order stays,
-    and whatever fails, what is there is a beginning without gaps.
+    A broker serves each connection with one thread, so from the third transaction on every other one uses a
+    second connection. COMMIT is sent only after the previous transaction is committed. This preserves the
+    order: after any failure, the messages on the broker are a prefix of the sent ones, without gaps.
     """
 
     def __init__(self, link: Link) -> None:
@@ -207,12 +208,12 @@ class _TransactedSends:
         self._transactions = 0
 
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Send a transaction, after the one before it is decided."""
+        """Send a transaction, after COMMIT of the previous one was sent."""
         self._transactions += 1
         if self._transactions == _SECOND_CONNECTION_FROM:
             self._connect()
         link = self._links[self._transactions % len(self._links)]
-        if not link.is_up:  # a second one on which nothing was under way: nothing is in doubt
+        if not link.is_up:  # the second connection was lost while idle: nothing is in doubt
             link = self._links[0]
         unit = TransactionUnit(link)
         try:
@@ -223,19 +224,19 @@ class _TransactedSends:
         bulk = _TransactionBatch(link, unit, messages, before)
         self._bulks.append(bulk)
         if self._bulks[0].decided:
-            self._advance()  # concludes the last but one
+            self._advance()  # concludes the one before the previous
         if len(self._bulks) > 1:
-            self._advance()  # decides the last
+            self._advance()  # decides the previous one
 
         def put() -> None:
             unit.send_encoded(frames)
             unit.ask()
 
-        if self._bulks:  # else they were sent already, one by one
+        if self._bulks:  # otherwise a retry has already sent them one by one
             self._explained(bulk, put)
 
     def _connect(self) -> None:
-        """Open the second connection; without it the first one does all."""
+        """Open the second connection; if that fails, send everything over the first."""
         first = self._links[0]
         try:
             second = first.another()
@@ -248,7 +249,7 @@ class _TransactedSends:
             self._links.append(second)
 
     def finish(self) -> None:
-        """Commit what isn't yet."""
+        """Commit all open transactions."""
         while self._bulks:
             self._advance()
 
@@ -258,7 +259,7 @@ class _TransactedSends:
             link.close()
 
     def _advance(self) -> None:
-        """Take the oldest transaction one step on."""
+        """Advance the oldest transaction by one step."""
         bulk = self._bulks[0]
         self._explained(bulk, self._conclude if bulk.decided else self._decide)
 
@@ -288,14 +289,14 @@ class _TransactedSends:
             raise
 
     def _lost(self, bulk: _TransactionBatch, error: JmsError) -> JmsError:
-        """Give up, and return what to say of it: the connection of this bulk is lost."""
+        """Give up after the loss of this batch's connection, and return the error to raise."""
         oldest = self._bulks[0]
         if oldest.decided and oldest.link is not bulk.link:
-            with contextlib.suppress(JmsError):  # then it stays there, in doubt
+            with contextlib.suppress(JmsError):  # then it stays in the queue, in doubt
                 self._conclude()
         bulks = self._give_up()
         for each in bulks:
-            # What is decided was taken in before its COMMIT: it isn't to blame.
+            # The broker accepted a decided batch before its COMMIT, so that batch is not the cause.
             asked = each.link is bulk.link and not each.decided
             refusal = each.refusal() if asked else None
             if refusal is not None:
@@ -314,12 +315,12 @@ class _TransactedSends:
         self._bulks.clear()
         for bulk in bulks:
             if not bulk.decided:
-                with contextlib.suppress(ConnectionLostError):  # then it is undone as well
+                with contextlib.suppress(ConnectionLostError):  # the loss of the connection rolls it back too
                     bulk.unit.abandon()
         return bulks
 
     def _once_more(self) -> None:
-        """Send one by one what the broker refused as a whole, up to the message that it refuses."""
+        """Send the messages of refused transactions one by one, up to the message that the broker refuses."""
         for bulk in self._give_up():
             for position, one in enumerate(bulk.messages):
                 singly = _ConfirmedSends(self._links[0])

@@ -1,4 +1,4 @@
-"""Units of work: what each broker really offers, no more.
+"""Units of work, limited to the guarantees that each broker gives.
 
 Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts.md.
 """
@@ -28,11 +28,11 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 _log = safe_logger(__name__)
 
 _JOINED: Final = 50
-"""How many frames go to the wire at a time."""
+"""Number of frames appended to the wire at once."""
 
 
 class StompUnit:
-    """What units of every kind have: what they settle, and whether they are over."""
+    """Base of all units of work: keeps the messages to settle and whether the unit has ended."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -66,18 +66,20 @@ class StompUnit:
 
 
 class TransactionUnit(StompUnit):
-    """A transaction of the broker.
+    """A broker transaction.
 
-    Acknowledgements go out together with COMMIT: any COMMIT or ABORT on the connection makes ActiveMQ forget
-    what was acknowledged before it in whichever transaction, and if that one is undone its messages can't be
-    acknowledged again. Only where much is unsettled they go out as they come, for a broker that pages in 200
-    messages at a time would otherwise stall; then a receipt makes sure before COMMIT that everything went
-    well, for the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
-    A message that it has forgotten ends the connection, and so comes again.
+    Acknowledgements are sent together with COMMIT. Any COMMIT or ABORT on the connection makes ActiveMQ
+    forget all messages acknowledged before it in any transaction. If that transaction is rolled back, its
+    messages cannot be acknowledged again.
 
-    Consumers that promised to settle in order acknowledge with one frame, together with COMMIT. It names the
-    last message, which the broker has delivered to that subscription and knows until it is settled. Where
-    there is nothing else, there is nothing to make sure of before.
+    With many unsettled messages, acknowledgements are sent immediately instead, because a broker that pages
+    in 200 messages at a time would otherwise stall. A receipt before COMMIT then confirms that all of them
+    succeeded: the broker reports a rejected acknowledgement with an ERROR but would still commit the rest. If
+    the broker has forgotten a message, the unit closes the connection and the message is redelivered.
+
+    A consumer that settles in order acknowledges with one frame, sent together with COMMIT. The frame names
+    the last message, which the broker remembers until it is settled. A unit with only such acknowledgements
+    needs no receipt before COMMIT.
     """
 
     def __init__(self, link: Link) -> None:
@@ -99,16 +101,16 @@ class TransactionUnit(StompUnit):
 
     @property
     def largest(self) -> int:
-        """The length of the longest frame it has sent."""
+        """The length in bytes of the longest frame that the unit has sent."""
         return self._largest
 
     def blame(self, error: JmsError) -> None:
-        """Note an error of the broker that doesn't say what caused it: this unit must not be committed."""
+        """Record a broker error of unknown cause; the unit must not be committed."""
         if self._begun and (self._fault is None or self._tells_of_forgotten(error)):
             self._fault = error
 
     def encode(self, messages: Iterable[Outgoing]) -> list[bytes]:
-        """Return the frames of messages to send."""
+        """Return the SEND frames of messages."""
         encode, header = self._link.encode, self._header
         return [encode(one, header) for one in messages]
 
@@ -119,21 +121,21 @@ class TransactionUnit(StompUnit):
         self._put(frame)
 
     def send_encoded(self, frames: Sequence[bytes]) -> None:
-        """Add messages to send, as `encode` returned them."""
+        """Send frames that `encode` returned."""
         self._announce(max(map(len, frames)))
-        for start in range(0, len(frames), _JOINED):  # in large pieces: small ones wake the reader
+        for start in range(0, len(frames), _JOINED):  # small pieces would wake the reader too often
             self._put(b"".join(frames[start : start + _JOINED]))
 
     def _announce(self, size: int) -> None:
-        """Say how large a frame is about to leave: the broker may close the connection over it."""
+        """Record the size of a frame before sending it: the broker may close the connection over it."""
         if size > self._largest:
             self._largest = size
             self._link.limits.sending(size)
 
     def _put(self, data: bytes) -> None:
-        """Leave frames in the buffer, and send it when it is full: nobody sees them before COMMIT."""
+        """Buffer frames, and flush a full buffer: the messages are invisible before COMMIT anyway."""
         try:
-            with self._lock:  # or COMMIT could overtake it
+            with self._lock:  # otherwise COMMIT could overtake the frames
                 self._check_open()
                 self._begin()
                 self._to_check = True
@@ -170,7 +172,7 @@ class TransactionUnit(StompUnit):
                 self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of the unit durable, or raise."""
+        """Commit the whole unit, or raise."""
         self.ask()
         self.decide()
         if meanwhile is not None:
@@ -178,10 +180,10 @@ class TransactionUnit(StompUnit):
         self.conclude()
 
     def ask(self) -> None:
-        """Take no more, and ask the broker whether all went well so far: the first step of `commit`.
+        """Close the unit and request a receipt for its frames: the first step of `commit`.
 
-        Steps of several units can be interleaved; each raises what `commit` raises, and then there is none
-        after it.
+        The steps of several units can be interleaved. Each step raises the exceptions of `commit`; after an
+        exception, do not call the next step.
         """
         try:
             self._close()
@@ -202,7 +204,7 @@ class TransactionUnit(StompUnit):
                 self._reply = self._link.ask()
 
     def decide(self) -> None:
-        """Wait for the answer, and say COMMIT."""
+        """Wait for the receipt, then send COMMIT: the second step of `commit`."""
         if not self._begun:
             return
         with self._undone_if_refused():
@@ -219,21 +221,21 @@ class TransactionUnit(StompUnit):
             self._wire.append(self._acknowledgements + commit)
         except ConnectionLostError as error:
             raise in_doubt(error) from error
-        with contextlib.suppress(ConnectionLostError):  # `conclude` hears why
+        with contextlib.suppress(ConnectionLostError):  # `conclude` raises the cause
             self._wire.flush()
 
     def _tells_of_forgotten(self, error: JmsError) -> bool:
         return self._link.dialect.forgotten in str(error)
 
     def _give_up_if_forgotten(self, fault: JmsError) -> None:
-        """Close a connection whose broker has forgotten a message: it comes again over another."""
+        """Close the connection if the broker forgot a message, so that it is redelivered over another one."""
         if self._received and self._tells_of_forgotten(fault):
             loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
             self._link.give_up(loss)
             raise loss
 
     def conclude(self) -> None:
-        """Wait until the broker has committed."""
+        """Wait until the broker confirms COMMIT: the last step of `commit`."""
         if self._reply is None:
             return
         try:
@@ -243,7 +245,7 @@ class TransactionUnit(StompUnit):
                 self._give_up_if_forgotten(self._fault)
                 _log.warning("Committed all the same: %s", self._fault)
         except PermanentBrokerError:
-            self._undone()  # the broker knows it no more, and would put ABORT down to other units
+            self._undone()  # the transaction is gone; the ERROR for an ABORT would be blamed on other units
             raise
         except ConnectionLostError as error:
             self._link.unwatch(self)
@@ -265,18 +267,18 @@ class TransactionUnit(StompUnit):
             raise
 
     def _explain(self, error: ConnectionLostError) -> None:
-        """Raise what is to blame for a lost connection, if it is a message of this unit."""
+        """Raise the refusal if an oversized message of this unit caused the loss of the connection."""
         refusal = self._link.limits.passed(self._largest) if self._largest else None
         if refusal is not None:
             raise refusal from error
 
     def rollback(self) -> None:
-        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
+        """Undo the sends; acknowledged messages become unsettled again, and the caller still holds them."""
         self._close_for_rollback()
         self.abandon()
 
     def abandon(self) -> None:
-        """Undo the unit, whichever step it is at before COMMIT."""
+        """Roll the unit back at any step before COMMIT."""
         if not self._begun:
             self._give_back()
             return
@@ -293,13 +295,13 @@ class TransactionUnit(StompUnit):
         self._give_back_late()
 
     def _late_acknowledgements(self) -> Iterator[bytes]:
-        """Yield the acknowledgements that waited for COMMIT; none of what the broker has back already."""
+        """Yield the acknowledgements deferred to COMMIT, except for messages already returned."""
         for each in self._late:
             if not each.is_stale:
                 yield ack(each.token, self._header)
 
     def _give_back_late(self) -> None:
-        """Give back the room that late acknowledgements took at their consumers."""
+        """Free the capacity that deferred acknowledgements occupied at their consumers."""
         counts, self._late_counts = self._late_counts, Counter()
         for consumer, count in counts.items():
             consumer.late_is_over(count)
@@ -311,15 +313,15 @@ class TransactionUnit(StompUnit):
 
 
 def in_doubt(error: ConnectionLostError) -> InDoubtError:
-    """Return what to raise when the connection is lost during a commit."""
+    """Return the error to raise when the connection is lost during a commit."""
     return InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}")
 
 
 def consumer_of(received: Received) -> StompConsumer:
-    """Return the consumer that a message came to.
+    """Return the consumer that received a message.
 
     Raises:
-        ConfigurationError: The message is one of another transport.
+        ConfigurationError: The message belongs to another transport.
     """
     if not isinstance(received.consumer, StompConsumer):
         raise ConfigurationError("a unit of work can settle only messages of its own connection")

@@ -1,7 +1,7 @@
 """One dialect per broker, chosen from the `server` header of CONNECTED.
 
-A dialect has no state: it turns messages into frames and back, and says how its broker settles and recovers.
-It stands on the frames of `wire`, and knows neither links nor consumers.
+A dialect is stateless: it turns messages into frames and back, and defines how its broker settles and
+recovers messages. It uses the frames of `wire`, and imports neither links nor consumers.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 
 
 def register(server: str, dialect: Dialect) -> None:
-    """Use a dialect of your own for a server, in this process and from the next connection on.
+    """Register a custom dialect for a server, for all later connections of this process.
 
     Args:
-        server: What the server calls itself in the `server` header of CONNECTED, up to the slash.
-        dialect: An object; all connections to such servers share it.
+        server: The server's name in the `server` header of CONNECTED, up to the slash.
+        dialect: A dialect instance; all connections to such servers share it.
 
     Raises:
-        ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
-            Or the dialect is none, has a value in place of a method, or doesn't read the names of
-            destinations as it writes them. Or it reads the id, the count or the end of a message from a
-            header that a sender may set. Or it claims a capability without what that needs, or its
-            `acknowledgement` or its `orphan` returns no bytes.
+        ConfigurationError: The server has a dialect of this package, or its name is not valid in the header.
+            Or `dialect` is not a dialect instance, has a value instead of a method, or doesn't read
+            destination names as it writes them. Or it reads the id, the delivery count or the expiration of a
+            message from a header that a sender may set. Or it claims a capability without the method
+            overrides or the unit kind that the capability requires. Or its `acknowledgement` or its `orphan`
+            raises an error or returns a value other than bytes.
     """
-    given: object = dialect  # whatever a caller without types gives
+    given: object = dialect  # untyped callers may pass any object
     if not isinstance(given, Dialect):
         shown = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ConfigurationError(f"server {server!r}: expected an object of a dialect, such as {shown}()")
@@ -89,7 +90,7 @@ def register(server: str, dialect: Dialect) -> None:
 
 
 def _check_methods(server: str, dialect: Dialect) -> None:
-    """Refuse a dialect that has a value where a method is called."""
+    """Refuse a dialect that has a value instead of a method."""
     for name in sorted(dir(Dialect)):
         if callable(getattr(Dialect, name)) and not callable(found := getattr(dialect, name)):
             raise ConfigurationError(
@@ -105,7 +106,7 @@ def _check_destinations(server: str, dialect: Dialect) -> None:
             written = dialect.reply_to(destination)
             found = dialect.reply_to_from(written)
         except CapabilityError:
-            continue  # a broker may have queues alone, or topics
+            continue  # a broker may have only queues, or only topics
         except Exception as error:
             raise ConfigurationError(
                 f"server {server!r}: {type(dialect).__name__} raises {type(error).__name__}: {error} when it "
@@ -119,7 +120,7 @@ def _check_destinations(server: str, dialect: Dialect) -> None:
 
 
 def _check_acknowledgement(server: str, dialect: Dialect) -> None:
-    """Refuse a dialect that fails on a frame, or doesn't return what ACK can carry."""
+    """Refuse a dialect that fails on a sample frame, or returns neither bytes nor `None` for ACK."""
     try:
         token: object = dialect.acknowledgement(_SAMPLE)
     except Exception as error:
@@ -135,7 +136,7 @@ def _check_acknowledgement(server: str, dialect: Dialect) -> None:
 
 
 def _check_orphan(server: str, dialect: Dialect) -> None:
-    """Refuse a dialect that can't hand back each message it was able to name, or doesn't say so in bytes."""
+    """Refuse a dialect with an `orphan` that fails on a token of `acknowledgement`, or returns no bytes."""
     try:
         token: object = dialect.orphan(_TOKEN, "s2")
     except Exception as error:
@@ -151,7 +152,7 @@ def _check_orphan(server: str, dialect: Dialect) -> None:
 
 
 def _lacking(dialect: Dialect) -> Iterator[str]:
-    """Yield what a dialect claims that only an override could keep."""
+    """Yield each claimed capability that the dialect lacks the code for."""
     own, claimed = type(dialect), dialect.capabilities.table()
     claimed["body_kinds"] = not dialect.capabilities.body_kinds <= Capabilities().body_kinds
     for capability, methods in _KEPT_BY.items():
@@ -165,17 +166,17 @@ def _lacking(dialect: Dialect) -> Iterator[str]:
 
 
 def _asked(dialect: Dialect) -> set[str]:
-    """Return the headers from which the dialect learns what the broker alone may say of a message."""
+    """Return the headers that the dialect reads for message facts that only the broker may set."""
     headers = _Noting()
     for read in (dialect.message_id, dialect.delivery_count, dialect.expiration):
-        # Of no headers at all a dialect may say what it likes; what it asked for is noted before.
+        # With no headers, a dialect may raise any error; each header it reads is recorded first.
         with contextlib.suppress(Exception):
             read(headers)
     return headers.asked
 
 
 class _Noting(dict[str, str]):
-    """No headers, and which were asked for."""
+    """An empty mapping of headers that records the requested names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +199,7 @@ class _Noting(dict[str, str]):
 def recognise(server: str) -> tuple[Dialect, str, str]:
     """Return the dialect, the product's name and its version for a `server` header.
 
-    An unknown product gets the generic dialect, under the name it gives itself.
+    An unknown product gets the generic dialect, and keeps its own name.
     """
     match = _SERVER.match(server)
     name, version = (match["name"], match["version"] or "") if match else ("", "")

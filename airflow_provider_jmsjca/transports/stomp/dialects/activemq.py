@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import MESSAGE_ID, Fra
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
-# How a message was delayed is no property of it: sent along, it would undo or repeat a later delay.
+# The delay of a message is not a property: forwarding it would cancel or repeat a later delay.
 _SCHEDULING: Final = {
     "scheduledJobId",
     "AMQ_SCHEDULED_CRON",
@@ -53,15 +53,16 @@ _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
 class ActiveMqDialect(Dialect):
-    """ActiveMQ Classic: real transactions, selectors, browsing; types and empty bodies get lost.
+    """ActiveMQ Classic: transactions, selectors and browsing; property types and empty bodies are lost.
 
-    A Java map, stream or object message arrives without its body, and so do a Java message that has none and
-    text that is empty or null: nothing tells them apart. All of them are undecodable, unless this package
-    sent them, for the body of the first three would be lost. An empty bytes message has its content-length.
+    The broker delivers Java map, stream and object messages without their body. They can't be distinguished
+    from a Java message without a body, or from empty or null text. All of these are undecodable unless this
+    package sent them; otherwise the body of the first three would be lost. An empty bytes message is
+    recognized by its content-length.
 
-    Maps come whole to a destination with the option `transformation`. It isn't the default: an object of a
-    class that the broker doesn't trust then ends the connection (`untransformed`), and text that looks like
-    such a map can't be told from one.
+    A destination with the option `transformation` delivers maps with their body. It isn't the default: an
+    object of a class that the broker doesn't trust then ends the connection (`untransformed`), and text that
+    looks like such a map can't be distinguished from one.
     """
 
     product: ClassVar[str] = "activemq"
@@ -87,8 +88,8 @@ class ActiveMqDialect(Dialect):
     errors_name_frames: ClassVar[bool] = True
     cumulative: ClassVar[Cumulative] = Cumulative.SUBSCRIPTION
     usual_prefetch: ClassVar[int] = 500
-    # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
-    # end of a frame has a line feed behind it; text with both breaks the connection.
+    # Text of Java producers has no content-length, and its NULs are unescaped. The broker terminates a
+    # frame with NUL and a line feed; text that contains both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"
     forgotten: ClassVar[str] = "Unexpected ACK received for message-id"
     temporary: ClassVar[tuple[str, ...]] = ("/remote-temp-queue/", "/remote-temp-topic/")
@@ -125,11 +126,11 @@ class ActiveMqDialect(Dialect):
     no_local: ClassVar[frozenset[str]] = frozenset({"activemq.noLocal"})
 
     def process(self, session: str) -> str | None:
-        """Return all but the number of the connection. A client id, if there is one, stands in its place."""
+        """Return the id without the connection number, or without the client id that replaces the number."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
-        """Refuse a list of topics too: the broker would deliver the messages of the first one only."""
+        """Also refuse a list of topics: the broker would deliver only the messages of the first one."""
         super().check(subscription, broker, client_id)
         destination = subscription.destination
         if destination.kind is DestinationKind.TOPIC and "," in _without_options(destination):
@@ -139,7 +140,7 @@ class ActiveMqDialect(Dialect):
             )
 
     def prefetch(self, subscription: Subscription) -> int:
-        """Return one message where several consumers share: the groups of other clients aren't shown."""
+        """Return 1 if several consumers share: the message groups of other clients aren't visible."""
         return 1 if subscription.one_of_several else super().prefetch(subscription)
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
@@ -147,7 +148,7 @@ class ActiveMqDialect(Dialect):
         del client_id
         headers = {
             "destination": self.destination(subscription.destination),
-            "activemq.prefetchSize": str(max(1, self.prefetch(subscription))),  # with 0 nothing ever comes
+            "activemq.prefetchSize": str(max(1, self.prefetch(subscription))),  # 0: no deliveries
         }
         if subscription.selector and (selector := self.portable(subscription.selector)):
             headers["selector"] = selector
@@ -156,12 +157,12 @@ class ActiveMqDialect(Dialect):
         return headers
 
     def after_subscribe(self, subscription: Subscription, identifier: str) -> list[Command]:
-        """Make the broker deliver what waits on the queues of a wildcard or a composite name.
+        """Make the broker deliver the backlog of the queues of a wildcard or a composite name.
 
-        For a SUBSCRIBE with a receipt the broker opens the prefetch window after the RECEIPT, and then
-        wakes the queue of exactly this name. Queues that the name only matches stay asleep until the next
-        message arrives. A second consumer that comes and goes wakes them all; its prefetch of 0 takes
-        nothing.
+        For a SUBSCRIBE with a receipt the broker opens the prefetch window after the RECEIPT. It then
+        dispatches only the queue of exactly this name. Other matching queues dispatch nothing until the next
+        message arrives. A second consumer that subscribes and unsubscribes makes all of them dispatch; with
+        its prefetch of 0 it receives no messages.
         """
         destination = subscription.destination
         names_one = _SEVERAL.isdisjoint(_without_options(destination))
@@ -176,7 +177,7 @@ class ActiveMqDialect(Dialect):
         return [("SUBSCRIBE", headers), ("UNSUBSCRIBE", {"id": identifier})]
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
-        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
+        """Return the UNSUBSCRIBE for the durable subscription of the connection's client id."""
         del client_id
         name = subscription.durable_name or ""
         headers = {
@@ -187,20 +188,20 @@ class ActiveMqDialect(Dialect):
         return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Resubscribe, except where that would drop what a plain topic consumer holds."""
+        """Resubscribe, except where that would drop messages: for a non-durable topic consumer."""
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.LOCAL
         return Recovery.RESUBSCRIBE
 
     def ends_browsing(self, frame: Frame) -> bool:
-        """Look at the id too, which is the broker's own: a producer may have set a header `browser`."""
+        """Check the message id too, which the broker sets: a producer may have set a header `browser`."""
         return super().ends_browsing(frame) and frame.first(MESSAGE_ID) == b"0"
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header.
 
         Raises:
-            ConfigurationError: The broker would take another name for it.
+            ConfigurationError: The broker would read the name as a different one.
         """
         if destination.name.startswith(self.temporary):
             return destination.name
@@ -217,14 +218,14 @@ class ActiveMqDialect(Dialect):
         return f"/{destination.kind}/{destination.name}"
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
-        """Add the properties; JMSXGroupID twice, for the broker doesn't show its own to STOMP clients."""
+        """Add the properties; JMSXGroupID twice, because the broker hides its own from STOMP clients."""
         super().property_headers(headers, properties)
         headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Send bytes with a content-length and text without: that is how the broker tells them apart.
+        """Send bytes with a content-length and text without: the broker distinguishes them by it.
 
-        Only text that holds NUL needs a length. The broker repeats both headers to the consumer.
+        Text needs a length only if it contains NUL. The broker passes both headers on to the consumer.
         """
         if message.body_kind is BYTES:
             body = bytes_of(message)
@@ -239,10 +240,10 @@ class ActiveMqDialect(Dialect):
         return body
 
     def check_headers(self, headers: Headers, body: bytes) -> None:
-        """Refuse what the broker would answer with an ERROR and the end of the connection."""
+        """Refuse headers that the broker would reject with an ERROR, ending the connection."""
         del body
         for name, value in headers:
-            # One character takes up to four bytes, or two where it is escaped.
+            # One character takes up to four bytes, or two if it is escaped.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
                 size = len(escape(name).encode("utf-8", "replace")) + len(
                     escape(value).encode("utf-8", "replace")
@@ -260,11 +261,11 @@ class ActiveMqDialect(Dialect):
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Believe our own marker; else take what has a content-length for bytes unless it says text.
+        """Use our own marker; without it, a body with a content-length is bytes unless marked as text.
 
         Raises:
-            PoisonMessageError: The text isn't Unicode, or there is neither a body nor our mark that there is
-                none.
+            PoisonMessageError: The text isn't Unicode, or the body is missing without our marker for a
+                message without a body.
         """
         if frame.body and "content-length" not in headers and BODY_KIND not in headers:
             return TEXT, _text(frame.body)  # most messages are
@@ -281,12 +282,12 @@ class ActiveMqDialect(Dialect):
 
 
 def _without_options(destination: Destination) -> str:
-    """Return the name without the options that the broker reads behind a question mark."""
+    """Return the name without the options that the broker reads after a question mark."""
     return destination.name.partition("?")[0]
 
 
 def _text(body: bytes) -> str:
-    """Return a text that is in UTF-8, or as Java writes it."""
+    """Return text decoded from UTF-8 or from Java's modified UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:

@@ -52,7 +52,7 @@ _SELECTOR_NAMES: Final = {
     "JMSCorrelationID": "JMSCorrelationID",
     "JMSXGroupID": "_AMQ_GROUP_ID",
 }
-# Measured with the broker's own configuration; a record has some bytes more than the headers.
+# Measured with the default configuration; a record is a few bytes longer than its headers.
 _HEADERS: Final = 500_800
 _LARGE_BODY: Final = 102_200
 _LARGE_BODY_HEADERS: Final = 101_700
@@ -63,11 +63,11 @@ _FEW_CHARACTERS: Final = 20_000
 class ArtemisDialect(Dialect):
     """Artemis: its ACK ignores transactions and its NACK destroys the message, so it gets neither.
 
-    A Java map or stream message arrives as a few bytes, which aren't its body, and an object message without
-    its body; so do a Java message that has none and text that is empty or null. All of them are undecodable,
-    unless this package sent them.
-    Text that holds NUL travels as bytes with our marker: it comes back as text to this package, and as a
-    bytes message to Java.
+    The broker delivers a Java map or stream message as a few bytes that aren't its body. It delivers an
+    object message without its body, like a Java message without a body and empty or null text. All of these
+    are undecodable unless this package sent them.
+
+    Text with NUL is sent as bytes with our marker: this package receives it as text, Java as a bytes message.
     """
 
     product: ClassVar[str] = "artemis"
@@ -119,11 +119,11 @@ class ArtemisDialect(Dialect):
         return headers
 
     def window(self, subscription: Subscription) -> int:
-        """Return how many bytes the broker may have outstanding."""
+        """Return the maximum number of outstanding bytes."""
         return max(_window(subscription.prefetch), subscription.prefetch_bytes)
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
-        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
+        """Return the UNSUBSCRIBE for the durable subscription of the connection's client id."""
         del client_id
         name = subscription.durable_name or ""
         headers = {
@@ -134,32 +134,32 @@ class ArtemisDialect(Dialect):
         return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Resubscribe, except where that would drop what a plain topic consumer holds."""
+        """Resubscribe, except where that would drop messages: for a non-durable topic consumer."""
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.LOCAL
         return Recovery.RESUBSCRIBE
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
-        """Return the last `ack` header: one that a producer forged stands before the broker's own."""
+        """Return the last `ack` header: the broker writes its own after one forged by a producer."""
         return frame.last(ACK)
 
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header: a plain name; the type goes in a header of its own."""
+        """Return the `destination` header: a plain name; the type has a separate header."""
         return destination.name
 
     def reply_to(self, destination: Destination) -> str:
-        """Return the form Java's clients read."""
+        """Return the form that Java clients read."""
         return str(destination)
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
-        """Add the routing type, without which the broker takes every destination for a topic."""
+        """Add the routing type; without it the broker treats every destination as a topic."""
         super().special_headers(headers, outgoing)
         headers.append(("destination-type", _ROUTING[outgoing.destination.kind]))
         if outgoing.deduplication_id is not None:
             headers.append(("_AMQ_DUPL_ID", outgoing.deduplication_id))
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Send bytes with a content-length and text without: that is how the broker tells them apart."""
+        """Send bytes with a content-length and text without: the broker distinguishes them by it."""
         if message.body_kind is BYTES:
             body = bytes_of(message)
             headers.append(("content-length", str(len(body))))
@@ -174,10 +174,11 @@ class ArtemisDialect(Dialect):
         return body
 
     def check_headers(self, headers: Headers, body: bytes) -> None:
-        """Refuse what the broker would answer with the end of the connection, and often without an ERROR.
+        """Refuse headers for which the broker would end the connection, often without an ERROR.
 
-        It keeps text in two bytes a character. All headers must fit into one record: of the journal's buffer,
-        or, where the body is large enough for a file of its own, of the size that makes it so.
+        The broker stores text in two bytes per character. All headers must fit into one record. Its limit is
+        the journal buffer. With a body large enough for a separate file, the limit is the size from which
+        bodies get such a file.
         """
         if sum(len(name) + len(value) for name, value in headers) < _FEW_CHARACTERS:
             return
@@ -194,11 +195,11 @@ class ArtemisDialect(Dialect):
             )
 
     def property_name(self, header: str) -> str:
-        """Return the name of a property; JMSXGroupID gets its own back."""
+        """Return the name of a property; the name of JMSXGroupID is restored."""
         return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Tell bytes from text by where the broker puts content-length: early for bytes, last for text.
+        """Detect the kind by the position of content-length, which the broker puts last only for text.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or the broker may have left out the body.
@@ -223,17 +224,17 @@ class ArtemisDialect(Dialect):
         return BYTES, frame.body
 
     def lasting(self, identifier: str) -> str:
-        """Return the half of the id that doesn't change when the message is delivered to another consumer."""
+        """Return the part of the id that stays the same for every consumer."""
         return identifier.rpartition(",")[2]
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
-        """Return where the message was sent to: the header repeats what the producer wrote."""
+        """Return the original destination: the broker passes the producer's header on unchanged."""
         name = headers.get("destination", "")
         asked = subscription.destination
         kind = _KINDS.get(headers.get("destination-type", ""), asked.kind)
         if not name:
             return asked
-        # Names that begin like `/queue/` are literal, unless a prefix of the acceptor says otherwise.
+        # A prefix such as `/queue/` is part of the name, unless the acceptor configures it as a prefix.
         return Destination(kind, name if name == asked.name else Destination.from_header(name).name)
 
 
@@ -248,10 +249,10 @@ def _window(prefetch: int | None) -> int:
 
 
 def _selector(portable: str) -> str:
-    """Return the selector in the broker's words; numbers compare only with the prefix.
+    """Return the selector in the broker's syntax; comparing numbers requires its prefix.
 
     Raises:
-        CapabilityError: The selector asks for what matches nothing there.
+        CapabilityError: The selector uses a name that never matches on this broker.
     """
     faults: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A server that says nothing we know."""
+"""The dialect of unknown servers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
 class GenericDialect(Dialect):
-    """STOMP 1.2 and nothing else: what every server does, and no promise beyond it.
+    """Plain STOMP 1.2: the behaviour common to all servers, without further guarantees.
 
-    Unsettled messages go back by closing the connection, the one thing all servers understand alike.
+    Unsettled messages are returned by closing the connection, because all servers handle that alike.
     """
 
     product: ClassVar[str] = "unknown"
@@ -57,7 +57,7 @@ class GenericDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Believe our own marker, then the content type; anything else is bytes."""
+        """Use our own marker, then the content type; other bodies are bytes."""
         kind = marked_kind(headers)
         if kind is EMPTY:
             return EMPTY, None
@@ -66,6 +66,6 @@ class GenericDialect(Dialect):
         return BYTES, frame.body
 
     def lasting(self, identifier: str) -> str | None:
-        """Return none: nothing says that this server's ids are stable over redelivery."""
+        """Return `None`: the ids of an unknown server may change on redelivery."""
         del identifier
         return None

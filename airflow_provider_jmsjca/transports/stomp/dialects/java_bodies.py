@@ -1,4 +1,4 @@
-"""Bodies that only Java clients make: maps, which ActiveMQ writes as XML, and what RabbitMQ's serializes."""
+"""Bodies that only Java clients send: maps, which ActiveMQ converts to XML, and RabbitMQ objects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from airflow_provider_jmsjca.core.message import BodyKind, ItemType, ItemValue, 
 from airflow_provider_jmsjca.core.message.value_types import INTEGER_BITS, fits_in
 
 TRANSFORMATION: Final = "transformation"
-"""Header of SUBSCRIBE that asks ActiveMQ for Java's maps as text, and of the messages that come for it."""
+"""Header of SUBSCRIBE that requests Java maps as text from ActiveMQ, and of the resulting messages."""
 MAPS_AS_XML: Final = "jms-map-xml"
-"""The one transformation that keeps the types: as JSON the text "12" would come as a number."""
+"""The only transformation that preserves types: JSON would turn the text "12" into a number."""
 
 _EMPTY_MAP: Final = "<map/>"
 _START: Final = "<map>"
 _END: Final = "\n</map>"
-# What the broker's XStream writes; nothing else is a map, so that no parser of XML meets a stranger's text.
+# The exact output of the broker's XStream. No other text is a map, so untrusted text reaches no XML parser.
 _ENTRY: Final = re.compile(
     r"\n  <entry>\n    <string>(?P<name>[^<]+)</string>\n"
     r"    (?:<null/>|<(?P<tag>[a-z-]{3,10})>(?P<value>[^<]*)</(?P=tag)>)\n  </entry>"
@@ -36,9 +36,10 @@ _CLASS_WITHIN: Final = 48
 
 
 def with_map(message: JmsMessage) -> JmsMessage:
-    """Return the map message that a text message is where ActiveMQ was asked for Java's maps as XML.
+    """Turn a text message with a Java map as XML, as requested from ActiveMQ, into a map message.
 
-    Any other message is returned as it is. The header that the broker adds is no property of the message.
+    The body of any other message stays unchanged. The header that the broker adds is removed from the
+    properties.
     """
     properties = {name: value for name, value in message.properties.items() if name != TRANSFORMATION}
     message = replace(message, properties=MappingProxyType(properties))
@@ -56,12 +57,12 @@ def with_map(message: JmsMessage) -> JmsMessage:
 
 
 def is_of_rabbitmq_client(body: bytes) -> bool:
-    """Say whether RabbitMQ's JMS client serialized a message of Java into these bytes."""
+    """Return whether the body is a Java message serialized by RabbitMQ's JMS client."""
     return body.startswith(_RABBITMQ) and _RABBITMQ_CLASSES in body[:_CLASS_WITHIN]
 
 
 def _map(text: str) -> tuple[dict[str, ItemValue], dict[str, ItemType]] | None:
-    """Return the items and the types that Python's values don't say; `None` if the text is no such map."""
+    """Return the items, and the types that Python values don't imply; `None` if the text is no such map."""
     items: dict[str, ItemValue] = {}
     types: dict[str, ItemType] = {}
     if text == _EMPTY_MAP:
@@ -120,7 +121,7 @@ def _boolean(text: str) -> bool:
 
 
 def _char(text: str) -> str:
-    found = _plain(text) or "\0"  # XStream writes nothing for it
+    found = _plain(text) or "\0"  # XStream writes NUL as an empty element
     if len(found) == 1 and found <= "\uffff":
         return found
     raise ValueError("no char")

@@ -49,8 +49,8 @@ _TEXT: Final = "text/plain;charset=utf-8"
 _OURS: Final = frozenset({_ASCII, _TEXT})
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
-# Those with x- change how the broker declares a queue, counts deliveries or routes dead letters; with CC and
-# BCC it would route copies.
+# Headers with x- change queue declaration, delivery counting or dead-letter routing of the broker. For CC
+# and BCC it would route copies.
 _TAKEN: Final = _HIDDEN | {
     "BCC",
     "CC",
@@ -97,25 +97,26 @@ _SLASH: Final = "%2F"
 
 @lru_cache(maxsize=1024)
 def _decoded(text: str) -> Destination | None:
-    """Return the destination in a header of the plugin. Remembered, for there are few of them."""
+    """Return the destination in a header of the plugin. Cached, because there are few distinct ones."""
     found = destination_of(text)
     try:
         return found and replace(found, name=unquote(found.name, errors="strict"))
-    except UnicodeDecodeError:  # no name that AMQP allows
+    except UnicodeDecodeError:  # not a valid AMQP name
         return found
 
 
 class RabbitMqDialect(Dialect):
-    """RabbitMQ: no selectors, no transactions worth the name; sends are confirmed one by one.
+    """RabbitMQ: no selectors and no usable transactions; sends are confirmed one by one.
 
-    Queues are always addressed as `/queue/name`, which creates them: a SEND to a queue that doesn't exist is
-    confirmed and vanishes in every other form.
+    Queues are always addressed as `/queue/name`, which creates them. With any other form, the broker would
+    confirm a SEND to a missing queue and drop the message.
 
-    Its plugin reads `%2F` in a name as a slash and nothing else. What it writes is percent-encoded: slashes,
-    percent signs and whatever isn't ASCII. It passes `reply-to` on as it is.
+    When reading a name, the plugin decodes only `%2F`, as a slash. When writing one, it percent-encodes
+    slashes, percent signs and non-ASCII characters. It passes `reply-to` on unchanged.
 
-    Where a thousand receipts are open, each character of their ids costs about one percent. With four, one
-    that is forged fits with less than one chance in ten thousand, and else ends the connection.
+    With a thousand pending receipts, each character of a receipt id costs about one percent of throughput. At
+    four characters, a forged receipt matches with a probability below one in ten thousand; otherwise it ends
+    the connection.
     """
 
     product: ClassVar[str] = "rabbitmq"
@@ -156,7 +157,7 @@ class RabbitMqDialect(Dialect):
     warnings: ClassVar[Mapping[str, str]] = {"x-max-length": _FULL, "x-max-length-bytes": _FULL}
 
     def proof(self, session: str) -> str | None:
-        """Return the session id, which is in all ids: that of a durable subscription is its name."""
+        """Return the session id, which every `ack` id holds: a durable subscription's id is its name."""
         return f"@@{session}@@" if len(session) >= _LEAST_SESSION else None
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
@@ -170,32 +171,34 @@ class RabbitMqDialect(Dialect):
         return headers
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
-        """Return a SUBSCRIBE, without which the broker knows nothing to delete, and the UNSUBSCRIBE."""
+        """Return SUBSCRIBE and UNSUBSCRIBE: the broker deletes only an active subscription."""
         headers = self.subscribe(replace(subscription, prefetch=1), client_id)
         return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Hand back while nobody consumes, for the order's sake; a plain topic's queue would be gone then."""
+        """Hand back after UNSUBSCRIBE to keep the order, but not if UNSUBSCRIBE would drop the queue."""
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.NEGATIVE_ACKNOWLEDGE
         return Recovery.HAND_BACK
 
     def orphan(self, token: bytes, keeper: str) -> bytes:
-        """Return the NACK id that names another, living subscription.
+        """Return the NACK id with the name of another, active subscription.
 
-        The plugin looks the subscription up and then uses the number behind it, which counts deliveries of
-        the whole connection; UNSUBSCRIBE doesn't requeue, and before it a requeued message would come back.
+        The plugin looks up the subscription and then uses only the number after it, which counts deliveries
+        of the whole connection. NACK is necessary because UNSUBSCRIBE doesn't requeue. Before UNSUBSCRIBE, a
+        requeued message would be redelivered to the same subscription.
         """
         return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
-        """Return the token of a message that was on its way to a consumer when that ended.
+        """Return the token of a message that was in flight to a consumer when the consumer ended.
 
-        The plugin answers such a delivery with an ERROR and leaves it unacknowledged: nobody would see it
-        again as long as the connection lives. Deliveries are numbered, so the number is known.
+        The plugin reports such a delivery with an ERROR and leaves it unacknowledged: without a NACK, no
+        consumer would receive it before the end of the connection. Deliveries are numbered consecutively, so
+        the number follows from the last received message.
 
         Raises:
-            ConnectionLostError: The message before it has no number.
+            ConnectionLostError: The last received message has no number.
         """
         if _SWALLOWED not in error:
             return None
@@ -209,10 +212,10 @@ class RabbitMqDialect(Dialect):
         return b"T_gone@@session@@%d" % (int(number_before) + since + 1)
 
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header; slashes in a name are escaped as the plugin wants it.
+        """Return the `destination` header; slashes in a name are escaped for the plugin.
 
         Raises:
-            ConfigurationError: The name holds `%2F`, which the plugin would read as a slash.
+            ConfigurationError: The name contains `%2F`, which the plugin would read as a slash.
         """
         name = destination.name
         if name.startswith(self.temporary):
@@ -229,14 +232,14 @@ class RabbitMqDialect(Dialect):
         return _decoded(text)
 
     def reply_to(self, destination: Destination) -> str:
-        """Return the `reply-to` header; a queue that the plugin can't name has its name alone, as in AMQP."""
+        """Return the `reply-to` header: the plain AMQP name for a queue that the plugin can't name."""
         name = destination.name
         if _SLASH in name and Destination.from_header(name) == destination:
             return name
         return self.destination(destination)
 
     def reply_to_from(self, text: str) -> Destination:
-        """Return the destination that a `reply-to` header names: the plugin doesn't encode that.
+        """Return the destination of a `reply-to` header, which the plugin doesn't percent-encode.
 
         Raises:
             PoisonMessageError: The header names no destination.
@@ -245,22 +248,22 @@ class RabbitMqDialect(Dialect):
         return super().reply_to_from(text) if found is None else _unescaped(found)
 
     def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
-        """Return our own message id, for the broker gives a new one with every delivery, and the time."""
+        """Return our own message id and the time; the broker's ids change with every delivery."""
         escaped = (given or new_id()).replace(":", r"\c")
         return b"amqp-message-id:%b\ntimestamp:%d\n" % (escaped.encode(), time() * 1000)
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
-        """Add the expiry, for which the broker wants to know how long it is."""
+        """Add the expiration as time to live, for the broker, and as an absolute time, for the receiver."""
         expiration = outgoing.message.expiration
         if expiration:
             headers.append(("expiration", str(max(0, expiration - round(time() * 1000)))))
             headers.append((EXPIRATION, str(expiration)))
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Say the kind by the content type, or mark it: the broker knows bytes only.
+        """Declare the kind by content type or marker, because the broker distinguishes no kinds.
 
-        It reads headers character by character, so that each that isn't needed counts: text/plain alone
-        means ASCII.
+        The broker parses headers character by character, so each character costs time. ASCII text therefore
+        has the content type text/plain without a charset.
         """
         kind = message.body_kind
         text = "" if kind is BYTES else text_of(message)
@@ -273,10 +276,10 @@ class RabbitMqDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Believe our own marker first, then the content type.
+        """Use our own marker, then the content type.
 
         Raises:
-            PoisonMessageError: The text isn't UTF-8, or RabbitMQ's client for Java serialized the message.
+            PoisonMessageError: The text isn't UTF-8, or RabbitMQ's Java client serialized the message.
         """
         kind = marked_kind(headers) if BODY_KIND in headers else None
         if kind is EMPTY:
@@ -297,16 +300,16 @@ class RabbitMqDialect(Dialect):
         """Return the properties without the content type that this package set itself."""
         properties = super().decode_properties(headers)
         said = properties.get(_CONTENT_TYPE)
-        if said not in _OURS or BODY_KIND in headers:  # beside the marker it is a property of the user's
+        if said not in _OURS or BODY_KIND in headers:  # with the marker, the content type is a user property
             return properties
         return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 
     def expiration(self, headers: Mapping[str, str]) -> int:
-        """Return when the message expires, if this package sent it."""
+        """Return the expiration of a message that this package sent; 0 for others."""
         return number(headers, EXPIRATION, 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
-        """Return the count of a quorum queue, which is silent on the first delivery and on classic queues."""
+        """Return the count of a quorum queue; `None` on its first delivery and on classic queues."""
         count = number(headers, "x-delivery-count", None)
         return None if count is None else count + 1
 
@@ -316,7 +319,7 @@ def _unescaped(destination: Destination) -> Destination:
 
 
 def _durable(name: str, client_id: str | None) -> dict[str, str]:
-    # Dots of the client id are escaped: `a` + `b.c` and `a.b` + `c` are two subscriptions.
+    # Dots of the client id are escaped: `a` + `b.c` and `a.b` + `c` are different subscriptions.
     scope = None if client_id is None else client_id.replace("%", "%25").replace(".", "%2E")
     scoped = name if scope is None else f"{scope}.{name}"
     return {"id": scoped, "durable": "true", "auto-delete": "false"}

@@ -6,38 +6,38 @@ import enum
 
 
 class Recovery(enum.Enum):
-    """How a consumer's unsettled messages go back, when it rolls back and when it closes."""
+    """The way in which a consumer returns unsettled messages on rollback and on close."""
 
     RESUBSCRIBE = enum.auto()
-    """UNSUBSCRIBE and SUBSCRIBE again. The server takes unsettled messages back at UNSUBSCRIBE."""
+    """UNSUBSCRIBE and SUBSCRIBE again. The server requeues unsettled messages at UNSUBSCRIBE."""
     NEGATIVE_ACKNOWLEDGE = enum.auto()
-    """NACK each. The server takes a NACK also after the UNSUBSCRIBE of the message's subscription."""
+    """NACK each. The server accepts a NACK even after the UNSUBSCRIBE of the message's subscription."""
     HAND_BACK = enum.auto()
-    """UNSUBSCRIBE, NACK each, SUBSCRIBE. The server keeps messages at UNSUBSCRIBE, until their NACK."""
+    """UNSUBSCRIBE, NACK each, SUBSCRIBE. The server keeps messages unsettled from UNSUBSCRIBE to NACK."""
     LOCAL = enum.auto()
-    """The consumer gets them again from our own memory. The server would drop them at UNSUBSCRIBE."""
+    """Redeliver from the client's memory. The server would drop the messages at UNSUBSCRIBE."""
     DISCONNECT = enum.auto()
-    """The connection is closed, at which every server takes back what it held."""
+    """Close the connection. Every server then requeues its unsettled messages."""
 
 
 class UnitKind(enum.Enum):
-    """What a unit of work is made of."""
+    """The implementation of units of work on a broker."""
 
     TRANSACTION = enum.auto()
-    """The broker's transaction; acknowledgements and sends take effect together."""
+    """A broker transaction; acknowledgements and sends take effect together."""
     CONFIRM_THEN_ACKNOWLEDGE = enum.auto()
     """Confirmed sends first, then the acknowledgements."""
 
 
 class Cumulative(enum.Enum):
-    """What `ack:client` acknowledges besides the message that is named."""
+    """The further messages that an ACK settles with `ack:client`, besides the named message."""
 
     UNUSED = enum.auto()
-    """Not known, or no faster."""
+    """Unknown, or not faster than individual acknowledgements."""
     SUBSCRIPTION = enum.auto()
-    """What came before it, of its subscription."""
+    """All earlier messages of its subscription."""
     CONNECTION = enum.auto()
-    """What came before it, over the connection."""
+    """All earlier messages of the connection."""
 
 
 class AdministrationKind(enum.Enum):

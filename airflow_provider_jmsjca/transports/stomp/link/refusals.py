@@ -1,4 +1,4 @@
-"""What a broker says when it refuses, and whose message was too large for it."""
+"""Turns refusals of a broker into errors, and detects messages over its size limit."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
     re.IGNORECASE,
 )
-# It names the client id, which may hold any of the words above.
+# Checked first: the text contains the client id, which may contain any of the words above.
 _IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 
 class NoAnswerError(TransientBrokerError):
-    """The broker ended a connection that it had neither taken nor refused."""
+    """The broker ended a connection without accepting or refusing it."""
 
 
 class SizeLimits:
-    """Which message passed a limit of the broker.
+    """Detects the message that exceeded a size limit of the broker.
 
-    Brokers close the connection then, and don't say which message it was. It is the largest that was sent on
-    it, for all others were taken; whoever sent smaller ones is not to blame, and tries again.
+    Brokers close the connection for such a message without naming it. It is the largest one sent on the
+    connection, because all others were accepted. Senders of smaller messages can retry.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -45,11 +45,11 @@ class SizeLimits:
         self._refusal: str | None = None
 
     def sending(self, size: int) -> None:
-        """Note the length of a frame that is about to be sent."""
+        """Record the length of a frame before it is sent."""
         self._largest = max(self._largest, size)
 
     def explained(self, text: str, ways_out: Mapping[str, str]) -> str:
-        """Return the text of an ERROR with what helps, if it is about a limit."""
+        """Return the text of an ERROR, with advice if it is about a limit."""
         for mark, way_out in ways_out.items():
             if mark in text:
                 self._refusal = f"{text} ({way_out})"
@@ -57,12 +57,12 @@ class SizeLimits:
         return text
 
     def passed(self, largest: int) -> PermanentBrokerError | None:
-        """Return why the connection was lost, if it was by the message of whoever asks.
+        """Return the error if the caller's message caused the loss of the connection, else `None`.
 
         Args:
-            largest: The length of the longest frame it noted by `sending`.
+            largest: The length of the caller's longest frame, as passed to `sending`.
         """
-        # The reader may still have to read the broker's last words.
+        # The reader may not have read the broker's last ERROR yet.
         self._wire.join(_LAST_WORDS_SECONDS)
         if self._refusal is None or largest < self._largest:
             return None
@@ -70,11 +70,11 @@ class SizeLimits:
 
 
 def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
-    """Return why CONNECT got no CONNECTED.
+    """Return the error for a CONNECT that the broker did not answer with CONNECTED.
 
     Args:
-        text: What the broker said instead.
-        reason: Why the connection ended, if it did.
+        text: The text of the broker's ERROR; `None`: it sent none.
+        reason: The cause of the connection's end; `None`: it has not ended.
     """
     if text is not None:
         if _IN_USE.search(text):
@@ -88,7 +88,7 @@ def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
 
 
 def error_text(frame: StompFrame) -> str:
-    """Return the text of an ERROR frame, cut to a length for logs."""
+    """Return the text of an ERROR frame, shortened for logs."""
     message = frame.headers.get("message", "")
     first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
     text = message if first in message else f"{message}: {first}" if message else first

@@ -1,4 +1,4 @@
-"""What we asked the broker to confirm, and what it said.
+"""Pending receipts, and the broker's answers to them.
 
 Source: STOMP 1.2, "RECEIPT", "ERROR".
 """
@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.errors import (
 
 
 class ReceiptGroup:
-    """Receipts asked for together, and waited for together."""
+    """Receipts that are requested together and awaited together."""
 
     def __init__(self, replies: Replies, *, blame: bool) -> None:
         self._replies = replies
@@ -30,33 +30,37 @@ class ReceiptGroup:
 
     @property
     def refused(self) -> str | None:
-        """The receipt id that was answered by an error."""
+        """The receipt id that the broker answered with an error."""
         return self._refused
 
     def is_open(self, identifier: str) -> bool:
-        """Say whether a receipt has not come yet."""
+        """Return whether a receipt is pending."""
         return identifier in self._open
 
     def ask(self) -> str:
-        """Return a new receipt id to put on a frame.
+        """Return a new receipt id for a frame.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         return self.ask_for(1)[0]
 
     def ask_for(self, count: int) -> list[str]:
-        """Return new receipt ids, as `ask` does."""
+        """Return `count` new receipt ids; errors as for `ask`."""
         identifiers = self._replies.register(self, count)
         self._open.update(identifiers)
         return identifiers
 
     def wait(self, timeout: float, at_most: int = 0) -> None:
-        """Wait until no more than `at_most` are missing, for `timeout` seconds since the last one came.
+        """Wait until at most `at_most` receipts are pending.
+
+        Args:
+            timeout: Seconds to wait since the last receipt arrived.
+            at_most: Number of receipts that may stay pending.
 
         Raises:
             PermanentBrokerError: The broker answered one of them with an error.
-            ReplyTimeoutError: Time is up.
+            ReplyTimeoutError: No receipt arrived for `timeout` seconds.
             ConnectionLostError: The connection was lost.
         """
         with self._condition:
@@ -72,7 +76,7 @@ class ReceiptGroup:
                 raise _again(self._error)
 
     def arrived(self, identifier: str) -> None:
-        """Note a receipt."""
+        """Record a receipt."""
         self._open.discard(identifier)
         self._progress += 1
         if not self._open or not self._progress % 64:
@@ -80,7 +84,7 @@ class ReceiptGroup:
                 self._condition.notify_all()
 
     def failed(self, error: JmsError, identifier: str | None = None) -> None:
-        """Note that one receipt, or every missing one, won't come."""
+        """Record the failure of one receipt, or of all pending ones."""
         with self._condition:
             if self._error is None:
                 self._error, self._refused = error, identifier
@@ -88,13 +92,13 @@ class ReceiptGroup:
 
 
 class Replies:
-    """Which receipt belongs to whom.
+    """Maps pending receipt ids to their groups.
 
-    No id follows from another, for Artemis and RabbitMQ tell whoever gets a message which receipt was asked
-    for it.
+    Ids are random, so that none can be derived from another: Artemis and RabbitMQ reveal the receipt id of a
+    message to its receivers.
 
     Attributes:
-        length: How many random characters an id has; four or a multiple.
+        length: Number of random characters in an id; a multiple of four.
     """
 
     def __init__(self) -> None:
@@ -104,15 +108,15 @@ class Replies:
         self._lost: JmsError | None = None
 
     def receipts(self, *, blame: bool = False) -> ReceiptGroup:
-        """Begin a group of receipts.
+        """Return a new group of receipts.
 
         Args:
-            blame: Errors that don't say what caused them are put down to this group.
+            blame: Whether errors without a known cause count as errors of this group.
         """
         return ReceiptGroup(self, blame=blame)
 
     def register(self, receipts: ReceiptGroup, count: int) -> list[str]:
-        """Return ids that lead to `receipts`."""
+        """Return `count` new ids that belong to `receipts`."""
         asked: dict[str, ReceiptGroup] = {}
         with self._lock:
             if self._lost is not None:
@@ -124,17 +128,17 @@ class Replies:
         return list(asked)
 
     def is_asked(self, identifier: bytes) -> bool:
-        """Say whether a receipt was asked for and has not come yet."""
+        """Return whether a receipt is pending."""
         return identifier.decode("ascii", "replace") in self._waiting
 
     def arrived(self, identifier: str) -> None:
-        """Note a receipt. One that nobody waits for is harmless."""
+        """Record a receipt; ignore an unknown one."""
         receipts = self._waiting.pop(identifier, None)
         if receipts is not None:
             receipts.arrived(identifier)
 
     def refused(self, identifier: str | None, error: PermanentBrokerError) -> bool:
-        """Note an ERROR frame; say whether somebody waits for it."""
+        """Record an ERROR frame; return whether a pending receipt failed because of it."""
         with self._lock:
             if identifier is not None and identifier in self._waiting:
                 self._waiting.pop(identifier).failed(error, identifier)
@@ -145,7 +149,7 @@ class Replies:
             return bool(blamed)
 
     def lost(self, error: JmsError) -> None:
-        """Note that no more will come."""
+        """Fail all pending receipts, and refuse new ones."""
         with self._lock:
             self._lost = error
             waiting = set(self._waiting.values())
@@ -160,7 +164,7 @@ def _random_words(count: int, length: int) -> list[str]:
 
 
 def _again(error: JmsError) -> JmsError:
-    """Return a copy to raise: one exception object must not be raised in several threads."""
+    """Return a copy to raise, because one exception object must not be raised in several threads."""
     copy = type(error)(*error.args)
     copy.__cause__ = error
     return copy
