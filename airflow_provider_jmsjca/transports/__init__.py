@@ -1,6 +1,6 @@
-"""Transports: they bring bytes to a broker and back. `connect` chooses one by the scheme of the settings.
+"""Transports connect to brokers. `connect` selects one by the scheme of the settings.
 
-`base` is the port, `capabilities` says what a broker can do, each folder is one transport. May import `core`.
+`base` is the port, `capabilities` describes brokers, and each folder is one transport. May import `core`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Transport
 
-# Scheme -> module that has a `TRANSPORT`. Imported on first use: nobody pays for a transport not used.
+# Scheme -> module with a `TRANSPORT`. Imported on first use, so an unused transport costs nothing.
 _MODULES = {
     "stomp": "airflow_provider_jmsjca.transports.stomp",
     "stomp+ssl": "airflow_provider_jmsjca.transports.stomp",
@@ -28,7 +28,7 @@ _OTHER_BROKERS = {
     **dict.fromkeys(("mq", "mqtcp", "mqssl", "httpjms", "httpsjms"), "Sun Java System Message Queue"),
     "jboss": "JBoss MQ",
 }
-"""Scheme -> broker that JMSJCA reaches by it and this package doesn't. Source: J3."""
+"""Scheme -> broker that JMSJCA supports and this package doesn't. Source: J3."""
 _OTHER_PROTOCOLS = {"tcp", "ssl", "nio", "nio+ssl", "amqp", "amqps"}
 """Schemes of the supported brokers that aren't STOMP."""
 
@@ -40,16 +40,16 @@ _lock = threading.Lock()
 def connect(settings: ConnectionSettings) -> Connection:
     """Open a connection.
 
-    Two things are warned about once in a process, because others on the way could read along. One is a
-    password that goes to another machine without TLS, the other a broker whose certificate isn't checked.
+    Logs a warning, once per process, if network eavesdroppers could read the traffic: if a password is sent
+    to another machine without TLS, or if the certificate of a broker isn't verified.
 
     Raises:
-        ConfigurationError: These are no settings, or no transport knows their scheme.
+        ConfigurationError: The argument is not a settings object, or no transport supports its scheme.
         TransientBrokerError: No host answered in time; every attempt is named.
         ClientIdInUseError: Another connection has the client id.
-        PermanentBrokerError: The broker refuses for good, for example because of a wrong password.
+        PermanentBrokerError: The broker refuses permanently, for example because of a wrong password.
     """
-    given: object = settings  # whatever a caller without types gives
+    given: object = settings  # untyped callers may pass any object
     if not isinstance(given, ConnectionSettings):
         raise ConfigurationError(
             f"connect: expected ConnectionSettings, not {type(given).__name__}; connection_settings() makes "
@@ -62,7 +62,7 @@ def connect(settings: ConnectionSettings) -> Connection:
 
 
 def refuse_unknown_scheme(scheme: str) -> None:
-    """Raise `ConfigurationError` if no transport knows the scheme."""
+    """Raise `ConfigurationError` if no transport supports the scheme."""
     if scheme not in SCHEMES:
         close = difflib.get_close_matches(scheme, SCHEMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

@@ -76,7 +76,7 @@ class BrokerResource:
 
 
 def oldest_time(milliseconds: int) -> datetime | None:
-    """Return the time of a timestamp that a producer may have set; `None` for 0 and what no calendar has."""
+    """Return the time of a timestamp, `None` for 0 and for invalid values, which producers may set."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
     except (ValueError, OverflowError, OSError):
@@ -110,7 +110,7 @@ class QueueAdministration:
     Attributes:
         operations: The operations that the broker offers over this connection.
         browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
-        way_out: How an operator can do what the broker does not offer, as the end of a sentence.
+        way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
     """
 
     browse_note: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""What a broker tells about a queue."""
+"""The backlog of a queue."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What a queue holds, as the broker counts it.
+    """Message and consumer counts of a queue, as reported by the broker.
 
     Attributes:
-        waiting: Messages no consumer has; those due later don't count.
-        taken: Messages a consumer has and has not settled.
-        consumers: How many the queue has, over all connections.
-        taken_ids: The ids of those taken; none where they are very many.
+        waiting: Number of messages ready for delivery, without delayed ones.
+        taken: Number of in-flight messages: delivered to a consumer and not settled.
+        consumers: Number of consumers over all connections.
+        taken_ids: Ids of the in-flight messages; empty if there are too many to list.
     """
 
     waiting: int = 0

@@ -1,4 +1,4 @@
-"""The hosts of a connection as members of a distributed destination: each a broker of its own."""
+"""The hosts of a connection as members of a distributed destination: each is a separate broker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PLAIN = str.maketrans(":", "-", "[]")
 
 
 def member_settings(connection: ConnectionSettings) -> dict[str, ConnectionSettings]:
-    """Return how to connect to each host of a connection, by the name of the member.
+    """Return the settings of each host of a connection by member name.
 
-    A member has a client id of its own, if there is one: brokers that know each other refuse a second client
-    with the same.
+    If the connection has a client id, each member gets its own, because brokers of a cluster refuse a second
+    client with the same id.
 
     Raises:
-        ConfigurationError: A host stands there twice.
+        ConfigurationError: A host is listed twice.
 
     Source: W30, W46.
     """
@@ -42,10 +42,10 @@ def member_settings(connection: ConnectionSettings) -> dict[str, ConnectionSetti
 
 
 def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettings:
-    """Return how to connect to one member.
+    """Return the settings of one member.
 
     Raises:
-        ConfigurationError: The connection names no such host, or one twice.
+        ConfigurationError: The connection doesn't list the host, or lists a host twice.
     """
     found = member_settings(connection)
     if member not in found:
@@ -54,10 +54,10 @@ def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettin
 
 
 def limbo_name(jms_conn_id: str, member: str) -> str:
-    """Return what limbo calls the connection to a member; Airflow allows no `@` in the name of its own.
+    """Return the connection name of a member in limbo; Airflow's connection ids can't contain `@`.
 
     Raises:
-        ConfigurationError: No store keeps so long a name.
+        ConfigurationError: The name is too long for the stores.
     """
     name = f"{jms_conn_id}@{member}"
     if len(name) > _LONGEST_NAME:
@@ -68,7 +68,7 @@ def limbo_name(jms_conn_id: str, member: str) -> str:
 
 
 def in_limbo(name: str) -> tuple[str, str | None]:
-    """Return which Airflow connection, and which member of it, limbo calls by a name."""
+    """Return the Airflow connection id and the member, if any, of a connection name in limbo."""
     jms_conn_id, _, member = name.partition("@")
     return jms_conn_id, member or None
 

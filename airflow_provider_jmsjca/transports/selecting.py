@@ -45,7 +45,7 @@ def refuse_patterns(connection: Connection, *queues: str) -> None:
 def move_selected(connection: Connection, source: str, target: str, selection: MessageSelection) -> int:
     """Move messages in units of work of 100; return their number.
 
-    A message whose body this transport cannot read stays on its queue.
+    A message with a body that this transport cannot read stays on its queue.
 
     Raises:
         ConfigurationError: Source and target are the same queue, or a name means more than one queue.

@@ -1,4 +1,4 @@
-"""Looking at a queue without consuming."""
+"""Reads messages of a queue without consuming them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = safe_logger(__name__)
 def browse(
     link: Link, destination: Destination, selector: str | None, timeout: float
 ) -> Iterator[JmsMessage]:
-    """Yield the messages on a queue; the broker's page size may bound how many.
+    """Yield the messages on a queue; the broker's page size may limit their number.
 
-    One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+    An undecodable message is logged, and yielded as a bytes message with its readable parts.
 
     Raises:
-        CapabilityError: The broker can't.
-        ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
+        CapabilityError: The broker doesn't support browsing.
+        ConnectionLostError: The connection was lost, or nothing arrived for `timeout` seconds.
     """
     link.dialect.capabilities.require(link.broker, "browse", purpose="browsing a queue")
     return _all(link, destination, selector, timeout)
@@ -48,16 +48,16 @@ def _all(link: Link, destination: Destination, selector: str | None, timeout: fl
 def first_messages(
     link: Link, queues: Sequence[tuple[Destination, str | None]], timeout: float
 ) -> list[JmsMessage | JmsError | None]:
-    """Look at the first message of several queues in one round trip; see the port.
+    """Return the first message of several queues in one round trip; see the port.
 
     Raises:
-        CapabilityError: The broker can't.
+        CapabilityError: The broker doesn't support browsing.
     """
     link.dialect.capabilities.require(link.broker, "browse", purpose="browsing a queue")
     browsers: list[_Browser | JmsError] = []
     for destination, selector in queues:
         try:
-            # A browser that must acknowledge is sent one message, and not the whole queue.
+            # To a browser that must acknowledge, the broker sends one message instead of the whole queue.
             browsers.append(_Browser(link, destination, selector, ack="client"))
         except JmsError as error:
             browsers.append(error)
@@ -80,21 +80,21 @@ def first_messages(
 
 
 class _Browser:
-    """One subscription that browses; it is made when this returns, and answered by the first `next`.
+    """A browsing subscription. The constructor subscribes; the first `next` waits for the broker's answer.
 
     Args:
-        link: Over which link.
+        link: The link to the broker.
         destination: A queue.
-        selector: Only messages that match.
+        selector: Return matching messages only.
         ack: `auto` for all messages, `client` for the first.
 
     Raises:
-        ConnectionLostError: The connection is gone.
+        ConnectionLostError: The connection is lost.
     """
 
     def __init__(self, link: Link, destination: Destination, selector: str | None, *, ack: str) -> None:
-        # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
-        # that nobody looked at.
+        # ActiveMQ marks every message sent to a browser as redelivered. A wider window would mark messages
+        # that are never read.
         subscription = Subscription(destination=destination, selector=selector, prefetch=1)
         self._link = link
         self._queue = destination
@@ -119,8 +119,8 @@ class _Browser:
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds, or a large
-                message was kept on disk and can't be read back.
+            ConnectionLostError: The connection was lost, or nothing arrived for `timeout` seconds, or a
+                spilled message can't be read back from disk.
         """
         try:
             self._link.wait(self._receipts)
@@ -144,17 +144,17 @@ class _Browser:
             return self._decoder.salvage(frame)
 
     def _came(self, frame: Frame, _: bytes) -> None:
-        """Keep a message until it is looked at: brokers send pages of hundreds, however large they are."""
+        """Keep a message until it is read, large ones within the memory limit: a page has hundreds."""
         large = len(frame.body) + len(frame.head) >= LARGE
         self._frames.put(MEMORY.hold(frame) if large else frame)
 
     @property
     def is_blamed_with_others(self) -> bool:
-        """Whether the browser was refused by an error that doesn't say what it answers."""
+        """Whether an ERROR without a receipt id refused this browser, perhaps because of another request."""
         return self._is_refused and self._receipts.refused is None and self._link.is_up
 
     def close(self) -> None:
-        """End the subscription; its frame leaves with the next ones, or after a nudge."""
+        """End the subscription; UNSUBSCRIBE is sent with the next frames, or after a nudge."""
         self._forget()
         with contextlib.suppress(ConnectionLostError):  # it ended with the connection
             self._link.wire.append(encode("UNSUBSCRIBE", [("id", self._identifier)]))

@@ -1,4 +1,4 @@
-"""Units of work on brokers whose transactions don't settle: sends are confirmed, then messages acknowledged.
+"""Units of work without transactions that settle messages: confirm the sends, then acknowledge.
 
 Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts.md.
 """
@@ -23,12 +23,13 @@ from airflow_provider_jmsjca.transports.stomp.units import StompUnit, consumer_o
 
 
 class ConfirmedUnit(StompUnit):
-    """Sends, each confirmed by the broker, then the acknowledgements.
+    """Sends messages, waits until the broker confirms each, then acknowledges.
 
-    On a crash in between the messages come again and the sends are there: a duplicate, never a loss. Where
-    the broker drops duplicates and the unit settles exactly one message, its sends carry an id made from
-    that message's, so that the second round finds them there. With more messages no id would be safe: a
-    redelivered batch may be cut differently, and a wrong id would make the broker drop a good message.
+    On a crash in between, the sends are kept and the received messages are redelivered: this may duplicate
+    messages, but never loses one. If the broker drops duplicates and the unit settles exactly one message,
+    the deduplication ids of its sends are derived from the id of that message. The broker then drops the
+    repeated sends. With several messages no id would be safe: a redelivered batch may have other boundaries,
+    and a wrong id would make the broker drop a valid message.
     """
 
     def __init__(self, link: Link) -> None:
@@ -37,8 +38,8 @@ class ConfirmedUnit(StompUnit):
         self._frames: list[bytes] = []
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send; it leaves with the commit."""
-        frame = self._link.encode(outgoing)  # a message that can't be sent is refused here
+        """Add a message to send at the commit."""
+        frame = self._link.encode(outgoing)  # raises if the message can't be sent
         with self._lock:
             self._check_open()
             self._outgoing.append(outgoing)
@@ -53,8 +54,8 @@ class ConfirmedUnit(StompUnit):
                 self._received.append(received)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of the unit durable, or raise."""
-        del meanwhile  # what it sends is encoded already, and the acknowledgements are quick
+        """Commit the whole unit, or raise."""
+        del meanwhile  # there is little to wait for: all sends are already encoded
         self._close()
         try:
             groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
@@ -86,7 +87,7 @@ class ConfirmedUnit(StompUnit):
             return
         for consumer, group in groups:
             if consumer.settles_in_order:
-                consumer.settled(group[:-1])  # the frame of the last one says so
+                consumer.settled(group[:-1])  # the ACK of the last one covers them
         receipts = self._link.replies.receipts()
         for number, (consumer, received) in enumerate(frames, 1):
             is_last = number == len(frames)
@@ -112,9 +113,9 @@ class ConfirmedUnit(StompUnit):
         ]
 
     def _origin(self, received: Received) -> str | None:
-        """Return what tells a message from every other, also when it comes again; `None` if it won't.
+        """Return a unique id of a message that is stable on redelivery; `None` if it has none.
 
-        Several subscriptions to a topic get a message under the same id, and so may several queues.
+        Several subscriptions to a topic receive a message with the same id, and so may several queues.
         """
         subscription = received.consumer.subscription
         is_topic = subscription.destination.kind is DestinationKind.TOPIC
@@ -127,6 +128,6 @@ class ConfirmedUnit(StompUnit):
         return f"{number}>{subscription.destination}>{self._link.client_id}>{subscription.durable_name}"
 
     def rollback(self) -> None:
-        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
+        """Undo the sends; acknowledged messages become unsettled again, and the caller still holds them."""
         self._close_for_rollback()
         self._release()

@@ -1,6 +1,6 @@
 """Artemis' management address: attributes and operations of its queues, by request and reply.
 
-The user needs the permission `manage` for it; without, the broker closes the connection.
+The user needs the permission `manage`. Without it the broker closes the connection.
 
 Source: Artemis user manual, "Management", "Using Management Message API".
 """
@@ -64,7 +64,7 @@ class ManagementControl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop listening for answers."""
+        """Stop receiving answers."""
         self._take_back()
         if self._link.is_up:
             self._consumer.close()
@@ -99,7 +99,7 @@ class ManagementControl:
             "_AMQ_ResourceName": self._resource,
             **what,
         }
-        # Without a content-length, or the broker takes it for bytes and closes the connection.
+        # No content-length: with one, the broker treats the body as bytes and closes the connection.
         self._link.wire.write(encode("SEND", headers.items(), body))
         try:
             received = self._answers.get(timeout=self._timeout)
@@ -123,12 +123,12 @@ class ManagementControl:
 
 
 def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
-    """Return what a queue holds; nothing if there is no such queue.
+    """Return the backlog of a queue; all zero if the queue does not exist.
 
     Raises:
-        CapabilityError: The broker can't tell.
-        PermanentBrokerError: The user may not ask, or the answer can't be read.
-        ConnectionLostError: There was no answer in time.
+        CapabilityError: The broker doesn't report it.
+        PermanentBrokerError: The user is not allowed to, or the answer can't be read.
+        ConnectionLostError: The broker did not answer in time.
     """
     link.dialect.capabilities.require(link.broker, "backlog", purpose="asking what a queue holds")
     with ManagementControl(link, queue_resource(destination.name), timeout) as control:
@@ -147,7 +147,7 @@ def _unreadable(error: Exception) -> PermanentBrokerError:
 
 
 def _counted(control: ManagementControl) -> Backlog:
-    # An attribute of a queue that isn't there is refused without saying so.
+    # An operation comes first: for an attribute, the broker's refusal doesn't reveal a missing queue.
     there = int(control.call("countMessages"))
     taken = control.attribute("deliveringCount")
     waiting = there - taken - control.attribute("scheduledCount")

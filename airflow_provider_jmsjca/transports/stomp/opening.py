@@ -38,10 +38,10 @@ class StompTransport:
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
-            ClientIdInUseError: A broker has another connection with our client id; no other host takes us.
-            PermanentBrokerError: No host can ever be used: TLS fails with each, or none speaks STOMP 1.2.
+            ClientIdInUseError: A broker has another connection with our client id, and no other host accepts.
+            PermanentBrokerError: No host is usable: TLS fails with each, or none supports STOMP 1.2.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
-            ConfigurationError: The settings can't work.
+            ConfigurationError: The settings are invalid.
         """
         _check(settings)
         problems: list[tuple[str, JmsError]] = []
@@ -69,8 +69,8 @@ def _open(settings: ConnectionSettings, address: tuple[str, int]) -> Link:
         try:
             return _attempt(settings, address, deadline)
         except NoAnswerError:
-            # ActiveMQ now and then closes before its ERROR is out, and wrong credentials would look like a
-            # fault that passes.
+            # ActiveMQ sometimes closes before it sends its ERROR; wrong credentials would then look like a
+            # temporary fault.
             return _attempt(settings, address, deadline)
     except AuthenticationError as error:
         raise AuthenticationError(f"{settings.scheme}://{address[0]}:{address[1]}: {error}") from error
@@ -86,7 +86,7 @@ def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: f
             channel.close()
             raise
         link.open(deadline)
-    except OSError as error:  # of file descriptors, mostly
+    except OSError as error:  # usually the file descriptors
         raise TransientBrokerError(f"this process can't have another connection: {error}") from error
     return link
 

@@ -1,10 +1,10 @@
-"""Large messages that wait: in memory up to a limit, beyond it on disk.
+"""Keeps large pending messages in memory up to a limit, and the rest on disk.
 
-Brokers bound what they send ahead by the number of messages, not by their size, and stopping to read would
-hold up receipts and heart-beats. So what comes while `MEMORY_LIMIT` bytes of large messages are in memory is
-written to a temporary file that has no name any more, and read back when its turn comes. Nothing else
-changes: order, redelivery and acknowledgements are those of a message in memory. The space on disk is bounded
-by the prefetch and the largest message that the broker takes.
+Brokers limit prefetched messages by number, not by size, and a reader that stops reading would delay receipts
+and heart-beats. So once `MEMORY_LIMIT` bytes of large messages are in memory, further large messages are
+written to an unlinked temporary file, and read back on access. Order, redelivery and acknowledgements are the
+same as for a message in memory. The disk space is bounded by the prefetch and the largest message that the
+broker accepts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 LARGE: Final = 16 * 1024
-"""Bytes from which on a frame is counted: smaller ones are bounded well enough by the prefetch."""
+"""Bytes from which a frame counts against the limit; for smaller ones the prefetch is a sufficient bound."""
 MEMORY_LIMIT: Final = 8 * 1024 * 1024
 """Bytes of large frames that a process keeps in memory, for all its consumers."""
 _FILE_LIMIT: Final = 64 * 1024 * 1024
 
 
 class _File:
-    """A temporary file without a name, of mode 0600; its space is free when the last frame in it is gone."""
+    """An unlinked temporary file of mode 0600; deleting its last frame frees its disk space."""
 
     __slots__ = ("_descriptor", "end")
 
@@ -35,7 +35,7 @@ class _File:
         self.end = 0
 
     def write(self, piece: bytes) -> int:
-        """Append bytes, and return where they begin."""
+        """Append bytes and return their offset."""
         at, rest = self.end, memoryview(piece)
         while rest:
             written = os.pwrite(self._descriptor, rest, self.end)
@@ -44,10 +44,10 @@ class _File:
         return at
 
     def read(self, at: int, size: int) -> bytes:
-        """Return a piece.
+        """Return `size` bytes from offset `at`.
 
         Raises:
-            OSError: The piece can't be read.
+            OSError: The bytes can't be read.
         """
         pieces = []
         while size:
@@ -65,7 +65,7 @@ class _File:
 
 
 class SpilledFrame(Frame):
-    """A frame whose head and body are on disk; each look at one of them reads the file."""
+    """A frame with head and body on disk; each access to one of them reads the file."""
 
     __slots__ = ("_at", "_body_size", "_file", "_head_size", "fault")
 
@@ -91,11 +91,11 @@ class SpilledFrame(Frame):
 
     @property
     def size(self) -> int:
-        """How many bytes head and body have."""
+        """Length of head and body in bytes."""
         return self._head_size + self._body_size
 
     def loaded(self) -> Frame:
-        """Return the frame as it came.
+        """Return the received frame, read back into memory.
 
         Raises:
             ConnectionLostError: The frame can't be read back.
@@ -116,7 +116,7 @@ class _FrameInMemory(Frame):
 
 
 class _CountedFrame(_FrameInMemory):
-    """A frame that is counted as long as anybody holds it."""
+    """A frame that counts against the limit as long as it is referenced."""
 
     __slots__ = ("_memory", "_size")
 
@@ -131,27 +131,27 @@ class _CountedFrame(_FrameInMemory):
 
 
 class FrameMemory:
-    """What large frames take of memory, and where the rest of them goes.
+    """Limits the memory for large frames, and spills further ones to disk.
 
     Args:
-        limit: Bytes, heads included.
+        limit: Maximum bytes in memory, heads included.
     """
 
     def __init__(self, limit: int = MEMORY_LIMIT) -> None:
         self._limit = limit
-        self._lock = threading.RLock()  # a frame may be collected while the same thread is in here
+        self._lock = threading.RLock()  # `__del__` of a frame may run in a thread that holds the lock
         self._used = 0
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return the frame to keep instead of this large one.
+        """Return a counted or spilled frame to keep instead of this large one.
 
         Raises:
-            ConnectionLostError: Memory is used up, and the disk doesn't take it.
+            ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.
         """
         size = len(frame.head) + len(frame.body)
         with self._lock:
-            # One that is larger than the limit would never find room: it is let in alone.
+            # A frame above the limit never fits, so it is kept in memory if it is the only one.
             if self._used + size <= self._limit or not self._used:
                 self._used += size
                 return _CountedFrame(frame, self, size)
@@ -168,11 +168,11 @@ class FrameMemory:
                 ) from error
 
     def give_back(self, size: int) -> None:
-        """A counted frame is gone."""
+        """Subtract the size of a deleted frame."""
         with self._lock:
             self._used -= size
             if not self._used:
-                self._file = None  # its space is free when the frames in it are gone
+                self._file = None  # deleting its frames frees its disk space
 
 
 MEMORY: Final = FrameMemory()

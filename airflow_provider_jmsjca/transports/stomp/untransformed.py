@@ -1,9 +1,10 @@
-"""Messages that ActiveMQ can't transform, and over which it ends the connection without a word.
+"""Isolates messages that ActiveMQ can't transform, for which it ends the connection without an ERROR.
 
-Where maps are asked for as XML, the broker tries that on objects too, and for a class that it doesn't trust
-the connection is over: each time such a message is next. After such an end the queue is browsed, with and
-without the transformation. What ends a connection of its own is asked for as it is from then on, in a
-subscription beside the other: it comes without its body and is undecodable, as without the transformation.
+If maps are requested as XML, the broker also transforms objects. For an object of an untrusted class it ends
+the connection, each time that it is about to deliver the message. After such an end, this module browses the
+queue with and without the transformation. Messages that end the browsing connection are from then on received
+untransformed, through a second subscription. They arrive without their body and are undecodable, as without
+the transformation.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ _known: OrderedDict[_Key, tuple[str, ...]] = OrderedDict()
 
 
 def set_apart(link: Link, subscription: Subscription) -> tuple[str, ...]:
-    """Return the ids of messages that a subscription must not ask to be transformed.
+    """Return the ids of messages that a subscription must receive untransformed.
 
-    Looks for them if a connection of this process was lost with such a subscription; at most 50 are known of
-    a queue, and those of 100 queues.
+    Searches the queue if this process has lost a connection with such a subscription. Remembers at most 50
+    ids per queue, for 100 queues.
 
     Args:
-        link: Of the new subscription, which isn't made yet.
-        subscription: Of a queue; elsewhere nothing can be looked at.
+        link: The link of the new subscription, before SUBSCRIBE.
+        subscription: A subscription to a queue; for a topic, which can't be browsed, the result is empty.
 
     Raises:
-        JmsError: The queue could not be looked at.
+        JmsError: The queue could not be browsed.
     """
     destination = subscription.destination
     asked = any(name == TRANSFORMATION for name, _ in destination.options)
@@ -75,7 +76,7 @@ def set_apart(link: Link, subscription: Subscription) -> tuple[str, ...]:
 
 
 def split_by_id(subscription: Subscription, ids: tuple[str, ...]) -> tuple[Subscription, Subscription]:
-    """Return the subscription to all but these messages, and the one to these, which transforms nothing."""
+    """Return a subscription without these messages, and an untransformed one with only these."""
     selector = subscription.selector
     listed = ", ".join(map(_quoted, ids))
     others = f"NOT (JMSMessageID IN ({listed}))"
@@ -91,7 +92,7 @@ def split_by_id(subscription: Subscription, ids: tuple[str, ...]) -> tuple[Subsc
 
 
 def _found(link: Link, destination: Destination, known: list[str]) -> list[str]:
-    """Return the ids that are known, with those that the queue shows."""
+    """Return the known ids, and those found by browsing the queue."""
     while len(known) < _MOST_MESSAGES:
         others = f"NOT (JMSMessageID IN ({', '.join(map(_quoted, known))}))" if known else None
         seen: set[str | None] = set()

@@ -1,6 +1,6 @@
 """Queue administration over STOMP connections: one module for each way a broker offers it.
 
-May import the rest of `transports/stomp`. A dialect names its way with `AdministrationKind`.
+May import the rest of `transports/stomp`. A dialect selects its module with `AdministrationKind`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["administration_over"]
 
 
 def administration_over(connection: Connection, link: Link) -> QueueAdministration:
-    """Return the administration that the broker's dialect names."""
+    """Return the administration selected by the broker's dialect."""
     match link.dialect.administration:
         case AdministrationKind.STATISTICS_PLUGIN:
             return StatisticsPluginAdministration(connection, link)

@@ -1,7 +1,7 @@
 """RabbitMQ: the HTTP API of its management plugin, at the `management_url` of the connection.
 
-RabbitMQ has no browsing. Its API takes messages off the queue and puts them back, so each of them is marked
-as redelivered, and a quorum queue counts the look against its delivery limit.
+RabbitMQ has no browsing. Its API takes messages off the queue and requeues them. Each of them is then marked
+as redelivered, and a quorum queue counts it as a delivery against its delivery limit.
 
 Source: RabbitMQ documentation, "Management Plugin"; HTTP API reference of 3.10.
 """
@@ -64,7 +64,7 @@ _HEADER_OF: Final = {
 
 
 class HttpApiAdministration(QueueAdministration):
-    """See `QueueAdministration`. There are no selectors, moves and copies; deleting empties the whole queue.
+    """See `QueueAdministration`. No selectors, moves or copies; deleting empties the whole queue.
 
     Args:
         link: A link to RabbitMQ; its settings name the API.
@@ -143,7 +143,7 @@ class HttpApiAdministration(QueueAdministration):
         return [_message(decoder, queue, each) for each in answer[skip:]]
 
     def delete(self, queue: str, selection: MessageSelection) -> int:
-        """Delete all messages that no consumer has; the returned number is that of the last report before."""
+        """Delete all messages except in-flight ones; return their number from the last report before."""
         if selection.ids or selection.selector:
             raise self._lacks(f"deleting selected messages of {queue!r}")
         before = self.statistics(queue)
@@ -177,7 +177,7 @@ class HttpApiAdministration(QueueAdministration):
         body: object = None,
         or_status: int | None = None,
     ) -> Any:
-        """Return the answer; `None` for a queue that does not exist, where `missing` allows it."""
+        """Return the answer; `None` for a queue that does not exist, if `missing` allows it."""
         client = self._connected(purpose)
         until = time.monotonic() + self._settings.reply_timeout.total_seconds()
         try:
@@ -243,8 +243,8 @@ def _segment(name: str) -> str:
     """Return a name as one segment of a path.
 
     Raises:
-        ConfigurationError: The name is no Unicode text, or `.` or `..`: RabbitMQ resolves those even if they
-            are escaped, and emptying the queue `.` would delete a queue named `contents`.
+        ConfigurationError: The name is not Unicode text, or is `.` or `..`: RabbitMQ resolves those even if
+            they are escaped, and emptying the queue `.` would delete a queue named `contents`.
     """
     if name in {".", ".."}:
         raise ConfigurationError(f"RabbitMQ's management API cannot address the name {name!r}")

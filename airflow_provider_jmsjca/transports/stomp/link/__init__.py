@@ -1,5 +1,5 @@
 """The link to one broker: its greeting and dialect, receipts, subscriptions by id, limits, ids, its end.
 
-A `Link` is what consumers, units of work, senders and browsers share; it knows none of them.
-It stands on `wire` and `dialects`; the port in `stomp` stands on it.
+Consumers, units of work, senders and browsers share a `Link`, which imports none of them. It builds on `wire`
+and `dialects`; the port in `stomp` builds on it.
 """

@@ -554,7 +554,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         if self._is_greeted:
             self._ask(self.replies.receipts().ask())
 
-    # --- for what is built on it
+    # --- for consumers, units of work, senders and browsers
 
     def prepare_for(self, subscription: Subscription) -> None:
         """Check and prepare the subscription of a new consumer.

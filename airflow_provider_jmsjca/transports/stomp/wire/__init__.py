@@ -1,5 +1,5 @@
 """Bytes in and out: a socket with or without TLS, frames, and the thread that reads them.
 
-What is here knows STOMP's frames and no broker: neither what a header means nor who waits for an answer.
-Everything else of the transport stands on it; nothing here imports from the folders beside it.
+This folder handles STOMP frames independently of brokers, the meaning of headers and pending requests. The
+rest of the transport builds on it. It imports nothing from its sibling folders.
 """
