@@ -323,14 +323,14 @@ class Consumer(Protocol):
         Guarantee: pipelined; durable at the broker once `Connection.synchronize` has returned.
 
         Raises:
-            ConnectionLostError: The connection is gone; they will be redelivered.
+            ConnectionLostError: The connection is lost; they will be redelivered.
         """
 
     def recover(self) -> None:
         """Return all unsettled messages of this consumer to the broker, which redelivers them.
 
         Raises:
-            ConnectionLostError: The connection is gone; the broker redelivers them too.
+            ConnectionLostError: The connection is lost; the broker redelivers them too.
         """
 
     def close(self, *, delete_durable: bool = False) -> None:
@@ -409,7 +409,7 @@ class Connection(Protocol):
         Raises:
             CapabilityError: The subscription needs a missing capability.
             PermanentBrokerError: The broker refused it (bad selector, no permission).
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
@@ -490,7 +490,7 @@ ConnectFunction: TypeAlias = Callable[[], Connection]
 
 
 class Transport(Protocol):
-    """Opens connections for the URL schemes it knows."""
+    """Opens connections for its URL schemes."""
 
     def connect(self, settings: ConnectionSettings) -> Connection:
         """Connect to the first host that answers.

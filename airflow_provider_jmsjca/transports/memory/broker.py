@@ -208,7 +208,7 @@ class Broker:
         """Refuse unsupported options of a destination.
 
         Raises:
-            ConfigurationError: The destination has options for a broker; this one knows none. Source: J91.
+            ConfigurationError: The destination has broker options; `vm://` supports none. Source: J91.
         """
         if unknown := destination.options and broker_options(destination):
             raise ConfigurationError(

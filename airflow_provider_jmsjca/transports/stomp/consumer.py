@@ -1,7 +1,7 @@
-"""A subscription in force, and what it holds unsettled.
+"""Consumers and their unsettled messages.
 
-`UnsettledMessages` tracks unsettled messages and those that units of work have reserved; it has no I/O and no
-lock of its own. `StompConsumer` sends and receives, and guards it.
+`UnsettledMessages` tracks unsettled messages and reservations by units of work. It has no I/O and no lock.
+`StompConsumer` sends and receives, and guards it with its lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.transports.stomp.untransformed import set_apart, sp
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode, nack
 
 _MOST_UNSENT: Final = 100
-# A broker that sends so much more than it may keeps to nothing: it would fill the memory.
+# A broker that exceeds the prefetch by this much ignores it, and would fill the memory.
 _TIMES: Final = 4
 _BEYOND: Final = 1000
 _LEAST_WINDOW: Final = 1024 * 1024
@@ -40,16 +40,16 @@ _OUT_OF_ORDER: Final = (
 
 
 class UnsettledMessages:
-    """The messages of one consumer that the broker waits for, by what ACK must name.
+    """The unsettled messages of one consumer by acknowledgement id.
 
-    Where one frame acknowledges everything up to a message, a message that is acknowledged early waits until
-    nothing before it is unsettled.
+    With cumulative acknowledgement, a message acknowledged out of order waits until all earlier messages are
+    settled.
 
     Args:
-        consumer: Whose they are.
+        consumer: The consumer of the messages.
 
     Attributes:
-        frames: What is unsettled, in the order it came; put what comes here.
+        frames: Unsettled messages in order of arrival. The consumer adds received messages here.
     """
 
     __slots__ = ("_consumer", "_early", "_reserved", "frames")
@@ -62,14 +62,14 @@ class UnsettledMessages:
 
     @property
     def count(self) -> int:
-        """How many messages are unsettled, and not part of a unit of work."""
+        """Number of unsettled messages that no unit of work has reserved."""
         return len(self.frames) - len(self._reserved)
 
     def holds(self, received: Received) -> bool:
-        """Say whether a message is unsettled still, and not acknowledged early.
+        """Return whether a message is still unsettled, and not acknowledged out of order.
 
         Raises:
-            ConfigurationError: The message came to another consumer.
+            ConfigurationError: The message belongs to another consumer.
         """
         if received.consumer is not self._consumer:
             raise ConfigurationError("a message can be settled only through the consumer it came to")
@@ -78,7 +78,7 @@ class UnsettledMessages:
         return current and token in self.frames and token not in self._early
 
     def take(self, received: Received, *, reserved: bool) -> bool:
-        """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
+        """Remove a message if it is unsettled and `reserved` matches its state; return whether it did."""
         token = token_bytes(received.token)
         if not self.holds(received) or (token in self._reserved) is not reserved:
             return False
@@ -87,10 +87,10 @@ class UnsettledMessages:
         return True
 
     def take_in_order(self, received: Iterable[Received]) -> tuple[bytes | None, int]:
-        """Let go of messages, or note that they are acknowledged early; reserved ones stay.
+        """Remove messages, or mark them as acknowledged out of order; reserved ones stay.
 
         Returns:
-            The last of those that nothing unsettled stands before, and how many those are.
+            The id of the last removed message, `None` if there is none, and the number of removed messages.
         """
         frames, early = self.frames, self._early
         last, count = None, 0
@@ -114,13 +114,13 @@ class UnsettledMessages:
 
         Args:
             received: The message.
-            headers: Of the unit's acknowledgements.
+            headers: Encoded headers of the unit's acknowledgements.
 
         Returns:
-            Whether it was there to be had.
+            Whether the message was unsettled.
 
         Raises:
-            ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
+            ConfigurationError: A unit of work has already reserved it; its settlement would be lost.
         """
         if not self.holds(received):
             return False
@@ -131,7 +131,7 @@ class UnsettledMessages:
         return True
 
     def release(self, received: Received) -> None:
-        """Give a reserved message back to its holder."""
+        """Cancel the reservation of a message."""
         if self.holds(received):
             self._reserved.pop(token_bytes(received.token), None)
 
@@ -139,7 +139,7 @@ class UnsettledMessages:
         """Return the last message that was reserved with these headers.
 
         Raises:
-            ConfigurationError: Something before it is unsettled, against the promise of the subscription.
+            ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
         reserved = self._reserved
         last, count = None, 0
@@ -153,10 +153,10 @@ class UnsettledMessages:
         return last
 
     def sorted(self, received: Iterable[Received]) -> list[Received]:
-        """Return the messages that are held, in the order of arrival.
+        """Return those of the messages that are still unsettled, in order of arrival.
 
         Raises:
-            ConfigurationError: Something before them is unsettled, against the promise of the subscription.
+            ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
         by_token = {one.token: one for one in received if self.holds(one)}
         first = list(itertools.islice(self._waiting(), len(by_token)))
@@ -165,7 +165,7 @@ class UnsettledMessages:
         return [by_token[token] for token in first]
 
     def settle(self, received: Iterable[Received]) -> None:
-        """Let go of what a unit had reserved, which is settled; and of what was early before it."""
+        """Remove the settled messages of a unit, and earlier messages acknowledged out of order."""
         current = self._consumer.generation
         tokens = [token_bytes(one.token) for one in received if one.generation == current]
         mine = [token for token in tokens if token in self._reserved]
@@ -174,7 +174,7 @@ class UnsettledMessages:
             del self.frames[token], self._reserved[token]
 
     def cover(self, tokens: Iterable[bytes]) -> None:
-        """Let go of what was acknowledged early and stands before these, whose frame counts for it."""
+        """Remove messages acknowledged out of order before these: the same ACK settles them."""
         if not self._early:
             return
         left = set(tokens)
@@ -187,10 +187,10 @@ class UnsettledMessages:
                 del self.frames[token]
 
     def catch_up(self) -> tuple[bytes | None, int]:
-        """Let go of what was acknowledged early and has nothing unsettled before it any more.
+        """Remove messages acknowledged out of order that have no unsettled message before them any more.
 
         Returns:
-            The last of it, and how many messages it is.
+            The id of the last removed message, `None` if there is none, and the number of removed messages.
         """
         frames, early = self.frames, self._early
         last, count = None, 0
@@ -202,7 +202,7 @@ class UnsettledMessages:
         return last, count
 
     def forget(self) -> list[Frame]:
-        """Forget all, for the consumer begins a new generation; return the frames, oldest first."""
+        """Remove all messages for a new generation; return their frames, oldest first."""
         frames = list(self.frames.values())
         self.frames = OrderedDict()
         self._reserved = {}
@@ -210,25 +210,25 @@ class UnsettledMessages:
         return frames
 
     def _waiting(self) -> Iterator[bytes]:
-        """Yield what isn't acknowledged early."""
+        """Yield the ids of messages that aren't acknowledged out of order."""
         return itertools.filterfalse(self._early.__contains__, self.frames)
 
 
 def token_bytes(token: object) -> bytes:
-    """Return a token as it stands on the wire."""
+    """Return a token as sent on the wire; empty for the token of another transport."""
     return token if isinstance(token, bytes) else b""
 
 
 class Claim(enum.Enum):
-    """What became of a message that a unit of work asked for."""
+    """The result of reserving a message for a unit of work."""
 
-    NONE = enum.auto()  # it isn't there to be had
-    DONE = enum.auto()  # reserved, and acknowledged if that goes message by message
+    NONE = enum.auto()  # not reserved: it is no longer unsettled
+    DONE = enum.auto()  # reserved; already acknowledged if the unit acknowledges individually
     LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
 
 
 def subscribe(link: Link, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
-    """Start receiving; errors are those of `Connection.consume`."""
+    """Start receiving; errors as for `Connection.consume`."""
     link.prepare_for(subscription)
     consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription))
     consumer.start()
@@ -236,7 +236,7 @@ def subscribe(link: Link, subscription: Subscription, on_received: OnReceived) -
 
 
 def delete_subscription(link: Link, name: str, destination: Destination) -> None:
-    """Delete an idle durable subscription and the messages it holds; see `Connection.delete_durable`."""
+    """Delete an idle durable subscription and its messages; see `Connection.delete_durable`."""
     receipts = link.replies.receipts(blame=True)
     subscription = Subscription(destination=destination, durable_name=name)
     link.dialect.check(subscription, link.broker, link.client_id)
@@ -250,17 +250,18 @@ def delete_subscription(link: Link, name: str, destination: Destination) -> None
 class StompConsumer:
     """A consumer on a STOMP connection.
 
-    The lock is held for moments only and never while the socket is written: the reader takes it too.
+    The lock is held only briefly, and never while writing to the socket, because the reader takes it too.
 
-    With `Subscription.in_order`, where the broker knows cumulative acknowledgements, one frame acknowledges
-    everything up to a message: ActiveMQ Classic needs half of the time for that, and in a transaction, which
-    it searches once for each frame, a fifth.
+    With `Subscription.in_order`, and if the broker supports cumulative acknowledgement, one frame
+    acknowledges all messages up to the named one. This halves the time that ActiveMQ Classic needs. In a
+    transaction, which it searches once for each frame, it needs a fifth of the time.
 
     Attributes:
-        generation: Which generation is not stale; `recover` and `close` begin a new one.
+        generation: The current generation. `recover` and `close` begin a new one, which makes earlier
+            messages stale.
     """
 
-    # With as many attributes in a dictionary, each access would cost more.
+    # With this many attributes, access through a dictionary would be slower.
     __slots__ = (
         "__weakref__",
         "_acknowledgement",
@@ -311,7 +312,7 @@ class StompConsumer:
         self._lock = threading.Lock()
         self._key = b""
         self._identifier = ""
-        # Of the subscription beside it, to messages that must come as they are.
+        # Of the second subscription, to messages that must not be transformed.
         self._apart = apart
         self._apart_key = b""
         self._apart_identifier = ""
@@ -320,9 +321,9 @@ class StompConsumer:
         self._unsettled = UnsettledMessages(self)
         self._in_order = not apart and _may_accumulate(link, subscription)
         self._unsent = 0
-        # A broker that waits for acknowledgements before it sends more must not wait in vain.
+        # Send acknowledgements early enough that the broker can refill the prefetch window.
         self._most_unsent = max(1, min(_MOST_UNSENT, link.dialect.prefetch(subscription) // 4))
-        # Were all of the prefetch waiting for a commit, nothing more would come for the unit.
+        # If the whole prefetch waited for the commit, the unit would receive no further message.
         self._most_late = link.dialect.prefetch(subscription) - 1
         self._late = 0
         self._waiting: deque[tuple[Frame, bool]] = deque()
@@ -331,23 +332,23 @@ class StompConsumer:
         self._most = self._most_repeated if link.dialect.counts_messages else sys.maxsize
         self._repeated = 0
         self._waiting_bytes = 0
-        # One message may be larger than the window, and is sent all the same: it counts as one window.
+        # A message larger than the window is sent nevertheless: it counts as one window.
         window = link.dialect.window(subscription)
         self._heaviest = sys.maxsize if window is None else max(window, _LEAST_WINDOW)
         self._most_bytes = sys.maxsize if window is None else _TIMES * self._heaviest + _BYTES_BEYOND
 
     @property
     def subscription(self) -> Subscription:
-        """What the consumer receives."""
+        """The subscription of the consumer."""
         return self._subscription
 
     @property
     def settles_in_order(self) -> bool:
-        """Whether one frame acknowledges everything up to a message."""
+        """Whether acknowledgements are cumulative: one ACK settles all messages up to the named one."""
         return self._in_order
 
     def start(self) -> None:
-        """Subscribe, and wait until the broker has agreed."""
+        """Subscribe, and wait until the broker confirms."""
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             self._wire.append(self._subscribe(receipts.ask()))
@@ -358,7 +359,7 @@ class StompConsumer:
             raise
 
     def _confirm(self, receipts: ReceiptGroup) -> None:
-        """Wait until the broker has confirmed SUBSCRIBE and delivers the messages that were waiting."""
+        """Wait until the broker has confirmed SUBSCRIBE and delivers the backlog."""
         self._link.wait(receipts)
         commands = self._dialect.after_subscribe(self._subscription, self._link.new_subscription_id())
         if not commands:
@@ -405,9 +406,9 @@ class StompConsumer:
         return beside + encode("UNSUBSCRIBE", headers.items())
 
     def on_frame(self, frame: Frame, key: bytes) -> None:
-        """Take a message that came for the subscription `key` from the reader."""
+        """Handle a message of the subscription `key`; called by the reader."""
         token = self._acknowledgement(frame)
-        if not token or 0 in token:  # no ACK can say that
+        if not token or 0 in token:  # not valid in an ACK
             raise ConnectionLostError(
                 "the broker sent a message without an ack header that ACK can repeat, "
                 "or without what its dialect's acknowledgement() reads"
@@ -415,7 +416,7 @@ class StompConsumer:
         if len(frame.body) + len(frame.head) >= LARGE:
             frame = MEMORY.hold(frame)
         with self._lock:
-            # Of a generation before this.
+            # A message of an earlier generation.
             if key != self._key and not (self._apart and key == self._apart_key):
                 return
             ending = self._closed or self._handing_back
@@ -435,7 +436,7 @@ class StompConsumer:
         count = self._unsettled.count
         if count >= self._most:
             raise _too_much(f"{count} messages", self._subscription)
-        if token in self._unsettled.frames:  # after a rollback a broker may be quicker than we are
+        if token in self._unsettled.frames:  # after a rollback, redelivery may overtake our own bookkeeping
             self._repeated += 1
             if self._repeated >= self._most_repeated:
                 raise _too_much(f"{self._repeated} repetitions", self._subscription)
@@ -453,7 +454,7 @@ class StompConsumer:
         return self._limit is not None and len(self._unsettled.frames) >= self._limit
 
     def _hand_out(self) -> None:
-        """Deliver what waits, as far as there is room; called by the reader."""
+        """Deliver waiting messages while the limit allows it; called by the reader."""
         while True:
             with self._lock:
                 if self._closed or not self._waiting or self._is_full():
@@ -466,7 +467,7 @@ class StompConsumer:
             self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
+        """Settle without a unit of work. Stale messages are ignored: they were returned to the broker."""
         if self._in_order:
             self._acknowledge_in_order(received)
             return
@@ -489,13 +490,13 @@ class StompConsumer:
             self._go_on()
 
     def _acknowledge_up_to(self, taken: tuple[bytes | None, int]) -> bool:
-        """Acknowledge a message and all before it.
+        """Acknowledge a message and all earlier ones.
 
         Args:
-            taken: What its ACK must name, if there is one, and how many messages are acknowledged with it.
+            taken: The id for the ACK, `None` for no ACK, and the number of messages that it acknowledges.
 
         Returns:
-            Whether so much has been left in the buffer that it must be sent.
+            Whether the buffered acknowledgements must be sent now.
         """
         token, count = taken
         if token is None:
@@ -504,7 +505,7 @@ class StompConsumer:
         return self._are_many(count)
 
     def _are_many(self, more: int) -> bool:
-        """Say whether so many acknowledgements are on their way, with these, that they must leave now."""
+        """Count buffered acknowledgements; return whether they must be sent now."""
         if not self._unsent:
             self._link.note_acknowledgement()
         self._unsent += more
@@ -514,14 +515,15 @@ class StompConsumer:
         return True
 
     def claim(self, received: Received, headers: bytes | None) -> Claim:
-        """Reserve a message for a unit of work, and if `headers` are given acknowledge it with them.
+        """Reserve a message for a unit of work, and acknowledge it with `headers` if they are given.
 
-        Where acknowledgements are cumulative, `acknowledgement_of` makes one for all of them. Otherwise the
-        unit sends them together with its COMMIT (see there why), except where so much is unsettled that the
-        broker needs them to go on.
+        With cumulative acknowledgement, `acknowledgement_of` returns one ACK for all reserved messages.
+        Otherwise the unit sends the acknowledgements together with its COMMIT (see `TransactionUnit`). With
+        many unsettled messages the acknowledgement is sent immediately, because the broker needs it to
+        deliver more.
 
         Raises:
-            ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
+            ConfigurationError: A unit of work has already reserved it; its settlement would be lost.
         """
         with self._lock:
             if not self._unsettled.reserve(received, headers):
@@ -540,26 +542,26 @@ class StompConsumer:
         return Claim.DONE
 
     def late_is_over(self, count: int) -> None:
-        """Note that `count` messages don't wait for their unit's COMMIT any more."""
+        """Subtract `count` messages that no longer wait for the COMMIT of their unit."""
         with self._lock:
             self._late -= count
         self._link.give_back_late(count)
 
     def acknowledge_early(self) -> None:
-        """Let units acknowledge at once from now on, and so ask whether that went well.
+        """Make units acknowledge immediately from now on, so that they check the result before COMMIT.
 
-        A transaction that was undone had acknowledged messages, and the broker may have forgotten them.
+        The broker may have forgotten messages that a rolled-back transaction had acknowledged.
         """
         self._most_late = 0
 
     def acknowledgement_of(self, headers: bytes) -> bytes:
-        """Return the frame that acknowledges what a unit of work reserved; none if each has been sent.
+        """Return the ACK frame for the messages reserved by a unit; empty without cumulative acknowledgement.
 
-        It must stand right before COMMIT: any COMMIT or ABORT on a connection makes ActiveMQ count what is
-        acknowledged so far, in whichever transaction, as part of its own.
+        Send it directly before COMMIT: for any COMMIT or ABORT on a connection, ActiveMQ includes all
+        messages acknowledged so far, in any transaction.
 
         Raises:
-            ConfigurationError: Something before it is unsettled, against the promise of the subscription.
+            ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
         if not self._in_order:
             return b""
@@ -568,10 +570,10 @@ class StompConsumer:
         return b"" if last is None else ack(last, headers)
 
     def sorted(self, received: list[Received]) -> list[Received]:
-        """Return what a unit of work reserved in the order of arrival, if that matters.
+        """Return the reserved messages of a unit, in order of arrival with cumulative acknowledgement.
 
         Raises:
-            ConfigurationError: Something before it is unsettled, against the promise of the subscription.
+            ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
         if not self._in_order:
             return received
@@ -579,12 +581,12 @@ class StompConsumer:
             return self._unsettled.sorted(received)
 
     def release(self, received: Received) -> None:
-        """Give a reserved message back to its holder: it is unsettled again."""
+        """Cancel the reservation of a message, so that it is unsettled again."""
         with self._lock:
             self._unsettled.release(received)
 
     def settled(self, received: Iterable[Received]) -> None:
-        """Note that the unit of reserved messages was committed."""
+        """Settle reserved messages after the commit of their unit."""
         with self._lock:
             self._unsettled.settle(received)
             full = self._acknowledge_up_to(self._unsettled.catch_up())
@@ -593,12 +595,12 @@ class StompConsumer:
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
-        """Acknowledge a reserved message, and with it all before it where that is how it goes.
+        """Acknowledge a reserved message, with cumulative acknowledgement also all earlier ones.
 
-        The frame leaves when the caller waits for the broker.
+        The frame is sent when the caller waits for the broker.
 
         Returns:
-            Whether it was still ours.
+            Whether the message was still unsettled.
         """
         with self._lock:
             if self._unsettled.holds(received):
@@ -618,7 +620,7 @@ class StompConsumer:
             self._wire.call_soon(self._hand_out)
 
     def _forget(self) -> list[Frame]:
-        """Begin a new generation; return the frames of the old one that were not settled, oldest first."""
+        """Begin a new generation; return the unsettled frames of the old one, oldest first."""
         self.generation += 1
         frames = [*self._unsettled.forget(), *(frame for frame, _ in self._waiting)]
         self._unsent = self._waiting_bytes = self._repeated = 0
@@ -626,7 +628,7 @@ class StompConsumer:
         return frames
 
     def recover(self) -> None:
-        """Hand every unsettled message of this consumer back: the broker delivers them again."""
+        """Return every unsettled message of this consumer to the broker, which redelivers them."""
         if self._closed:
             return
         if not self._link.is_up:
@@ -642,7 +644,8 @@ class StompConsumer:
                     self._wire.append(b"".join([nack(token) for token in tokens if token is not None]))
                 self._wire.flush()
             case Recovery.HAND_BACK:
-                # While it consumed, what was handed back first would overtake what is still to follow.
+                # Unsubscribe first: with an active consumer, the messages returned first would overtake the
+                # messages still to be returned.
                 with self._given_up_on_failure():
                     self._hand_back()
                     self._subscribe_again()
@@ -659,7 +662,7 @@ class StompConsumer:
 
     @contextlib.contextmanager
     def _given_up_on_failure(self) -> Iterator[None]:
-        """Close the connection if handing back or subscribing anew fails: up, it would bring nothing."""
+        """Close the connection if returning messages or resubscribing fails: it would deliver nothing."""
         try:
             yield
         except JmsError as error:
@@ -694,7 +697,7 @@ class StompConsumer:
             )
 
     def close(self, *, delete_durable: bool = False) -> None:
-        """End the subscription; unsettled messages go back. Closing twice is harmless."""
+        """End the subscription and return unsettled messages to the broker. Closing twice is harmless."""
         with self._lock:
             if self._closed:
                 return
@@ -712,7 +715,7 @@ class StompConsumer:
     def _hand_back(self) -> None:
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
-            # At once: an acknowledgement that follows the end of its subscription settles nothing.
+            # Make messages stale before UNSUBSCRIBE: a later acknowledgement would settle nothing.
             held = self._forget()
             self._handing_back = True
             self._wire.append(self._unsubscribe(receipts.ask()))
@@ -726,13 +729,13 @@ class StompConsumer:
             )
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
-            # What the broker didn't take back would be kept, and come to nobody.
+            # Messages that the broker doesn't requeue would stay unsettled, and reach no consumer.
             with self._given_up_on_failure():
                 self._link.orphans.hand_back([token for token in tokens if token is not None])
 
 
 def _may_accumulate(link: Link, subscription: Subscription) -> bool:
-    """Say whether one frame may acknowledge many of a new consumer's messages."""
+    """Return whether a new consumer may use cumulative acknowledgement."""
     if not subscription.in_order:
         return False
     match link.dialect.cumulative:
@@ -760,5 +763,5 @@ def _too_much(what: str, subscription: Subscription) -> ConnectionLostError:
 
 def ack(token: object, headers: bytes = b"") -> bytes:
     """Return an ACK frame."""
-    # The id goes back as it came, escapes and all.
+    # The id is sent unchanged: escaped input stays escaped.
     return b"ACK\nid:%b\n%b\n\0" % (token_bytes(token), headers)

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 _ADDRESS: Final = "activemq.management"
 _NAMED_AT_MOST: Final = 1000
 _UNKNOWN: Final = "AMQ229067"
-"""Cannot find the resource: a queue that was created on use is gone once it is empty and unused."""
+"""Cannot find the resource: an auto-created queue is deleted once it is empty and unused."""
 
 
 class UnknownQueueError(PermanentBrokerError):

@@ -43,7 +43,7 @@ _PAGE: Final = 500
 _EVERY_QUEUE: Final = '{"field":"","operation":"","value":"","sortField":"name","sortOrder":"asc"}'
 _INTERNAL: Final = ("activemq.", "jmsjca.replies.", "jmsjca.browse.")
 _FLUSH: Final = 500
-"""Messages that the broker moves or deletes in one transaction of its own."""
+"""Number of messages that the broker moves or deletes in one internal transaction."""
 
 
 class ManagementAddressAdministration(QueueAdministration):

@@ -59,8 +59,9 @@ def register(server: str, dialect: Dialect) -> None:
             Or `dialect` is not a dialect instance, has a value instead of a method, or doesn't read
             destination names as it writes them. Or it reads the id, the delivery count or the expiration of a
             message from a header that a sender may set. Or it claims a capability without the method
-            overrides or the unit kind that the capability requires. Or its `acknowledgement` or its `orphan`
-            raises an error or returns a value other than bytes.
+            overrides or the unit kind that the capability requires, or claims `backlog`. Or its
+            `acknowledgement` or its `orphan` raises an error or doesn't return bytes; `acknowledgement` may
+            also return `None`.
     """
     given: object = dialect  # untyped callers may pass any object
     if not isinstance(given, Dialect):

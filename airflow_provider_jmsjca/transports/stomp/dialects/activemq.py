@@ -188,7 +188,7 @@ class ActiveMqDialect(Dialect):
         return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Resubscribe, except where that would drop messages: for a non-durable topic consumer."""
+        """Resubscribe, unless that would drop the messages of a non-durable topic consumer."""
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.LOCAL
         return Recovery.RESUBSCRIBE

@@ -157,7 +157,7 @@ class RabbitMqDialect(Dialect):
     warnings: ClassVar[Mapping[str, str]] = {"x-max-length": _FULL, "x-max-length-bytes": _FULL}
 
     def proof(self, session: str) -> str | None:
-        """Return the session id, which every `ack` id holds: a durable subscription's id is its name."""
+        """Return the session id, a part of every `ack` header; ids of durable subscriptions are names."""
         return f"@@{session}@@" if len(session) >= _LEAST_SESSION else None
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:

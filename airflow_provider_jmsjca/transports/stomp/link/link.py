@@ -646,7 +646,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """Return receipts to wait for until the broker has processed all earlier frames.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         receipts = self.replies.receipts()
         self._ask(receipts.ask())
@@ -661,7 +661,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         ActiveMQ as much as fifty messages or more. BEGIN is nearly free, and a later unit uses it.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         spare = self.take_transaction()
         if spare is not None:  # don't accumulate them

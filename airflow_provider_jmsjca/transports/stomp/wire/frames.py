@@ -1,7 +1,7 @@
-"""STOMP 1.2 frames: bytes in, frames out, and back. No I/O.
+"""Parses and encodes STOMP 1.2 frames. No I/O.
 
-stomp.py's own parser decodes every body, replaces bytes that are not UTF-8 and keeps the first of two equal
-headers whatever their meaning; at forty thousand frames a second it is also the bottleneck.
+The parser of stomp.py decodes every body, replaces bytes that are not UTF-8, and always keeps the first of
+repeated headers. At forty thousand frames a second it is also the bottleneck.
 
 Source: STOMP 1.2, "Frames and Headers", "Repeated Header Entries".
 """
@@ -33,7 +33,7 @@ _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERR
 _MESSAGE: Final = b"MESSAGE"
 _RECEIPT: Final = b"RECEIPT"
 _LINE_LENGTH: Final = len(b"MESSAGE\n")
-# What the next frame begins with, after the NUL of this one.
+# Possible starts of the next frame, including the preceding byte.
 _COMMAND_LINES: Final = tuple(
     before + command + b"\n" for before in (b"\n", b"\0") for command in (b"MESSAGE", b"RECEIPT", b"ERROR")
 )
@@ -54,36 +54,35 @@ _UNESCAPES: Final = {"\\": "\\", "n": "\n", "r": "\r", "c": ":"}
 
 
 MAX_GREETING: Final = 64 * 1024
-"""The most bytes that may come as the answer to CONNECT."""
+"""Maximum bytes of the answer to CONNECT."""
 MAX_HEAD: Final = 16 * 1024 * 1024
 MAX_HEADERS: Final = 10_000
 MAX_HEADER_LINE: Final = 8 * 1024 * 1024
-"""What the headers of a message may have in bytes, in number, and in bytes of one: more is poison."""
+"""Limits for message headers: bytes in total, number, and bytes of one. More is a poison message."""
 _MOST_SUSPECTS: Final = 1000
 
 
 class ProtocolError(PermanentBrokerError):
-    """The peer doesn't speak STOMP 1.2, or broke its rules."""
+    """The peer doesn't speak STOMP 1.2, or violated the protocol."""
 
 
 class FrameTooLargeError(ProtocolError):
-    """A frame passes the limit that is set for frames."""
+    """A frame exceeds the size limit."""
 
 
 class ForgedFrameError(ConnectionLostError):
-    """A frame came that the broker can't have meant for this connection."""
+    """The connection received a frame that the broker can't have sent on it."""
 
 
 class Frame:
-    """A frame as it came, its headers still encoded.
+    """A received frame with encoded headers.
 
     Attributes:
         command: `MESSAGE`, `RECEIPT`, `ERROR` or `CONNECTED`.
-        head: The header lines, each with a line feed before it and none after the last.
-        body: The body, untouched.
-        key: The id of the subscription that a MESSAGE is for, or of a RECEIPT, as on the wire; `None` where
-            it has to be looked for yet.
-        fault: Why the message can't be believed, whatever its headers say; `None` for nearly all.
+        head: The header lines, each preceded by a line feed, with none after the last.
+        body: The raw body.
+        key: The encoded subscription id of a MESSAGE or receipt id of a RECEIPT; `None`: not extracted yet.
+        fault: Why the message is untrustworthy; `None` for nearly all messages.
     """
 
     __slots__ = ("body", "command", "head", "key")
@@ -97,15 +96,15 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """How many bytes head and body have."""
+        """Length of head and body in bytes."""
         return len(self.head) + len(self.body)
 
     def first(self, mark: bytes) -> bytes | None:
-        r"""Return the first value of a header as it stands on the wire, or `None`.
+        r"""Return the first value of a header, encoded as on the wire, or `None`.
 
         Args:
             mark: The header's name between a line feed and a colon, such as `b"\nmessage-id:"`. Without the
-                line feed the end of a longer name would be found too, which a sender may have set.
+                line feed it would also match the end of a longer name, which a sender may have set.
         """
         at = self.head.find(mark)
         if at < 0:
@@ -115,7 +114,7 @@ class Frame:
         return self.head[at:] if end < 0 else self.head[at:end]
 
     def last(self, mark: bytes) -> bytes | None:
-        """Return the last value of a header, as `first` does."""
+        """Return the last value of a header, encoded as on the wire, or `None`."""
         at = self.head.rfind(mark)
         if at < 0:
             return None
@@ -124,13 +123,13 @@ class Frame:
         return self.head[at:] if end < 0 else self.head[at:end]
 
     def headers(self) -> dict[str, str]:
-        """Return the decoded headers; the first of equal ones counts.
+        """Return the decoded headers; the first of repeated headers counts.
 
         Raises:
-            PoisonMessageError: The headers are not UTF-8, escaped in a way STOMP 1.2 forbids, too many or
-                too long.
+            PoisonMessageError: The headers are not UTF-8, use an escape that STOMP 1.2 forbids, or are too
+                many or too long. Or a header line has no colon.
         """
-        if len(self.head) > MAX_HEADERS:  # each line has a byte at least
+        if len(self.head) > MAX_HEADERS:  # each line has at least one byte
             _check_size(self.head)
         try:
             text = self.head.decode()
@@ -144,7 +143,7 @@ class Frame:
             name, colon, value = line.partition(":")
             if not colon:
                 raise PoisonMessageError(f"the header line {line[:80]!r} has no colon")
-            # Asked here, and not in `unescape`, because a call for each header would cost more than the rest.
+            # Checked here, because calling `unescape` for each header would cost more than the whole loop.
             if escaped and "\\" in line:
                 name, value = unescape(name), unescape(value)
             headers.setdefault(name, value)
@@ -152,12 +151,12 @@ class Frame:
 
 
 class BrokenFrame(Frame):
-    """A MESSAGE whose length was told wrongly. Its body is all that came before the next frame.
+    """A MESSAGE with a wrong content-length. Its body extends to the next frame.
 
     Args:
-        head: As for every frame.
-        body: Likewise.
-        fault: Why the message can't be believed.
+        head: The header lines, as in `Frame`.
+        body: The raw body, as in `Frame`.
+        fault: Why the message is untrustworthy.
     """
 
     __slots__ = ("fault",)
@@ -168,7 +167,7 @@ class BrokenFrame(Frame):
 
 
 class SuspectIds:
-    """Ids of messages after which came what the broker can't have sent. Any thread may use it."""
+    """Ids of messages that preceded a forged frame. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,11 +175,11 @@ class SuspectIds:
         self.has = self._identifiers.__contains__
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of ids."""
         return len(self._identifiers)
 
     def add(self, identifier: bytes) -> None:
-        """Remember one more; beyond 1000 the oldest is forgotten."""
+        """Add an id; beyond 1000 ids the oldest is dropped."""
         with self._lock:
             self._identifiers[identifier] = None
             if len(self._identifiers) > _MOST_SUSPECTS:
@@ -188,11 +187,11 @@ class SuspectIds:
 
 
 SUSPECTS: Final = SuspectIds()
-"""Of the whole process: a message that ended one connection comes again over the next."""
+"""Shared by the whole process: a message that ended one connection is redelivered over the next."""
 
 
 class _Place(NamedTuple):
-    """Where a message stands in what has come, its head, and where its body ends if its length is true."""
+    """Offset of a message in the buffer, its head, and start and declared end of its body."""
 
     at: int
     head: bytes
@@ -201,23 +200,24 @@ class _Place(NamedTuple):
 
 
 class FrameParser:
-    """Cuts a stream of bytes into frames, however the stream was split.
+    """Splits a stream of bytes, in chunks of any size, into frames.
 
-    Where one frame ends is what the broker says, and a broker may repeat what a producer has told it: part of
-    a message would be taken for frames. So whatever comes must bear a proof, which no producer can know. A
-    message in front of something without one is read again, up to the next frame with a proof: that is where
-    it ends. Was it handed out already, then the connection ends, and the message is read like that when it
-    comes again.
+    A broker may pass on a content-length from a producer. With a wrong length, the parser would read a part
+    of a message as frames. So every frame must contain a proof, which no producer can know. If a message is
+    followed by bytes without a proof, the parser reads it again: it then ends at the next frame with a proof.
+    If the message was already delivered, the parser ends the connection, and applies this reading when the
+    message is redelivered.
 
     Args:
-        end: See below.
-        suspects: Which messages to read like that at once.
+        end: The attribute `end`.
+        suspects: Ids of messages to read up to the next proof immediately.
 
     Attributes:
-        end: What ends a body without content-length: NUL, or more where a broker lets NUL into such bodies.
-        limit: The most bytes of a frame.
-        proofs: One of these stands in each head, or the id of a receipt that is awaited; none before
-            `believe_only` is called.
+        end: Terminator of a body without content-length: NUL, or a longer sequence for a broker that allows
+            NUL in such bodies.
+        limit: Maximum bytes of a frame.
+        proofs: Each head must contain one of these or the id of a pending receipt. Empty before the call of
+            `believe_only`; then every frame is trusted.
     """
 
     def __init__(self, end: bytes = b"\0", suspects: SuspectIds = SUSPECTS) -> None:
@@ -238,16 +238,16 @@ class FrameParser:
         self._kinds: dict[bytes, tuple[bytes, bytes, int]] = {}
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """Believe from now on only what names an id of ours, or bears another proof.
+        """From now on, trust only frames with one of our ids or another proof.
 
         Args:
-            subscriptions: How the ids of subscriptions begin.
-            is_asked: Whether a receipt of this id is awaited.
-            proofs: What else stands only in frames of the broker's.
+            subscriptions: Prefix of our subscription ids.
+            is_asked: Returns whether a receipt with this id is pending.
+            proofs: Other bytes that occur only in frames of the broker.
         """
-        # With its mark, for a large body may have such short letters by chance.
+        # With the header name, because a large body may contain the short prefix by chance.
         marked = SUBSCRIPTION + subscriptions
-        # What nearly all frames are, by their first line; the two are equally long.
+        # The kinds of nearly all frames, by their first line; both lines have the same length.
         self._kinds = {
             b"MESSAGE\n": (_MESSAGE, marked, len(SUBSCRIPTION)),
             b"RECEIPT\n": (_RECEIPT, RECEIPT_ID, len(RECEIPT_ID)),
@@ -257,12 +257,12 @@ class FrameParser:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a frame has begun to come."""
+        """Whether a frame is incomplete."""
         return bool(self._parts)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether what has begun to come is a message that ends where the next frame begins."""
+        """Whether the incomplete frame is a message with an untrusted length; it ends at the next frame."""
         return self._doubt
 
     def feed(self, chunk: bytes) -> list[Frame]:
@@ -270,8 +270,8 @@ class FrameParser:
 
         Raises:
             ProtocolError: These bytes are not STOMP.
-            FrameTooLargeError: A frame is larger than may be.
-            ForgedFrameError: A frame has no proof, and what came before it was handed out already.
+            FrameTooLargeError: A frame exceeds the limit.
+            ForgedFrameError: A frame has no proof, and the message before it was already delivered.
         """
         if self._parts:
             chunk = self._joined(chunk)
@@ -296,7 +296,7 @@ class FrameParser:
                     if (
                         0 <= stop < size
                         and not chunk[stop]
-                        # A body with the end of its frame and a proof in it has swallowed another.
+                        # A body that contains NUL and a proof includes another frame.
                         and (chunk.find(0, end, stop) < 0 or self._proof_at(chunk, end, stop) < 0)
                     ):
                         found += length
@@ -315,8 +315,8 @@ class FrameParser:
         """Read a frame of any kind.
 
         Returns:
-            Where it begins, if it is a message that can be read again, or -1; and where to go on, or -1 if
-            more must come first.
+            The offset of the frame if it can be read again, else -1; and the offset to continue at, or -1 if
+            more input is needed.
         """
         end, body_at = self._head_end(chunk, at)
         if end < 0:
@@ -345,12 +345,12 @@ class FrameParser:
         if stop < 0:
             self._keep(chunk[at:], (self.end,))
         else:
-            # Only of a message may a producer have told the length.
+            # Only a message can have its length from a producer.
             self._keep(chunk[at:], need=stop + 1 - at, proof=command is _MESSAGE)
         return -1, -1
 
     def _joined(self, chunk: bytes) -> bytes:
-        """Return what was kept and this; nothing, and keep this too, where a frame needs more."""
+        """Return kept bytes and this chunk; keep both and return nothing if the frame needs more input."""
         self._parts.append(chunk)
         self._size += len(chunk)
         if not self._need or self._size < self._need:
@@ -368,10 +368,10 @@ class FrameParser:
     def _keep(
         self, unfinished: bytes, awaited: tuple[bytes, ...] = (), *, need: int = 0, proof: bool = False
     ) -> None:
-        """Keep the beginning of a frame until one of `awaited` comes, or a `proof`, or it is of `need` bytes.
+        """Keep the start of a frame until one of `awaited` or a `proof` arrives, or it has `need` bytes.
 
         Raises:
-            FrameTooLargeError: The frame is or will be larger than may be.
+            FrameTooLargeError: The frame exceeds or will exceed the limit.
         """
         if max(need, len(unfinished)) > self.limit:
             raise _too_large(max(need, len(unfinished)), self.limit)
@@ -383,8 +383,8 @@ class FrameParser:
         self._last_bytes = unfinished[-_LONGEST_MARK:]
 
     def _head_end(self, chunk: bytes, at: int) -> tuple[int, int]:
-        """Return where the headers end and where the body starts; (-1, ...) if that has not come yet."""
-        if self._blank <= at:  # or it would be looked for again for each frame whose lines end otherwise
+        """Return the end of the headers and the start of the body; (-1, -1) if it has not arrived yet."""
+        if self._blank <= at:  # cached, so that frames with CRLF don't repeat the search
             found = chunk.find(b"\n\n", at)
             self._blank = len(chunk) if found < 0 else found
         early = chunk.find(b"\n\r\n", at, self._blank) if chunk.find(b"\r", at, self._blank) >= 0 else -1
@@ -393,7 +393,7 @@ class FrameParser:
         return (self._blank, self._blank + 2) if self._blank < len(chunk) else (-1, -1)
 
     def _body_end(self, chunk: bytes, at: int, end: int, body_at: int) -> int:
-        """Return where the body ends; -1 if that has not come yet, `_NO_NUMBER` if nobody can tell."""
+        """Return the end of the body; -1 if it has not arrived yet, `_NO_NUMBER` if it is unknown."""
         found = chunk.find(_CONTENT_LENGTH, at, end)
         if found < 0:
             return chunk.find(self.end, body_at)
@@ -401,16 +401,16 @@ class FrameParser:
         value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
         if not value.isdigit() or len(value) > _MOST_DIGITS:
             return _NO_NUMBER
-        # STOMP says that the first one counts. But only one of two is the broker's, and nobody knows which.
+        # In STOMP the first one counts. But only one of two is the broker's, and it may be either.
         if stop >= 0 and self.proofs and chunk.find(_CONTENT_LENGTH, stop, end) >= 0:
             return _NO_NUMBER
         return body_at + int(value)
 
     def _may_begin(self, chunk: bytes, at: int) -> bool:
-        """Say whether a head that has not come whole may be one.
+        """Return whether an incomplete head may be valid.
 
         Raises:
-            ProtocolError: Everything is believed, and it is no head.
+            ProtocolError: It is not a head, and all frames are trusted.
         """
         start = chunk[at : at + _LONGEST_COMMAND]
         command = start.split(b"\n", 1)[0].rstrip(b"\r")
@@ -421,14 +421,14 @@ class FrameParser:
         return not self.proofs or _SEAM.search(chunk, at) is None
 
     def _commanded(self, preamble: bytes) -> tuple[bytes, bytes]:
-        """Return the command, empty if there is none like it, and the head.
+        """Return the command, empty if it is unknown, and the head.
 
         Raises:
-            ProtocolError: There is none like it, and everything is believed.
+            ProtocolError: The command is unknown, and all frames are trusted.
         """
         at = preamble.find(b"\n")
         command, head = (preamble, b"") if at < 0 else (preamble[:at], preamble[at:])
-        for each in (_MESSAGE, _RECEIPT):  # the very objects, which are quicker to compare
+        for each in (_MESSAGE, _RECEIPT):  # return these objects, which callers compare by identity
             if command == each:
                 return each, head
         if command not in _SERVER_COMMANDS:
@@ -438,14 +438,14 @@ class FrameParser:
         return command, head
 
     def _is_proven(self, command: bytes, head: bytes, frames: list[Frame]) -> bool:
-        """Say whether a head is the broker's. An ERROR needs to name nothing."""
+        """Return whether a head is the broker's. An ERROR needs no proof unless it names a receipt."""
         if not self.proofs:
             return True
         if not command or command == b"CONNECTED" or (0 in head and _SEAM.search(head)):
             return False
         if command == b"ERROR" and RECEIPT_ID not in head:
             last = frames[-1] if frames else self._last
-            # Of a message like that its producer has told the length.
+            # The length of such a message comes from its producer.
             return last is None or last.command != _MESSAGE or _TYPE_TOLD not in last.head
         if any(proof in head for proof in self.proofs):
             return True
@@ -453,7 +453,7 @@ class FrameParser:
         return named is not None and self._is_asked(named)
 
     def _proof_at(self, chunk: bytes, start: int, end: int = sys.maxsize) -> int:
-        """Return where the first proof stands, or -1."""
+        """Return the offset of the first proof, or -1."""
         places = [place for proof in self.proofs if (place := chunk.find(proof, start, end)) >= 0]
         receipt_at = chunk.find(RECEIPT_ID, start, end)
         if receipt_at >= 0:
@@ -466,7 +466,7 @@ class FrameParser:
         return found is not None and self._suspects.has(found)
 
     def _is_doubtful(self, chunk: bytes, message: _Place) -> bool:
-        """Say whether the length of a message can't be true, or must not be believed."""
+        """Return whether the length of a message is wrong or untrusted."""
         if self._doubt or (self._suspects and self._is_suspect(message.head)):
             return True
         stop = message.stop
@@ -478,13 +478,13 @@ class FrameParser:
         return stop >= 0 and self._proof_at(chunk, message.body_at, stop) >= 0
 
     def _step_back(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> int:
-        """Read the message before what has no proof again, if it wasn't handed out yet.
+        """Read the message before bytes without a proof again, unless it was already delivered.
 
         Returns:
-            Where to go on; -1 if more must come first.
+            The offset to continue at; -1 if more input is needed.
 
         Raises:
-            ForgedFrameError: The message was handed out, or there is no message before.
+            ForgedFrameError: The message was already delivered, or there is no message before.
         """
         if before >= 0 and frames[-1].command is _MESSAGE:
             message = frames.pop()
@@ -507,10 +507,10 @@ class FrameParser:
         )
 
     def _read_again(self, frames: list[Frame], chunk: bytes, message: _Place) -> int:
-        """Read a message up to the next frame with a proof; return where that is, or -1 if none has come.
+        """Read a message up to the next frame with a proof; return that frame's offset, or -1 if none came.
 
         Raises:
-            ForgedFrameError: The proof stands in no frame.
+            ForgedFrameError: The proof is not part of a frame.
         """
         at, head, body_at, stop = message
         proof_at = self._proof_at(chunk, body_at)
@@ -532,7 +532,7 @@ class FrameParser:
 
 
 def _fault_of(head: bytes, told: int, true: int | None = None) -> str:
-    """Say what is wrong with the length that a head tells; negative: it is no number."""
+    """Describe the fault of a declared length; a negative `told` means that it is not a number."""
     if told < 0:
         if head.count(_CONTENT_LENGTH) > 1:
             return "it has more than one content-length"
@@ -564,11 +564,11 @@ def unescape(text: str) -> str:
     """Undo the escapes of a header name or value.
 
     Raises:
-        PoisonMessageError: An escape that STOMP 1.2 doesn't know.
+        PoisonMessageError: STOMP 1.2 doesn't define an escape.
     """
     if "\\" not in text:
         return text
-    if text.count("\\") == text.count("\\c"):  # colons are all there is in nearly every message id
+    if text.count("\\") == text.count("\\c"):  # nearly every message id escapes only colons
         return text.replace("\\c", ":")
     return _ESCAPED.sub(_unescaped, text)
 
@@ -589,7 +589,7 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
     """Return a frame ready to send.
 
     Raises:
-        ConfigurationError: A header can't be sent: it holds NUL or half a surrogate pair.
+        ConfigurationError: A header can't be sent: it contains NUL or a lone surrogate.
     """
     return b"%b\n%b\n%b\0" % (command.encode(), encode_headers(headers), body)
 
@@ -598,18 +598,18 @@ def nack(token: bytes, headers: bytes = b"") -> bytes:
     """Return a NACK frame.
 
     Args:
-        token: What it names. It goes back as it came, escapes and all, whether it is text or not.
+        token: The id, sent unchanged: escaped input stays escaped. It may be any bytes.
         headers: Encoded lines of further headers.
     """
     return b"NACK\nid:%b\n%b\n\0" % (token, headers)
 
 
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Return the lines of headers; errors are those of `encode`."""
+    """Return the encoded header lines; errors as for `encode`."""
     pairs = list(headers)
     lines = "".join([f"{name}:{value}\n" for name, value in pairs])
     count = len(pairs)
-    # Counting is quicker than escaping every name and value, and few need it; ids have colons.
+    # Counting is faster than escaping each name and value. Few need escaping, mostly ids with colons.
     if "\\" in lines or "\r" in lines or lines.count("\n") != count:
         needs_escape = _NEEDS_ESCAPE.search
         lines = "".join(

@@ -1,13 +1,13 @@
-"""One connection on the wire: its socket, plain or under TLS, and the thread that reads and writes it.
+"""The socket of a connection, plain or with TLS, and the thread that reads and writes it.
 
-A `Channel` never blocks, and connects within a deadline. `SSLSocket` must not be read and written by two
-threads at once, and a blocked read must not hold up a write. So TLS runs over memory buffers under a lock,
-and only the plain socket below is shared.
+A `Channel` never blocks, and connects within a deadline. Two threads must not read and write an `SSLSocket`
+concurrently, and a blocked read must not delay a write. So TLS runs over memory buffers under a lock, and the
+threads share only the underlying plain socket.
 
-`Wire` is stomp.py's transport, with its socket handling, read loop and writes replaced.
+`Wire` is stomp.py's transport with a different implementation of socket handling, read loop and writes.
 
-One thread per connection reads, beats, and sends what others left in the buffer. It never waits for
-anything but the socket, so that a broker that doesn't read can't keep us from reading.
+One thread per connection, the reader, reads, sends heart-beats, and sends the frames that other threads left
+in the buffer. It waits only for the socket, so it continues to read even if the broker doesn't.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _RECENTLY_SECONDS: Final = 10.0
 _LINE_FEED: Final = b"\n"
 GATHERING_SECONDS: Final = 0.001
 LEAST_PREFETCH: Final = 50
-"""With a smaller one the broker would wait for acknowledgements meanwhile."""
+"""Minimum prefetch for gathering; with a smaller one the broker would wait for acknowledgements."""
 _RAPID: Final = 8_000
-"""Messages a second. Questions and answers in turn don't come so fast."""
+"""Messages per second; alternating requests and replies are slower than that."""
 _MUCH: Final = 32 * 1024
 _REPLY_SECONDS: Final = 0.002
 READ_SIZE: Final = 256 * 1024
@@ -71,26 +71,26 @@ _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Channel(Protocol):
-    """Bytes to and from the broker. `receive` and `send` may run at once in two threads, not each twice."""
+    """A byte stream to the broker. One thread may receive while another sends."""
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
 
     def receive(self) -> bytes | None:
-        """Return what has come, `None` if nothing has, and nothing (`b""`) at the end of the stream."""
+        """Return received bytes, `None` if there are none yet, and `b""` at the end of the stream."""
 
     def send(self, data: bytes) -> bool:
-        """Take over `data`; say whether all that was taken over has left. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
 
     def shut_down(self) -> None:
-        """End both directions at once; threads that wait on the descriptor wake up."""
+        """End both directions immediately, and wake threads that wait on the descriptor."""
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Close the descriptor."""
 
 
 class PlainChannel:
-    """Without TLS."""
+    """A byte stream without TLS."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -103,19 +103,19 @@ class PlainChannel:
         return self._socket.fileno()
 
     def receive(self) -> bytes | None:
-        """Return what has come, `None` if nothing has, and nothing (`b""`) at the end of the stream."""
+        """Return received bytes, `None` if there are none yet, and `b""` at the end of the stream."""
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
             return None
         if self._quick_ack is not None:
-            # The kernel falls back to delayed acknowledgements by itself, and a broker without tcpNoDelay
-            # then holds the next receipt back for 44 ms.
+            # The kernel reverts to delayed acknowledgements on its own. A broker without tcpNoDelay would
+            # then delay the next receipt by 44 ms.
             self._socket.setsockopt(socket.IPPROTO_TCP, self._quick_ack, 1)
         return data
 
     def send(self, data: bytes) -> bool:
-        """Take over `data`; say whether all that was taken over has left. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
         rest = memoryview(bytes(self._rest) + data if self._rest else data)
         try:
             while rest:
@@ -126,17 +126,17 @@ class PlainChannel:
         return not rest
 
     def shut_down(self) -> None:
-        """End both directions at once; threads that wait on the descriptor wake up."""
+        """End both directions immediately, and wake threads that wait on the descriptor."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Close the descriptor."""
         self._socket.close()
 
 
 class TlsChannel:
-    """With TLS, over a plain channel."""
+    """A byte stream with TLS over a plain channel."""
 
     def __init__(self, plain: PlainChannel, context: ssl.SSLContext, server_name: str) -> None:
         self._plain = plain
@@ -150,10 +150,10 @@ class TlsChannel:
         return self._plain.fileno()
 
     def shake_hands(self, deadline: float) -> None:
-        """Agree on keys and check the certificate.
+        """Do the TLS handshake, and verify the certificate if the context requires it.
 
         Raises:
-            TimeoutError: The peer didn't answer until `deadline`; plain ports do that.
+            TimeoutError: The peer didn't answer by `deadline`, as is usual for ports without TLS.
             ssl.SSLError: The peer isn't trusted, or doesn't speak TLS.
         """
         while True:
@@ -175,7 +175,7 @@ class TlsChannel:
                 self._incoming.write(data)
 
     def receive(self) -> bytes | None:
-        """Return what has come, `None` if nothing has, and nothing (`b""`) at the end of the stream."""
+        """Return received bytes, `None` if there are none yet, and `b""` at the end of the stream."""
         while True:
             with self._lock:
                 try:
@@ -191,7 +191,7 @@ class TlsChannel:
                 self._incoming.write(data)
 
     def send(self, data: bytes) -> bool:
-        """Take over `data`; say whether all that was taken over has left. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
         with self._lock:
             if data:
                 self._tls.write(data)
@@ -202,11 +202,11 @@ class TlsChannel:
         self._plain.send(self._outgoing.read())
 
     def shut_down(self) -> None:
-        """End both directions at once; threads that wait on the descriptor wake up."""
+        """End both directions immediately, and wake threads that wait on the descriptor."""
         self._plain.shut_down()
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Close the descriptor."""
         self._plain.close()
 
 
@@ -214,7 +214,7 @@ def wait_for(fileno: int, events: int, deadline: float) -> None:
     """Wait until the descriptor is ready.
 
     Raises:
-        TimeoutError: The descriptor isn't ready until `deadline` (of the monotonic clock).
+        TimeoutError: The descriptor isn't ready by `deadline` (monotonic clock).
     """
     poll = select.poll()
     poll.register(fileno, events)
@@ -223,12 +223,13 @@ def wait_for(fileno: int, events: int, deadline: float) -> None:
 
 
 def open_channel(host: str, port: int, tls: TlsSettings | None, deadline: float) -> Channel:
-    """Connect, under TLS if `tls` is given.
+    """Connect, with TLS if `tls` is given.
 
     Raises:
-        TransientBrokerError: Nobody answers there, or not until `deadline` (of the monotonic clock).
+        TransientBrokerError: The host can't be resolved, doesn't answer by `deadline` (monotonic clock), or
+            fails the TLS handshake.
         PermanentBrokerError: The certificate is not trusted, or is for another name.
-        ConfigurationError: A certificate file can't be used.
+        ConfigurationError: A certificate file can't be used, or the host name is invalid.
     """
     context = None if tls is None else _context(tls)
     sock = _connect(host, port, deadline)
@@ -271,7 +272,7 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
         if tls.certificate_file is not None:
             key_file = tls.key_file or tls.certificate_file
             what = f"the certificate {tls.certificate_file!r} or its key {key_file!r}"
-            # Without a password OpenSSL would ask for one on the terminal.
+            # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password or "")
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{what} can't be used: {error}") from error
@@ -311,7 +312,7 @@ _Address = tuple[
 
 
 def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
-    """Look the name up in a thread of its own: the resolver knows no deadline."""
+    """Resolve the host in a separate thread, because the resolver has no timeout."""
     found: list[_Address] = []
     problems: list[OSError | UnicodeError] = []
 
@@ -341,13 +342,13 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
 
 
 class ReadPause:
-    """When the reader of a connection lets messages gather before it reads on: says after each read.
+    """Decides after each read whether the reader pauses, so that messages gather before the next read.
 
-    Some brokers write each message by itself and wake the reader for nearly each, which costs the broker and
-    us more than the messages do.
+    Some brokers write each message separately, which wakes the reader for nearly every message. This costs
+    the broker and the client more than the messages themselves.
 
     Attributes:
-        allowed: Whether it may be said at all.
+        allowed: Whether pauses are allowed.
     """
 
     def __init__(self) -> None:
@@ -355,15 +356,15 @@ class ReadPause:
         self._last_read = self._last_reply = -math.inf
 
     def pause_after(self, messages: int, others: int, size: int, now: float) -> float:
-        """Return for how many seconds to read nothing.
+        """Return the seconds to pause before the next read.
 
-        Never where somebody seems to wait for each receipt, nor where much comes at a time anyway.
+        The result is 0 if a caller seems to wait for each receipt, or if the reads are large anyway.
 
         Args:
-            messages: How many were read.
-            others: How many frames besides.
-            size: How many bytes that was.
-            now: When, in seconds on a monotonic clock.
+            messages: Number of messages in the last read.
+            others: Number of other frames in it.
+            size: Its size in bytes.
+            now: Its time in seconds on a monotonic clock.
         """
         before, self._last_read = self._last_read, now
         if not self.allowed:
@@ -379,11 +380,11 @@ class ReadPause:
 
 
 class ReaderDelay:
-    """How late the reader of a connection gets to run: nothing is sent meanwhile, heart-beats neither.
+    """Measures delays of the reader, during which it sends nothing, not even heart-beats.
 
     Attributes:
-        due: When the reader runs next at the latest, on the monotonic clock.
-        began: Since when it was late, the last time that it was.
+        due: Latest time of the next run of the reader, on the monotonic clock.
+        began: Start of the last delay.
     """
 
     def __init__(self, now: float) -> None:
@@ -391,7 +392,7 @@ class ReaderDelay:
         self.began = self._ended = -math.inf
 
     def turn(self, now: float) -> bool:
-        """Note that the reader runs; say whether it does so late."""
+        """Record a run of the reader; return whether it is late."""
         late = now - self.due > _LATE_SECONDS
         if late:
             self.began, self._ended = self.due, now
@@ -399,8 +400,8 @@ class ReaderDelay:
         return late
 
     def recently(self, now: float) -> float:
-        """Return for how many seconds the reader was late a moment ago, or is now; 0 if it wasn't."""
-        if now - self.due > _LATE_SECONDS:  # another thread runs before the reader does
+        """Return the length of a current or very recent delay in seconds; 0 if there was none."""
+        if now - self.due > _LATE_SECONDS:  # the reader is late and has not run yet
             self.began, self._ended = self.due, now
         return self._ended - self.began if now - self._ended < _RECENTLY_SECONDS else 0.0
 
@@ -408,21 +409,21 @@ class ReaderDelay:
 class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     """The transport below a stomp.py protocol object.
 
-    Frames that others must see at once (those with a receipt) are written by the calling thread. The rest is
-    collected and leaves when the reader runs dry, with the next written frame, or at 64 KiB; the reader is
-    woken for it, so nothing waits longer than the reader takes to hand over what it just read, and the
-    millisecond for which it may let fast messages gather.
+    The calling thread writes urgent frames (those with a receipt). Other frames are buffered. The buffer is
+    sent when the reader has no more input, with the next written frame, or at 64 KiB. `nudge` wakes the
+    reader, so a frame waits at most until the reader has delivered its last read, plus the millisecond of a
+    pause for gathering.
 
     Args:
         channel: The open connection.
-        host: Where it leads, for messages.
-        vhost: What stomp.py says as `host` header.
-        send_timeout: Seconds without progress until a blocked write means that the connection is lost.
+        host: Host and port, for errors.
+        vhost: Value of the `host` header of stomp.py.
+        send_timeout: Seconds without progress after which a blocked write means that the connection is lost.
         on_message: Called in the reader with every MESSAGE frame.
         on_receipt: Called in the reader with every receipt id.
-        on_broken_off: Called in the reader when a frame has begun and nothing more of it comes: asks the
-            broker for an answer, which shows whether the frame was at its end.
-        on_end: Called once, last thing in the reader, with the reason (`None` if it was asked to stop).
+        on_broken_off: Called in the reader when a frame stays incomplete. It must request an answer from the
+            broker, which shows whether the frame has ended.
+        on_end: Called once, at the end of the reader, with the reason (`None`: it was asked to stop).
     """
 
     def __init__(
@@ -476,7 +477,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """Start the reader.
 
         Raises:
-            TransientBrokerError: The process can have no more threads.
+            TransientBrokerError: The process can't start another thread.
         """
         self.running = True
         try:
@@ -486,41 +487,41 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             raise TransientBrokerError(f"the connection gets no thread: {error}") from error
 
     def read_as(self, end: bytes, limit: int, *, gathers: bool) -> None:
-        """Read frames as the broker that has answered writes them.
+        """Configure the parser and the reader for the broker.
 
         Args:
-            end: What ends a body without content-length.
-            limit: The most bytes of a frame, headers and body together.
-            gathers: Whether fast messages may gather before they are read.
+            end: Terminator of a body without content-length.
+            limit: Maximum bytes of a frame, headers and body together.
+            gathers: Whether the reader may pause so that messages gather.
         """
         self._parser.end = end
         self._parser.limit = limit
         self.gathering.allowed = gathers
 
     def gather_no_more(self) -> None:
-        """Read each message when it comes: somebody waits for it."""
+        """Stop pauses for gathering, because a caller waits for each message."""
         self.gathering.allowed = False
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """Take for the broker's only what names an id of ours or bears a proof, which no producer can know.
+        """Trust only frames with one of our ids or another proof, which no producer can know.
 
         Args:
-            subscriptions: How the ids of our subscriptions begin.
-            is_asked: Whether a receipt of this id is awaited.
-            proofs: What else stands only in frames of the broker's.
+            subscriptions: Prefix of our subscription ids.
+            is_asked: Returns whether a receipt with this id is pending.
+            proofs: Other bytes that occur only in frames of the broker.
         """
         self._parser.believe_only(subscriptions, is_asked, *proofs)
 
     def heart_beats(self, send: float, receive: float) -> None:
-        """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
+        """Set the agreed heart-beat intervals in seconds, of this client and of the broker; 0 for never."""
         self._last_received = self._lateness.due = monotonic()
-        # Half of what was promised: brokers cut a connection that is late by a millisecond.
+        # Half the agreed interval: brokers end a connection that is late by a millisecond.
         self._beat_every = send / 2
         self._silence_limit = receive * _SILENT_BEATS
         self._wake()
 
     def received_since(self, moment: float) -> bool:
-        """Say whether the broker has sent anything since a moment of the monotonic clock."""
+        """Return whether the broker has sent anything since a time of the monotonic clock."""
         return self._last_received > moment
 
     @property
@@ -529,14 +530,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         return threading.current_thread() is self._thread
 
     def transmit(self, frame: StompFrame) -> None:
-        """Send a frame that stomp.py built, now."""
+        """Send a frame built by stomp.py immediately."""
         for listener in list(self.listeners.values()):
             listener.on_send(frame)
         self.append(b"".join(convert_frame(frame)))
         self.flush()
 
     def append(self, data: bytes) -> bool:
-        """Leave encoded frames in the buffer; follow with `nudge` once no lock is held any more.
+        """Append encoded frames to the buffer. Call `nudge` afterwards, after releasing all locks.
 
         Args:
             data: The frames.
@@ -545,7 +546,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             Whether the buffer is full.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost or closed.
         """
         with self._guard:
             if self._ended:
@@ -557,14 +558,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             return self._buffered >= FLUSH_SIZE
 
     def append_lazily(self, data: bytes, *, latest: object = None) -> None:
-        """Leave encoded frames that leave with others, or by themselves after a moment.
+        """Append encoded frames that are sent with later ones, or alone after a few milliseconds.
 
         Args:
             data: The frames.
-            latest: A frame makes the one right before it needless if that was left with the same object.
+            latest: If the previous append had the same object, these frames replace its frames.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost or closed.
         """
         with self._guard:
             if self._ended:
@@ -582,7 +583,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._wake()
 
     def nudge(self, *, full: bool = False) -> None:
-        """See to it that the buffer is sent: soon, or, if it is full, before this returns."""
+        """Have the reader send the buffer soon; if the buffer is `full`, send it before returning."""
         if self.in_reader:
             return
         if full:
@@ -594,12 +595,12 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """Send an encoded frame soon.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost or closed.
         """
         self.nudge(full=self.append(data))
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back in the reader, after everything that it has read so far was handed over."""
+        """Call a function in the reader, after it has delivered the frames read so far."""
         self._soon.append(function)
         if not self.in_reader:
             self._wake()
@@ -616,7 +617,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._wake()
 
     def _explained(self, reason: JmsError | None) -> JmsError | None:
-        """Return the reason, with what this process has to do with it."""
+        """Return the reason, with a note if delays of this process may have caused the loss."""
         if not self._beat_every or reason.__class__ is not ConnectionLostError:
             return reason
         now = monotonic()
@@ -630,7 +631,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         )
 
     def join(self, timeout: float) -> None:
-        """Wait until the reader is gone."""
+        """Wait until the reader has ended."""
         if not self.in_reader and self._thread.ident is not None:
             self._thread.join(timeout)
 
@@ -639,33 +640,35 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._woken = True
             try:
                 self._wake_in.send(b"\0")
-            except OSError:  # full, so it will wake up; or closed, so it needs no waking
+            except OSError:  # full, so the reader will wake up; or closed, so it has ended
                 return
 
     def flush(self) -> None:
-        """Send everything; wait for the socket where needed. The reader does it when it has read on.
+        """Send the whole buffer, and wait for the socket if necessary.
+
+        Does nothing in the reader, which sends the buffer after handling its input.
 
         Raises:
-            ConnectionLostError: The connection is gone.
+            ConnectionLostError: The connection is lost.
         """
         if self.in_reader:
             return
         with self._send_lock:
             try:
                 while not self._send_some():
-                    # Anew each time: a large message takes as long as the broker needs to take it in.
+                    # A new deadline for each wait: the broker may receive a large message slowly.
                     wait_for(self._channel.fileno(), select.POLLOUT, monotonic() + self._send_timeout)
             except TimeoutError:
                 self.end(ConnectionLostError(f"the broker took nothing for {self._send_timeout:g} s"))
             except (OSError, ValueError) as error:
                 self.end(ConnectionLostError(f"the connection broke: {error}"))
-        if self._buffer:  # left behind by somebody who found the lock taken
+        if self._buffer:  # left by `_flush_now`, which found the lock taken
             self._wake()
         if self._reason is not None:
             raise ConnectionLostError(str(self._reason))
 
     def _flush_now(self) -> None:
-        """Send what the socket takes. Whoever holds the lock looks again after letting it go."""
+        """Send as much as the socket accepts. If the lock is taken, its holder checks the buffer again."""
         while (self._buffer or self._unsent) and self._send_lock.acquire(blocking=False):
             try:
                 done = self._send_some()
@@ -712,7 +715,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._wake_out.close()
 
     def _drain_input(self) -> None:
-        """Read why the broker closed the connection, if a write noticed that first."""
+        """Read a pending ERROR with the broker's reason; a write may have noticed the end before it."""
         try:
             while data := self._channel.receive():
                 self._dispatch(frame for frame in self._parser.feed(data) if frame.command == b"ERROR")
@@ -755,11 +758,11 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
                 raise _failed(error) from error
 
     def _pause(self, poll: select.poll, descriptor: int) -> None:
-        self._idle = True  # from here on others wake us when they leave something in the buffer
+        self._idle = True  # from here on, other threads wake the reader when they fill the buffer
         now = monotonic()
         if self._lateness.turn(now):
             self._beat(now)
-            return  # what the broker has sent since is read before anything is said of the broker
+            return  # read pending input before checking the broker's heart-beat
         if self._linger_until <= now:
             self._flush_now()
         if self._silence_limit and now - self._last_received > self._silence_limit:
@@ -769,7 +772,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._beat(now)
         poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
         pause = self._longest_pause(now)
-        with self._guard:  # what lingers either is seen here or sees this
+        with self._guard:  # `append_lazily` either runs before this or sees `_sleeps_until`
             self._sleeps_until = math.inf if pause is None else now + pause / 1000
             if self._linger_until:
                 pause = self._longest_pause(now)
@@ -781,14 +784,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             try:
                 self._wake_out.recv(64)
             except BlockingIOError:
-                return  # the byte is on its way
+                return  # the byte has not arrived yet
             self._woken = False
 
     def _wait_for_the_rest(self, now: float) -> None:
-        """See to a frame that has begun: its length may be a lie, and then nothing more of it comes.
+        """Handle a frame that stays incomplete, because its length may be wrong.
 
         Raises:
-            ConnectionLostError: Nothing has come for so long that nothing will.
+            ConnectionLostError: Nothing has arrived for too long.
         """
         silence = now - self._last_received
         if silence > self._asking_after() + self._send_timeout:
@@ -799,11 +802,11 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._flush_now()
 
     def _asking_after(self) -> float:
-        """Return after how many seconds of silence in a frame the broker is asked; none if it is doubtful."""
+        """Return the seconds without input in a frame before requesting an answer; 0 for a doubtful frame."""
         return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
     def _longest_pause(self, now: float) -> float | None:
-        """Return for how many milliseconds there is nothing to do unless something comes."""
+        """Return the milliseconds until the next action without input; `None` if there is none."""
         times = []
         if self._silence_limit:
             times.append(self._last_received + self._silence_limit - now)
@@ -824,7 +827,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._flush_now()
 
     def _dispatch(self, frames: Iterable[Frame]) -> int:
-        """Call back for each frame; return how many were messages."""
+        """Call back for each frame; return the number of messages."""
         messages, on_message = 0, self._on_message
         for frame in frames:
             if frame.command == b"MESSAGE":
@@ -845,11 +848,11 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
 
 class StompClient(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
-    """stomp.py's connection object on our wire."""
+    """stomp.py's connection object on a `Wire`."""
 
     def __init__(self, wire: Wire) -> None:
         stomp.connect.BaseConnection.__init__(self, wire)
-        # No heart-beats of stomp.py's own: they need another thread, and count only whole frames.
+        # stomp.py's own heart-beats are off: they need another thread, and count only complete frames.
         stomp.connect.Protocol12.__init__(self, wire, heartbeats=(0, 0), auto_content_length=False)
 
     def send_frame(self, cmd: str, headers: dict[str, Any] | None = None, body: bytes = b"") -> None:
@@ -858,7 +861,7 @@ class StompClient(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # ty
 
 
 def _failed(error: Exception) -> ConnectionLostError:
-    """Log what a callback raised: nobody else would see it."""
+    """Log an exception of a callback, which would otherwise get lost, and return the error to raise."""
     if isinstance(error, ConnectionLostError):
         return error
     _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
