@@ -33,8 +33,8 @@ class JmsAcknowledgeOperator(BaseOperator):
     If the trigger crashes before that, nothing is repeated: it reads the outcome after its restart.
 
     Args:
-        asset: The asset that started the run. If its watcher is defined in another DAG file, refer to the
-            asset by `Asset.ref(name="...")`: an asset without watchers would remove the existing ones.
+        asset: The asset that started the run. If another DAG file defines its watcher, use
+            `Asset.ref(name="...")` here. A second definition without watchers would remove the existing ones.
         outcome: `"acknowledge"`, or `"roll_back"` to apply the redelivery handling to the messages.
         message_ids: Only messages with these ids; `None` for all. A run that processes several messages can
             roll back the failed ones alone; the end of the run settles the others. Usually the XCom of the

@@ -80,10 +80,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     idempotently: two writes give one copy. Without an `application` the ready-made `messages_to_table.py`
     runs: `application_args=["--table", "/data/orders", "--schema", "id LONG NOT NULL, amount DOUBLE"]`.
 
-    Guarantee: nothing is lost; a table written by the job library has each batch once. A retry continues at
-    the point the last attempt reached: it continues to collect, submits the finished batch again, or only
-    sends the remaining dead letters. A job of an older attempt that is still running is fenced off. Rejected
-    messages go to the dead-letter destination with the reason in properties, and don't fail the task.
+    Guarantee: nothing is lost; a table written by the job library has each batch once. A retry continues
+    at the point that the last attempt reached. It continues to collect, submits the finished batch again, or
+    only sends the remaining dead letters. A job of an older attempt that is still running is fenced off.
+    Rejected messages go to the dead-letter destination with the reason in properties, and don't fail the
+    task.
 
     The Airflow connection of type `spark` defines the cluster, through the Spark provider's hook: local,
     standalone, YARN or Kubernetes. Driver and executors must be able to read the spool. The job library is

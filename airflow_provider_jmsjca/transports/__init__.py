@@ -40,8 +40,8 @@ _lock = threading.Lock()
 def connect(settings: ConnectionSettings) -> Connection:
     """Open a connection.
 
-    Logs a warning, once per process, if network eavesdroppers could read the traffic: if a password is sent
-    to another machine without TLS, or if the certificate of a broker isn't verified.
+    Logs a warning, once per process, if network eavesdroppers could read the traffic. That is the case if a
+    password is sent to another machine without TLS, or if the certificate of a broker isn't verified.
 
     Raises:
         ConfigurationError: The argument is not a settings object, or no transport supports its scheme.

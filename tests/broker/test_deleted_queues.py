@@ -8,8 +8,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Subscription
 from tests.broker.listening import activation, send, until
 from tests.servers.broker import Broker
 from tests.servers.ports import HOST
@@ -90,11 +90,17 @@ def test_a_collector(broker: Broker, queue_name: str, tmp_path: Path) -> None:
         SpoolBatch(tmp_path, "b", source=queue_name, activation="a") as batch,
         ThreadPoolExecutor() as pool,
     ):
-        opened = partial(open_connection, settings)
+        connections: list[Connection | None] = []
+
+        def opened(**until_then: Any) -> Connection | None:
+            connections.append(open_connection(settings, **until_then))
+            return connections[-1]
+
         running = pool.submit(collect, opened, batch, spec, stop=threading.Event())
         send(settings, queue_name, "before")
         until(lambda: batch.rows == 1)
         broker.delete_queue(queue_name)
+        until(lambda: len(connections) == 2)
         send(settings, queue_name, "after")
         result = running.result()
     assert (result.rows, result.reconnects) == (2, 1)

@@ -20,8 +20,8 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, PoisonMessageError
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 from tests.broker import listening
 from tests.broker.listening import drained, send
 from tests.dead_letters import original_of
@@ -258,34 +258,43 @@ def test_each_message_of_one_id_is_delivered(rabbitmq: Broker, queue_name: str) 
     run(work())
 
 
+class CountedConnection(AsyncConnection):
+    """Counts the connections that it has got."""
+
+    opened = 0
+
+    async def attempt(self) -> Connection:
+        """Count, too."""
+        connection = await super().attempt()
+        self.opened += 1
+        return connection
+
+
 @contextlib.asynccontextmanager
 async def sharing(
     settings: ConnectionSettings, queue: str
 ) -> AsyncIterator[tuple[AsyncConnection, Callable[[], Coroutine[Any, Any, None]]]]:
-    """Yield the connection of who is refused, and what waits until that has cost another its connection.
+    """Yield the connection of a refused user, and a function that waits until another user lost its own.
 
-    At the end it has cost it no more.
+    At the end it has lost no further one.
     """
-    lost: list[JmsError] = []
-    times = 0
+    expected = 1
     with ConnectionPool() as pool:
-        staying, refused = (AsyncConnection(settings, pool=pool) for _ in range(2))
+        staying, refused = CountedConnection(settings, pool=pool), AsyncConnection(settings, pool=pool)
         usual = listener_settings(ActivationSpec(destination=f"queue://{queue}"))
         async with DeliveryStream(usual, staying) as stream:
             first = asyncio.ensure_future(anext(stream))
             await until(stream.consuming.is_set)
-            staying.on_lost(lost.append)
 
             async def disturbed() -> None:
-                nonlocal times
-                times += 1
-                await until(lambda: len(lost) == times)
+                nonlocal expected
+                expected += 1
+                await until(lambda: staying.opened == expected)
                 await until(stream.consuming.is_set)
-                staying.on_lost(lost.append)
 
             yield refused, disturbed
             await asyncio.sleep(0.5)
-            assert len(lost) == times
+            assert staying.opened == expected
             send(settings, queue, "y")
             assert (await asyncio.wait_for(first, 20)).message.body == "y"
 

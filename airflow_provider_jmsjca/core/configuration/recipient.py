@@ -13,7 +13,7 @@ class Recipient:
     """The broker that a login is sent to.
 
     Attributes:
-        url: Its URL.
+        url: URL of the broker.
         verify: Whether its certificate is checked, where the URL has TLS.
         ca_file: PEM file of the certificates to trust; `None` means the system's.
         server_name: Name to expect in its certificate; `None` means the host connected to.

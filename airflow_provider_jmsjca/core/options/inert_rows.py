@@ -22,7 +22,7 @@ def _inert(
     Args:
         name: Our name.
         why: Reason why it has no effect, and the alternative.
-        meaning: Its meaning in the original product.
+        meaning: Meaning of the option in the original product.
         source: Catalogue numbers.
         levels: Levels that may set it.
         spellings: Other names, by the attributes of `Option`.

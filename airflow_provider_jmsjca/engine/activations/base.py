@@ -270,7 +270,7 @@ def run_report(
     """Return the report of a run, JSON only.
 
     Args:
-        counts: Its message counts.
+        counts: Message counts of the run.
         ended_by: The end it reached; `None`: it stopped by itself.
         stop_reason: Why it stopped; included only for `EndReason.STOPPED`.
         besides: Further entries, for some kinds of activation.

@@ -166,7 +166,7 @@ def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Conne
     """Connect, and check that the broker takes the queue's name, which is derived from the topic, literally.
 
     Raises:
-        ConfigurationError: It doesn't: subscriptions to different topics might share a queue.
+        ConfigurationError: The broker doesn't: subscriptions to different topics might share a queue.
     """
     connection, topic = connect(), settings.topic_side.delivery.destination
     broker = connection.broker

@@ -83,7 +83,7 @@ class DelayedMessages:
             origin: The destination from which it was received, as named by the activation.
             home: The destination to which it returns: the same, its own one of several, or the queue for a
                 topic.
-            seen: Its delivery count; it returns with this count.
+            seen: Delivery count of the message; it returns with this count.
             pause: The delay.
             again: The message was delivered before, and may be here already.
 

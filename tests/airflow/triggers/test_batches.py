@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.spool.references import FOLDER, seal_message
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import activation, references
+from airflow_provider_jmsjca.triggers import references
 from tests.airflow.conftest import Publish
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggers.test_activation import Watcher, send, triggerer
@@ -284,7 +284,7 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow takes a trigger that is cancelled for one that is done with its message: its DAG was paused."""
-    seal = activation.sealed
+    seal = references.sealed
     sealing = asyncio.Event()
 
     async def slow(message: JmsMessage) -> dict[str, Any]:
@@ -294,13 +294,13 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
         return reference
 
     async def work() -> None:
-        monkeypatch.setattr(activation, "sealed", slow)
+        monkeypatch.setattr(references, "sealed", slow)
         async with triggerer() as running:
             first = running.watch(payload="reference")
             publish("a")
             await asyncio.wait_for(sealing.wait(), 10)
             await first.cancel()
-            monkeypatch.setattr(activation, "sealed", seal)
+            monkeypatch.setattr(references, "sealed", seal)
             second = running.watch(payload="reference")
             await until(lambda: batches(second) == [["a"]])
             await until(lambda: server.depth("orders") == 0)
@@ -310,12 +310,12 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
 
 PROGRAM = """
 import asyncio, json, os, sys
-from airflow_provider_jmsjca.triggers import activation
+from airflow_provider_jmsjca.triggers import activation, references
 from tests.airflow.triggers.test_activation import Watcher, triggerer
 from tests.airflow.triggers.waiting import until
 
 arguments, stored, kill_after = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-seal, sealed = activation.sealed, 0
+seal, sealed = references.sealed, 0
 
 async def killed(message):
     global sealed
@@ -325,7 +325,7 @@ async def killed(message):
         os.kill(os.getpid(), 9)
     return reference
 
-activation.sealed = killed
+references.sealed = killed
 
 class Storing(Watcher):
     def store(self):

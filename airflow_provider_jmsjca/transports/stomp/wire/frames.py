@@ -410,7 +410,7 @@ class FrameParser:
         """Return whether an incomplete head may be valid.
 
         Raises:
-            ProtocolError: It is not a head, and all frames are trusted.
+            ProtocolError: The bytes are not a head, and all frames are trusted.
         """
         start = chunk[at : at + _LONGEST_COMMAND]
         command = start.split(b"\n", 1)[0].rstrip(b"\r")

@@ -363,8 +363,8 @@ class ReadPause:
         Args:
             messages: Number of messages in the last read.
             others: Number of other frames in it.
-            size: Its size in bytes.
-            now: Its time in seconds on a monotonic clock.
+            size: Size of the last read in bytes.
+            now: Time of the last read, in seconds on a monotonic clock.
         """
         before, self._last_read = self._last_read, now
         if not self.allowed:
