@@ -140,7 +140,9 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
     assert set(seen) == set(bodies)
     ids = {(each["message"]["body"], each["message"]["message_id"]) for each in payloads}
     assert len(ids) == MESSAGES, "a repetition has the id of the first, by which a DAG can know it"
-    # What had been delivered and not acknowledged when a triggerer was killed, and no more.
-    assert sum(seen.values()) - len(seen) <= TRIGGERER_KILLS * PREFETCH
+    # What had been delivered and not acknowledged at a kill, and no more. After a kill of the broker a lone
+    # triggerer knows its messages; of two, the other one may get them.
+    kills = TRIGGERER_KILLS + (BROKER_KILLS if database == "postgresql" else 0)
+    assert sum(seen.values()) - len(seen) <= kills * PREFETCH
     if hold:
         assert succeeded == {1: MESSAGES}
