@@ -23,7 +23,11 @@ from pathlib import Path
 from tests.bench.ours import Ours
 from tests.servers.catalogue import make_broker
 
+kept = Path(sys.argv[2], "ports.json")
+ports = kept.read_text(encoding="utf-8")
 broker = make_broker(sys.argv[1], Path(sys.argv[2]))
+kept.write_text(ports, encoding="utf-8")  # a checkout that names other ports takes fresh ones
+broker.ports = json.loads(ports)
 assert broker.adopt()
 legs = Ours(broker).legs()
 print(json.dumps(list(legs)), flush=True)
