@@ -1,8 +1,9 @@
 """JMS for Apache Airflow and Spark: the names that users import.
 
 The names of `__all__` are the public surface. Each is imported when it is asked for, so that
-`import airflow_provider_jmsjca` brings in neither Airflow nor PySpark nor a broker's client. `Batch` needs
-PySpark, `open_store` SQLAlchemy, and Airflow's classes need Airflow; everything else works without them.
+`import airflow_provider_jmsjca` brings in neither Airflow nor PySpark nor a broker's client. `Batch` and
+`read_schema` need PySpark, `open_store` SQLAlchemy, and Airflow's classes need Airflow; everything else works
+without them.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
     from airflow_provider_jmsjca.spark.job import Batch
+    from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
     from airflow_provider_jmsjca.store.base import (
         ActivationKind,
         ActivationOrder,
@@ -158,6 +160,7 @@ _MODULES: Final = {
     "operators.spool": ("JmsSpoolMaintenanceOperator",),
     "sensors.jms": ("JmsSensor",),
     "spark.job": ("Batch",),
+    "spark.schemas.schema_file": ("read_schema",),
     "store.base": (
         "ActivationKind",
         "ActivationOrder",
@@ -253,6 +256,7 @@ __all__ = [
     "jms_sensor_task",
     "list_activations",
     "open_store",
+    "read_schema",
     "register",
     "request_activation_state",
     "resume_activations",

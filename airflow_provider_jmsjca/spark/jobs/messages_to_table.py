@@ -10,7 +10,8 @@ DOUBLE"`) each body is read as a JSON object with these fields, and messages tha
 Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
 which identify the message of each row.
 `--schema-file` names a file with the fields: as text like that of `--schema`, in Spark's JSON form, as an
-Avro schema or as a JSON Schema. `--keep` adds columns of the message:
+Avro schema or as a JSON Schema. `--schema-allow variants` reads its choices and recursions as VARIANT.
+`--keep` adds columns of the message:
 `--keep message_id "properties['region'] AS region"`.
 Spark logs only warnings and errors, unless `spark.log.level` is set.
 """
@@ -30,7 +31,7 @@ from pyspark.sql.types import StructType
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
 from airflow_provider_jmsjca.spark.job import Batch
-from airflow_provider_jmsjca.spark.schema_file import read_schema
+from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
 from airflow_provider_jmsjca.spark.tables import delta
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
 
@@ -99,7 +100,9 @@ def _schema(asked: argparse.Namespace) -> StructType | str | None:
         ConfigurationError: An argument needs the fields, and there are none; or the file can't be read.
     """
     if asked.schema_file is not None:
-        return read_schema(Path(asked.schema_file))
+        return read_schema(Path(asked.schema_file), allow=asked.schema_allow, type_name=asked.schema_type)
+    if asked.schema_allow or asked.schema_type is not None:
+        raise ConfigurationError("--schema-allow and --schema-type belong to --schema-file")
     if asked.schema is not None:
         return str(asked.schema)
     if asked.format == "jdbc":
@@ -140,6 +143,14 @@ def _parser() -> argparse.ArgumentParser:
     fields.add_argument(
         "--schema-file", help="a file with the fields: words, Spark's JSON form, Avro or JSON Schema"
     )
+    parser.add_argument(
+        "--schema-allow",
+        nargs="*",
+        default=[],
+        metavar="PART",
+        help="with --schema-file: parts that are refused otherwise: variants, defaults, aliases",
+    )
+    parser.add_argument("--schema-type", help="with --schema-file: which of several types the bodies have")
     _add_body_arguments(parser)
     parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
     parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
