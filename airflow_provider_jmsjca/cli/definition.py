@@ -24,6 +24,7 @@ _SPOOL = "airflow_provider_jmsjca.cli.spool"
 _QUEUES = "airflow_provider_jmsjca.cli.queues"
 _MESSAGES = "airflow_provider_jmsjca.cli.messages"
 _DOCTOR = "airflow_provider_jmsjca.cli.doctor"
+_SCHEMA = "airflow_provider_jmsjca.cli.schema"
 _DEAD_LETTERS = "airflow_provider_jmsjca.cli.dead_letters"
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
@@ -607,6 +608,32 @@ def _send_command() -> ActionCommand:
     )
 
 
+def _schema_command() -> ActionCommand:
+    return ActionCommand(
+        name="schema",
+        help="Propose the schema of JSON bodies from messages of a queue or of batches",
+        description=(
+            "Browses a queue, or reads batches of the spool, and changes nothing. Prints fields for --schema "
+            "of the ready-made Spark job, and on standard error each message that doesn't fit them."
+        ),
+        func=lazy_load_command(f"{_SCHEMA}.schema_command"),
+        args=(
+            Arg(("queue",), nargs="?", metavar="QUEUE", help="name of the queue, or queue://name"),
+            Arg(("--batch",), action="append", metavar="NAME", help="read this batch; may be repeated"),
+            Arg(
+                ("--limit",),
+                type=_whole(1, 10_000),
+                default=1000,
+                help="read the first LIMIT messages (default 1000)",
+            ),
+            _SELECTOR,
+            _CONN_ID,
+            _SPOOL_PATH,
+            ARG_VERBOSE,
+        ),
+    )
+
+
 def _doctor_command() -> ActionCommand:
     return ActionCommand(
         name="doctor",
@@ -729,6 +756,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                 _send_command(),
                 _check_command(),
                 _doctor_command(),
+                _schema_command(),
                 _queues_commands(),
                 _dead_letter_commands(),
                 _limbo_commands(),

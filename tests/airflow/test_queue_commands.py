@@ -80,6 +80,22 @@ def test_look_and_change(queue: str, capsys: pytest.CaptureFixture[str]) -> None
     assert [each["body"] for each in rows(capsys, "queues", "browse", f"{queue}.other")] == ['{"id": 1}']
 
 
+def test_a_schema_is_proposed(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    send(queue, *(JmsMessage.text(json.dumps({"id": n, "at": "2026-01-31"})) for n in range(2)))
+    send(queue, JmsMessage.text(f"[{HOSTILE}"))
+    run("schema", queue)
+    shown = capsys.readouterr()
+    assert shown.out == "id BIGINT NOT NULL,\nat DATE NOT NULL\n"
+    [fault, note] = shown.err.splitlines()
+    assert fault.endswith(": the body is not JSON: Expecting value: line 1 column 2 (char 1)")
+    assert note == "note: 3 messages read, 1 of them don't fit"
+    assert len(rows(capsys, "queues", "browse", queue)) == 3
+    for arguments in ((), (queue, "--batch", "b"), ("--batch", "b", "--selector", "a = 1")):
+        with pytest.raises(SystemExit):
+            run("schema", *arguments)
+        assert capsys.readouterr().err.startswith("error: ")
+
+
 def test_a_change_must_be_chosen(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (("delete", queue), ("move", queue, queue, "--all")):
         with pytest.raises(SystemExit):
