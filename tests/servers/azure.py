@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import http.client
 import shutil
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import cache_folder
@@ -55,32 +56,35 @@ class Azurite(Server):
         quiet = ["--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
         return ["node", self._program, *address, *quiet]
 
+    def put(self, name: str, content: bytes) -> int:
+        """Create a blob of any name, as a stranger may who has the right to write; return the status."""
+        headers = {"x-ms-blob-type": "BlockBlob"}
+        return self._put(f"{CONTAINER}/{quote(name, safe='')}", content, headers, "")
+
     def _answers(self) -> bool:
         """Make the container."""
-        date = formatdate(usegmt=True)
-        place = f"/{ACCOUNT}/{CONTAINER}"
-        signed = "\n".join(
-            ["PUT", *[""] * 11, f"x-ms-date:{date}", f"x-ms-version:{_VERSION}", f"/{ACCOUNT}{place}",
-             "restype:container"]
-        )  # fmt: skip
-        signature = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
-        headers = {
-            "x-ms-date": date,
-            "x-ms-version": _VERSION,
-            "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(signature).decode()}",
-            "Content-Length": "0",
-        }
-        request = urllib.request.Request(
-            f"http://{HOST}:{self.ports['blob']}{place}?restype=container", method="PUT", headers=headers
-        )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http
-                return bool(answer.status == _CREATED)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code == _EXISTS
+            return self._put(CONTAINER, b"", {}, "restype=container") in {_CREATED, _EXISTS}
         except OSError:
             return False
+
+    def _put(self, name: str, content: bytes, headers: Mapping[str, str], query: str) -> int:
+        path = f"/{ACCOUNT}/{name}"
+        headers = {**headers, "x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION}
+        signed = "\n".join(
+            [
+                *("PUT", "", "", str(len(content) or ""), *[""] * 8),
+                *(f"{name}:{headers[name]}" for name in sorted(headers)),
+                f"/{ACCOUNT}{path}",
+                *([query.replace("=", ":")] if query else []),
+            ]
+        )
+        signature = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
+        headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(signature).decode()}"
+        connection = http.client.HTTPConnection(HOST, self.ports["blob"], timeout=30)
+        with contextlib.closing(connection):
+            connection.request("PUT", f"{path}?{query}" if query else path, body=content, headers=headers)
+            return connection.getresponse().status
 
 
 def _fetch() -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import json
 import mmap
 import os
 import tempfile
@@ -16,7 +17,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from io import BufferedIOBase, BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spool.files.client import (
@@ -29,14 +32,21 @@ from airflow_provider_jmsjca.spool.files.client import (
     FoundFile,
     StoreError,
 )
-from airflow_provider_jmsjca.spool.files.listing import NameTolerantListing
+from airflow_provider_jmsjca.spool.files.listing import ListingRelay, S3Listing, SkippedNames
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _WRITER: Final = "writer"
 # Options that may say where a store is that isn't the provider's own; the last is a JSON document.
-_WITH_ADDRESS: Final = ("aws_endpoint_url", "azure_storage_endpoint", "google_service_account_key")
+_WITH_ADDRESS: Final = (
+    "aws_endpoint_url",
+    "azure_storage_endpoint",
+    "azure_endpoint",
+    "google_base_url",
+    "google_service_account_key",
+)
+_GOOGLE: Final = "https://storage.googleapis.com"
 _NANOSECONDS: Final = 1_000_000_000
 _MANY_TRIES: Final = 1_000
 # Attempts of a put or a removal that lost its response; obstore retries reads and replacements only.
@@ -58,7 +68,6 @@ class Cloud:
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
         try:
             from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
-            from obstore.store import from_url  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigurationError(
                 f"a spool at {root} needs obstore: pip install 'airflow-provider-jmsjca[s3]', on "
@@ -66,24 +75,36 @@ class Cloud:
             ) from error
         self._root = root
         self._options = options
-        addresses = (options.get(name) or os.environ.get(name.upper(), "") for name in _WITH_ADDRESS)
+        self._skipped = SkippedNames(root)
         try:
-            self.store: ObjectStore = from_url(
-                root,
-                config=cast("Any", dict(options)),
-                client_options={
-                    "allow_http": any("http://" in address for address in addresses),
-                    "timeout": LONGEST_REQUEST,
-                    "connect_timeout": LONGEST_CONNECT,
-                },
-                retry_config={
-                    "max_retries": _MANY_TRIES,
-                    "retry_timeout": RETRIED_FOR,
-                    "backoff": {"max_backoff": LONGEST_PAUSE},
-                },
-            )
+            self.store: ObjectStore = self._opened({}, {})
         except (BaseError, ValueError) as error:
             raise ConfigurationError(f"a spool at {root}: {_said(error)}") from error
+
+    def _opened(self, address: Mapping[str, str], client_options: Mapping[str, str]) -> ObjectStore:
+        """Return obstore's client; the address takes precedence over the options."""
+        from obstore.store import from_url  # noqa: PLC0415 - an extra
+
+        options = {**self._options, **address}
+        addresses = (options.get(name) or os.environ.get(name.upper(), "") for name in _WITH_ADDRESS)
+        return from_url(
+            self._root,
+            config=cast("Any", options),
+            client_options=cast(
+                "Any",
+                {
+                    "allow_http": any("http://" in each for each in addresses),
+                    "timeout": LONGEST_REQUEST,
+                    "connect_timeout": LONGEST_CONNECT,
+                    **client_options,
+                },
+            ),
+            retry_config={
+                "max_retries": _MANY_TRIES,
+                "retry_timeout": RETRIED_FOR,
+                "backoff": {"max_backoff": LONGEST_PAUSE},
+            },
+        )
 
     def create(self, key: str, content: bytes | mmap.mmap) -> bool:
         """Create an object unless there is one, as `StoreClient.create`."""
@@ -172,38 +193,47 @@ class Cloud:
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the objects right below a name, and the names between."""
-        import obstore  # noqa: PLC0415 - an extra
-        from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
-
-        with self._answers(key):
-            try:
-                found = obstore.list_with_delimiter(self.store, prefix=key or None)
-            except InvalidPathError as error:
-                return self._sound(key, error, below=False)
-        folders = [FoundFile(each.strip("/"), 0, 0, is_folder=True) for each in found["common_prefixes"]]
-        return [*folders, *map(_found, found["objects"])]
+        return self._listed(key, below=False)
 
     def walk(self, key: str) -> list[FoundFile]:
         """Return the objects below a name."""
-        import obstore  # noqa: PLC0415 - an extra
+        return self._listed(key, below=True)
+
+    def _listed(self, key: str, *, below: bool) -> list[FoundFile]:
+        """Return the entries of a folder, without objects that have names that no file has."""
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
+        list_in = _below if below else _in_folder
         with self._answers(key):
             try:
-                chunks = obstore.list(self.store, prefix=key or None)
-                return [_found(each) for chunk in chunks for each in chunk]
-            except InvalidPathError as error:
-                return self._sound(key, error, below=True)
-
-    def _sound(self, key: str, error: Exception, *, below: bool) -> list[FoundFile]:
-        """Return the entries of a folder without the objects with names that cause this error."""
-        if not self._root.startswith("s3"):
-            raise error
-        return self._listing.found(key, below=below)
+                return list_in(self.store, key)
+            except InvalidPathError:
+                if self._root.startswith("s3"):
+                    return self._s3_listing.found(key, below=below)
+            option, address = self._address()
+            with ListingRelay(address, self._skipped) as relay:
+                return list_in(self._opened({option: relay.url}, relay.client_options), key)
 
     @functools.cached_property
-    def _listing(self) -> NameTolerantListing:
-        return NameTolerantListing(self._root, self._options)
+    def _s3_listing(self) -> S3Listing:
+        return S3Listing(self._root, self._options, self._skipped)
+
+    def _address(self) -> tuple[str, str]:
+        """Return the option for the store's address, and the address: at Google or Azure unless it is set."""
+
+        def option(*names: str) -> str:
+            return next(filter(None, (self._options.get(n) or os.environ.get(n.upper()) for n in names)), "")
+
+        if self._root.startswith("gs"):
+            account = option("google_service_account_key")
+            if not account and (file := option("google_service_account", "google_service_account_path")):
+                account = Path(file).read_text(encoding="utf-8")
+            named = json.loads(account or "{}").get("gcs_base_url")
+            return "google_base_url", option("google_base_url") or named or _GOOGLE
+        container_and_account, _, suffix = urlsplit(self._root).netloc.partition(".dfs.")
+        account = container_and_account.rpartition("@")[2] if suffix else option("azure_storage_account_name")
+        given = option("azure_storage_endpoint", "azure_endpoint")
+        return "azure_storage_endpoint", given or f"https://{account}.blob.{suffix or 'core.windows.net'}"
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""
@@ -251,6 +281,22 @@ class Cloud:
             raise StoreError(errno.EACCES, _said(error), self._named(key)) from error
         except BaseError as error:
             raise StoreError(errno.EIO, _said(error), self._named(key)) from error
+
+
+def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
+    """Return the objects right below a name, and the names between."""
+    import obstore  # noqa: PLC0415 - an extra
+
+    found = obstore.list_with_delimiter(store, prefix=key or None)
+    folders = [FoundFile(each.strip("/"), 0, 0, is_folder=True) for each in found["common_prefixes"]]
+    return [*folders, *map(_found, found["objects"])]
+
+
+def _below(store: ObjectStore, key: str) -> list[FoundFile]:
+    """Return the objects below a name."""
+    import obstore  # noqa: PLC0415 - an extra
+
+    return [_found(each) for chunk in obstore.list(store, prefix=key or None) for each in chunk]
 
 
 def _found(given: Mapping[str, Any]) -> FoundFile:

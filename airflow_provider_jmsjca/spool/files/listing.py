@@ -1,20 +1,27 @@
-"""Lists an S3 bucket in which some objects have names that obstore refuses.
+"""Lists buckets in which some objects have names that obstore refuses.
 
 obstore fails for a whole page of names if one of them has an empty part, `.`, `..` or a control character.
-Every writer of the bucket can create such an object. PyArrow lists them. Its client for Azure ends
-the process over some of them, so that it isn't used there.
+Every writer of the bucket can create such an object. Where that happened, S3 is listed by PyArrow. For Google
+Cloud Storage and Azure a relay takes these names out of the pages before obstore reads them: PyArrow's client
+for Azure ends the process over some names, and its client for Google takes other credentials.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spool.files.client import FoundFile, StoreError
+from airflow_provider_jmsjca.spool.files.client import LONGEST_REQUEST, FoundFile, StoreError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -28,17 +35,56 @@ _OPTIONS: Final = {
     "endpoint_override": "aws_endpoint_url",
 }
 _DELETE: Final = "\x7f"
+_MOST_REPORTED: Final = 1_000
+_HOST: Final = "127.0.0.1"
+_LONGEST_PAGE: Final = 64 * 1024 * 1024
+# Of a request, these concern one connection; an answer that isn't compressed can be searched.
+_NOT_RELAYED: Final = frozenset(
+    {"host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
+)
+# An entry of a page: `Contents` and `CommonPrefixes` at Google, `Blob` and `BlobPrefix` at Azure.
+_ENTRY: Final = re.compile(
+    rb"<(Contents|CommonPrefixes|Blob|BlobPrefix)>([^<]*(?:<(?!/?(?:Contents|CommonPrefixes|Blob|BlobPrefix)>)[^<]*)*)</\1>"
+)
+_NAME: Final = re.compile(rb"<(?:Key|Name|Prefix)(\s[^<>]*)?>([^<]*)<")
+_REFERENCE: Final = re.compile(r"&(?:#(\d{1,7})|#x([0-9A-Fa-f]{1,6})|(amp|lt|gt|quot|apos));")
+_NAMED: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 
-class NameTolerantListing:
+class SkippedNames:
+    """Logs one warning for each object that a listing skips because of its name.
+
+    Args:
+        root: The bucket, such as `s3://bucket`.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._reported: set[str] = set()
+
+    def add(self, name: str) -> None:
+        """Log a warning, once for each name, and for at most 1,000 names."""
+        if name in self._reported or len(self._reported) >= _MOST_REPORTED:
+            return
+        self._reported.add(name)
+        _log.warning(
+            "%s: skipping %r and everything below it: no file of the spool has a name with an empty part, "
+            "'.', '..' or a control character. Find out who writes there, and remove it",
+            self._root,
+            name,
+        )
+
+
+class S3Listing:
     """Lists the objects of an S3 bucket, except objects with names that no file has.
 
     Args:
         root: Such as `s3://bucket`, without a slash at the end.
         options: As for `Cloud`.
+        skipped: Told of each skipped name.
     """
 
-    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+    def __init__(self, root: str, options: Mapping[str, str], skipped: SkippedNames) -> None:
         from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - seldom needed
 
         def option(name: str) -> str | None:
@@ -48,10 +94,10 @@ class NameTolerantListing:
         self._root = root
         self._files = S3FileSystem(**given)
         self._bucket = urlsplit(root).netloc
-        self._reported: set[str] = set()
+        self._skipped = skipped
 
     def found(self, key: str, *, below: bool) -> list[FoundFile]:
-        """Return the objects in a folder; a warning names each object that is passed over, once.
+        """Return the objects in a folder.
 
         Args:
             key: The folder; empty for the whole bucket.
@@ -77,19 +123,144 @@ class NameTolerantListing:
             if is_folder and below:
                 continue
             key = each.path.removeprefix(f"{self._bucket}/")
-            parts = each.path.removeprefix(f"{folder}/").split("/")
-            if each.path != folder and all(map(_is_file_name, parts)):
+            if each.path != folder and is_file_name(each.path.removeprefix(f"{folder}/")):
                 yield FoundFile(key, each.size or 0, each.mtime_ns or 0, is_folder)
-            elif key not in self._reported:
-                self._reported.add(key)
-                _log.warning(
-                    "%s: what is named %r, or stands below that name, is no file of the spool and is passed "
-                    "over: a part of its name is empty, '.' or '..', or has a control character. Find out "
-                    "who writes there, and remove it",
-                    self._root,
-                    key,
+            else:
+                self._skipped.add(key)
+
+
+class ListingRelay:
+    """Serves the pages of a store's listings on a loopback port, without the names that no file has.
+
+    The client signs its requests, and the relay passes them on as they are, to this store alone. So it needs
+    no credentials, and nobody gets through it what the store would refuse. As a context manager it serves
+    until the end of the block.
+
+    Args:
+        store: Address of the store, such as `https://account.blob.core.windows.net`.
+        skipped: Told of each skipped name.
+    """
+
+    def __init__(self, store: str, skipped: SkippedNames) -> None:
+        scheme, netloc, path, *_ = urlsplit(store)
+        origin = f"{scheme}://{netloc}"
+        opener = urllib.request.build_opener(_NoRedirects)
+
+        class Handler(_Handler):
+            def answer(self) -> tuple[int, str, bytes]:
+                status, content_type, body = _fetch(opener, f"{origin}{self.path}", dict(self.headers))
+                return (
+                    status,
+                    content_type,
+                    sound_page(body, skipped.add) if status == HTTPStatus.OK else body,
                 )
 
+        self._server = ThreadingHTTPServer((_HOST, 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self.url = f"http://{_HOST}:{self._server.server_port}{path.rstrip('/')}"
+        """Address at which the client finds the store."""
 
-def _is_file_name(part: str) -> bool:
-    return part not in {"", ".", ".."} and not any(each < " " or each == _DELETE for each in part)
+    @property
+    def client_options(self) -> dict[str, str]:
+        """Options with which obstore's client reaches the relay where the environment names a proxy."""
+        proxies = urllib.request.getproxies()
+        if proxy := proxies.get("https") or proxies.get("http"):
+            return {"proxy_url": proxy, "proxy_excludes": f"{_HOST},{proxies.get('no', '')}"}
+        return {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the request's credentials are for the store alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET requests; every other method is refused."""
+
+    def answer(self) -> tuple[int, str, bytes]:
+        """Return status, content type and body."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        """Answer a request for a page."""
+        status, content_type, body = self.answer() if self.path.startswith("/") else (400, "text/plain", b"")
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: the address may hold a signature."""
+
+
+def _fetch(
+    opener: urllib.request.OpenerDirector, url: str, headers: Mapping[str, str]
+) -> tuple[int, str, bytes]:
+    """Return status, content type and body of the store's answer; 503, which is retried, if there is none."""
+    kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_RELAYED}
+    request = urllib.request.Request(url, headers=kept)  # noqa: S310 - the store's own address
+    try:
+        try:
+            answer = opener.open(request, timeout=LONGEST_REQUEST.total_seconds())
+        except urllib.error.HTTPError as refusal:
+            answer = refusal
+        with answer:
+            body = answer.read(_LONGEST_PAGE + 1)
+            content_type = answer.headers.get("Content-Type", "application/xml")
+    except OSError as error:
+        return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error).encode()
+    if len(body) > _LONGEST_PAGE:
+        return HTTPStatus.BAD_REQUEST, "text/plain", f"the page is longer than {_LONGEST_PAGE} bytes".encode()
+    return answer.status, content_type, body
+
+
+def sound_page(page: bytes, skipped: Callable[[str], None]) -> bytes:
+    """Return a page of a listing without entries that have names that no file has; called for each of those.
+
+    The page is searched rather than parsed: a control character in a name makes it malformed XML.
+
+    Args:
+        page: XML of Google Cloud Storage or of Azure.
+        skipped: Called with each name that is left out.
+    """
+
+    def kept(entry: re.Match[bytes]) -> bytes:
+        found = _NAME.search(entry[2])
+        if found is None:
+            return entry[0]
+        name = _REFERENCE.sub(_referenced, found[2].decode(errors="replace"))
+        # Azure encodes names with characters that XML can't hold, and marks them.
+        if is_file_name(name.removesuffix("/")) and b"Encoded" not in (found[1] or b""):
+            return entry[0]
+        skipped(name)
+        return b""
+
+    return _ENTRY.sub(kept, page)
+
+
+def _referenced(reference: re.Match[str]) -> str:
+    decimal, hexadecimal, named = reference.groups()
+    if named:
+        return _NAMED[named]
+    number = int(decimal) if decimal else int(hexadecimal, 16)
+    return chr(number) if number < 0x110000 else "\0"  # noqa: PLR2004 - the end of Unicode
+
+
+def is_file_name(path: str) -> bool:
+    """Return whether a file of the spool may have this path: no empty part, `.`, `..`, control character."""
+    return all(
+        part not in {"", ".", ".."} and not any(each < " " or each == _DELETE for each in part)
+        for part in path.split("/")
+    )

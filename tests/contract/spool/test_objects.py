@@ -114,8 +114,11 @@ def test_killed_at_any_request_nothing_is_lost_or_stored_twice(
 BAD_NAMES = ("/x", "./x", "../x", "..", "a\x01b", "x\x7f", "b1//x", "b1/./x", "b1/../x", "b1/a\x01b", "b2//x")
 
 
-def put_raw(server: S3, place: ObjectPath, name: str) -> None:
+def put_raw(server: S3 | Azurite, place: ObjectPath, name: str) -> None:
     """Create an object as a stranger may who has the right to write."""
+    if isinstance(server, Azurite):
+        assert server.put(f"{place.key}/{name}", b"x") == 201
+        return
     authorization = "AWS4-HMAC-SHA256 Credential=any/20200101/us-east-1/s3/aws4_request, Signature=any"
     path = f"{BUCKET}/{quote(f'{place.key}/{name}', safe='')}"
     with contextlib.closing(http.client.HTTPConnection(HOST, server.ports["s3"], timeout=30)) as connection:
@@ -123,16 +126,23 @@ def put_raw(server: S3, place: ObjectPath, name: str) -> None:
         assert connection.getresponse().status == 200
 
 
-def test_objects_with_names_of_no_file_are_passed_over(s3: S3, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", ["s3", "gs", "azurite"])
+def test_objects_with_names_of_no_file_are_skipped(
+    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
     """In the spool's folder and in those of batches: whoever left them there stops nothing."""
-    spool = place(s3, "spool")
+    server: S3 | Azurite = request.getfixturevalue("azurite" if kind == "azurite" else "s3")
+    options = server.google_options() if isinstance(server, S3) and kind == "gs" else server.options()
+    root = server.url if isinstance(server, Azurite) else f"{kind}://{BUCKET}"
+    spool = ObjectPath.parse(f"{root}/{uuid.uuid4().hex}/jms spool", options)
     with open_batch(spool) as batch:
         batch.seal(rows([1]))
     with SpoolBatch(spool, "b2", source="queue://orders", activation="a") as other:
         other.seal(rows([2]))
         other.complete()
     for name in BAD_NAMES:
-        put_raw(s3, spool, name)
+        if not (isinstance(server, Azurite) and "\x01" in name):  # Azurite then fails to write its XML
+            put_raw(server, spool, name)
     assert {name for name in names_in(spool) if not name.startswith(".")} == {"b1", "b2"}
     assert [(each.batch_id, each.state) for each in batches(spool)] == [
         ("b1", State.UNFINISHED),
@@ -153,7 +163,7 @@ def test_objects_with_names_of_no_file_are_passed_over(s3: S3, caplog: pytest.Lo
     )
     assert {each.batch_id for each in found.removed} == {"b1", "b2"}
     assert {each.state for each in batches(spool)} == {State.PRUNED}
-    warnings = [each for each in caplog.messages if "is no file of the spool" in each]
+    warnings = [each for each in caplog.messages if "skipping" in each]
     assert len(warnings) == len(set(warnings)) > 0
     assert all(each.isprintable() for each in warnings)
 
