@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, At
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
+from airflow_provider_jmsjca.store.base import KEPT_FOR
 from airflow_provider_jmsjca.transports import connect
 from tests.memory_store import MemoryAttempts, MemoryStore
 from tests.unit.engine.brokers import LesserConnection
@@ -403,6 +404,56 @@ def test_old_counts_are_swept_now_and_then(store: Store) -> None:
     clock.now += timedelta(days=8)
     attempt_log.begin(["new"])
     assert [each.message for each in store.attempts.page()] == ["new"]
+
+
+def test_a_count_stays_for_seven_days_where_no_commit_was_confirmed(site: Site, store: Store) -> None:
+    """Nobody knows whether the message comes again; here the broker has removed it, and it does not."""
+
+    class Losing(LesserConnection):
+        def unit(self) -> Any:
+            unit = super().unit()
+            commit = unit.commit
+
+            def losing(meanwhile: Any = None) -> None:
+                commit(meanwhile)
+                raise InDoubtError("no answer")
+
+            unit.commit = losing  # type: ignore[method-assign]
+            return unit
+
+    site.send("a")
+    activation = site.activation(
+        lambda delivery: delivery.send("queue://out", JmsMessage.text("a")),
+        store=store,
+        connect_with=lambda: Losing(site.broker),
+        concurrency_mode="cc",
+        name="orders",
+    )
+    activation.start()
+    until(lambda: site.broker.depth("orders") == 0)
+    assert activation.stop()
+    (count,) = store.attempts.page("orders")
+    clock = Clock()
+    clock.now = count.last_at + KEPT_FOR - timedelta(minutes=1)
+    other = AttemptLog(store, "bills", title="bills", clock=clock)
+    other.begin(["b1"])
+    assert store.attempts.page("orders") == [count]
+    clock.now += timedelta(minutes=11)  # the log sweeps every ten minutes
+    other.begin(["b2"])
+    assert store.attempts.page("orders") == []
+
+
+def test_an_activation_has_at_most_5000_counts(store: Store) -> None:
+    """Beyond those of the last ten minutes: an unconfirmed count makes room for later ones."""
+    clock = Clock()
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=clock)
+    for number in range(5_001):
+        clock.now += timedelta(milliseconds=1)
+        attempt_log.begin([f"m{number}"])
+    clock.now += timedelta(minutes=11)
+    attempt_log.begin(["last"])
+    left = {each.message for each in store.attempts.page(limit=6_000)}
+    assert left == {"last", *(f"m{number}" for number in range(2, 5_001))}
 
 
 def test_what_can_not_be_written_now_is_written_later(store: Store) -> None:
