@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff, pause
 from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
@@ -28,7 +29,6 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.hooks.registry import installed_registrar
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import ActivationKind, RunStatus
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Received
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.effective_options import EffectiveOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
@@ -392,7 +392,7 @@ class MessageProducer(_Producer):
         self._stream: DeliveryStream | None = None
         self._holder: Holder | None = None
         # Stored events are remembered while the source is reopened; others are still being stored then.
-        self._once = DeliveryMemory()
+        self._memory: DeliveryMemory[Received] = DeliveryMemory()
         self._tracker = RedeliveryTracker()
         self._under_way: set[OutstandingEvent] = set()
         self._advanced = Signal()
@@ -415,7 +415,7 @@ class MessageProducer(_Producer):
         self._stream = stream = DeliveryStream(
             in_force.listener(connects, name, self._store),
             connection,
-            once=self._once,
+            memory=self._memory,
             tracker=self._tracker,
         )
         del connects  # a thousand of them count

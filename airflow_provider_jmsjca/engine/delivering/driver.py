@@ -338,7 +338,7 @@ class Driver(ABC):
                 break
             with in_context(self.settings.context_name if line.of_delivery else None):
                 _log.log(_LOG_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
-        if self.receiver.settled.has_repeated:
+        if self.receiver.repeated.waiting:
             self._settle_again()
 
     # -- how many messages of a unit were handed over: more than one in batches -----------------------------
@@ -393,7 +393,7 @@ class Settler:
         """
         try:
             if self._batches:  # an unsettled message may be in front of them
-                self._driver.receiver.settled.settle_again(self._driver.settings.name)
+                self._driver.receiver.repeated.settle()
             if isinstance(decision, CommitUnit):
                 # If the message counted as handled already, messages sent with a failed commit would be lost.
                 sends = decision.unit in self._driver.sending or self._driver.settings.copies
@@ -449,7 +449,6 @@ class Settler:
 
     def _let_go(self, buffer: ReceiveBuffer, decision: Settling, numbers: tuple[int, ...]) -> None:
         receiver = self._driver.receiver
-        settled = receiver.settled
         for number in numbers:
             if number not in buffer.held:
                 continue
@@ -460,10 +459,8 @@ class Settler:
             if message is None:
                 continue
             if decision.__class__ not in _COME_BACK:
-                settled.note(received, message, origin)
-            if receiver.duplicates is not None:
-                handled = decision.__class__ is CommitUnit
-                receiver.completed(buffer, message.message_id, handled=handled)
+                receiver.note_settled(buffer, received, message, origin)
+            receiver.completed(buffer, message.message_id, handled=decision.__class__ is CommitUnit)
 
     def unit_to_join(self, buffer: ReceiveBuffer, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work that is still open, begun if it isn't yet.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import threading
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
-from collections.abc import Set as AbstractSet
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, Self, TypeAlias
 
@@ -21,6 +19,7 @@ from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory, Verdict
 from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_id_of
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
@@ -31,388 +30,52 @@ from airflow_provider_jmsjca.transports.base import Connection, Consumer, Receiv
 
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
-REMEMBERED = 32_768
-"""Number of remembered handled or settled messages: the number of acknowledgements that a busy RabbitMQ queue
-holds back from the disk (its `queue_index_max_journal_entries`). The adapter itself remembered one."""
-
-
 _LARGE = 16 * 1024
 
 
-class DuplicateIds:
-    """Remembers the ids of handled and in-flight messages.
-
-    A message with a handled id is a duplicate. A message with the id of an in-flight message waits for its
-    outcome; later messages wait too if their consumer settles in order. A moved or deleted message counts as
-    not handled, so that it may be put back into its queue. A message without an id is never a duplicate.
-    Not thread-safe.
+class RepeatedMessages:
+    """Messages that came again although they were settled; each is settled once more.
 
     Args:
-        remembered: Number of remembered handled messages; the oldest are forgotten first.
-
-    Source: I15, I17.
-    """
-
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
-        self._handled: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[str, list[Received]] = {}
-        # Behind a waiting message, by its consumer, if that settles in order.
-        self._behind: dict[Consumer, list[Received]] = {}
-        self._buffer: object = None
-
-    @property
-    def waiting(self) -> Iterator[Received]:
-        """The waiting messages."""
-        return itertools.chain(*self._waiting.values(), *self._behind.values())
-
-    def is_handled(self, message_id: str | None) -> bool:
-        """Return whether a message is the duplicate of a handled one."""
-        return message_id in self._handled
-
-    def must_wait(self, buffer: object, message_id: str | None, received: Received) -> bool:
-        """Return whether another message with this id is in flight; if not, record this one as in flight.
-
-        Args:
-            buffer: The receive buffer of the message. A new one starts with no message in flight.
-            message_id: The message's id.
-            received: The message.
-        """
-        if buffer is not self._buffer:
-            self._buffer = buffer
-            self._waiting.clear()
-            self._behind.clear()
-        if self._behind and (behind := self._behind.get(received.consumer)) is not None:
-            behind.append(received)
-            return True
-        if message_id is None:
-            return False
-        waiting = self._waiting.get(message_id)
-        if waiting is None:
-            self._waiting[message_id] = []
-            return False
-        waiting.append(received)
-        if received.consumer.settles_in_order:
-            self._behind[received.consumer] = []
-        return True
-
-    def completed(self, buffer: object, message_id: str | None, *, handled: bool) -> list[Received]:
-        """Record the outcome of a message; return the messages of its receive buffer that waited for it."""
-        if message_id is None:
-            return []
-        if handled:
-            self._handled[message_id] = None
-            if len(self._handled) > self._remembered:
-                self._handled.popitem(last=False)
-        if buffer is not self._buffer:
-            return []
-        found: list[Received] = []
-        for received in self._waiting.pop(message_id, ()):
-            found += received, *self._behind.pop(received.consumer, ())
-        return found
-
-
-class Verdict(enum.Enum):
-    """How to treat a received message.
+        name: The listener's name, for the log.
 
     Attributes:
-        TAKE: The message is to be delivered.
-        WAIT: An attempt at it is still under way, or an earlier message of its group is waiting.
-        SETTLE: The message has its outcome, and only needs to be settled.
-        STAY: The message can be neither delivered nor moved, and is left unsettled.
+        waiting: Messages to settle once more.
     """
 
-    TAKE = enum.auto()
-    WAIT = enum.auto()
-    SETTLE = enum.auto()
-    STAY = enum.auto()
-
-
-class DeliveryMemory:
-    """Remembers messages across reconnects.
-
-    | the message | on redelivery over another connection |
-    |---|---|
-    | was handed out and is unanswered | waits for that answer, as do later messages of its group |
-    | was returned | is settled instead of delivered |
-    | was raised | is delivered |
-    | stays | stays |
-
-    Only a later connection redelivers a message; on the same one, an equal id means a different message.
-    Messages are compared by their `identity`. If the producer creates the ids, a redelivery must also have
-    the redelivered flag. If it also lacks a sending time, it can match only messages with an acknowledgement
-    that the broker can't have received, each of them once. Messages without an id are never recognised. One
-    object may serve several streams, one after the other. Not thread-safe.
-
-    Args:
-        remembered: Maximum number of remembered returned messages, and of messages that stay; the oldest
-            are forgotten first.
-    """
-
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
-        self._recheck: Callable[[list[Received]], None] | None = None
-        self._buffer: object = None
-        self._out: Counter[Identity | None] = Counter()
-        self._out_before: Counter[Identity | None] = Counter()
-        self._returned: OrderedDict[Identity | None, None] = OrderedDict()
-        self._known: OrderedDict[Identity | None, None] = OrderedDict()
-        # Returned, and their connection was lost before they were acknowledged.
-        self._unsettled: OrderedDict[Identity | None, None] = OrderedDict()
-        self._left: OrderedDict[Identity | None, None] = OrderedDict()
-        self._line: list[tuple[Identity | None, str | None, Received]] = []
-        self._released: set[Received] = set()
-
-    @property
-    def left(self) -> int:
-        """Number of messages that stay."""
-        return len(self._left)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether messages stay, or wait for an answer, and so stay unsettled."""
-        return bool(self._left or self._line)
-
-    def begin(
-        self,
-        buffer: object,
-        unsettled: AbstractSet[Identity | None],
-        recheck: Callable[[list[Received]], None],
-        unacknowledged: AbstractSet[Identity | None] = frozenset(),
-    ) -> None:
-        """Begin another receive buffer.
-
-        Args:
-            buffer: The other receive buffer.
-            unsettled: Unsettled messages of the receive buffer before: they are no repetition of anything
-                that was known before that.
-            unacknowledged: Messages of the buffer before that were returned, but not acknowledged.
-            recheck: Called with waiting messages of this buffer that are to be checked again, in order.
-        """
-        self._buffer = buffer
-        self._recheck = recheck
-        for key in unsettled:
-            self._known.pop(key, None)
-            self._unsettled.pop(key, None)
-            self._returned.pop(key, None)
-        for key in self._returned:
-            self._remember(self._unsettled if key in unacknowledged else self._known, key)
-        self._returned.clear()
-        self._out_before += self._out
-        self._out.clear()
-        self._line.clear()
-        self._released.clear()
-
-    def arrived(
-        self, received: Received, message: JmsMessage | None, key: Identity | None, *, stable: bool
-    ) -> Verdict:
-        """Return how to treat a message.
-
-        Args:
-            received: The delivery.
-            message: The readable part of the message.
-            key: The identity of the message.
-            stable: The message's id is the broker's, and no other message has the same.
-        """
-        released = received in self._released
-        self._released.discard(received)
-        group = _group_of(message)
-        if key is not None and message is not None and (stable or message.redelivered):
-            if key in self._left:
-                return Verdict.STAY
-            if self._out_before[key] > sum(key == other for other, *_ in self._line):
-                self._line.append((key, group, received))
-                return Verdict.WAIT
-            if stable or key.timestamp:
-                if key in self._known or key in self._unsettled:
-                    return Verdict.SETTLE
-            elif key in self._unsettled:
-                del self._unsettled[key]
-                return Verdict.SETTLE
-        if group is not None and not released and any(group == other for _, other, _ in self._line):
-            self._line.append((None, group, received))
-            return Verdict.WAIT
-        return Verdict.TAKE
-
-    def hand_out(self, key: Identity | None) -> None:
-        """Record that a message was handed out and an answer is expected."""
-        if key is not None:
-            self._out[key] += 1
-
-    def answer(self, key: Identity | None, buffer: object, *, handled: bool) -> None:
-        """Note that the handler has answered for a message.
-
-        Args:
-            key: The identity of the message.
-            buffer: The receive buffer that the message came with.
-            handled: The message was handled.
-        """
-        if key is None:
-            return
-        earlier = buffer is not self._buffer
-        out = self._out_before if earlier else self._out
-        out[key] -= 1
-        if out[key] <= 0:
-            del out[key]
-        if handled:
-            self._remember(self._unsettled if earlier else self._returned, key)
-        if earlier and (found := self._leave_line()) and self._recheck is not None:
-            self._recheck(found)
-
-    def leave(self, key: Identity | None) -> None:
-        """Note that a message stays, and its repetitions too."""
-        if key is not None:
-            self._remember(self._left, key)
-
-    def _remember(self, where: OrderedDict[Identity | None, None], key: Identity | None) -> None:
-        where[key] = None
-        if len(where) > self._remembered:
-            where.popitem(last=False)
-
-    def _leave_line(self) -> list[Received]:
-        stays: list[tuple[Identity | None, str | None, Received]] = []
-        goes: list[Received] = []
-        groups: set[str] = set()
-        for item in self._line:
-            key, group, received = item
-            if key in self._out_before or group in groups:
-                stays.append(item)
-                if group is not None:
-                    groups.add(group)
-            else:
-                goes.append(received)
-        self._line = stays
-        self._released.update(goes)
-        return goes
-
-
-def _group_of(message: JmsMessage | None) -> str | None:
-    group = None if message is None else message.properties.get("JMSXGroupID")
-    return None if group is None or group == "" else str(group)
-
-
-class SettledMessages:
-    """Settled messages by their `identity`, and messages that came again although they were settled.
-
-    Where the broker makes the ids, a message is recognised without the redelivered flag too: a broker that
-    was killed may send a message again without it. Ids of producers, and of messages published elsewhere,
-    count only with that flag. A producer's id without a sending time proves
-    nothing: equal messages may have been sent on purpose.
-
-    Noting, connecting and asking are serialised by the caller; settling is not.
-
-    Args:
-        sources: Number of destinations. Copies of a message in several queues may have the same id, and each
-            of them is settled by itself.
-
-    Attributes:
-        stable: Whether the broker makes the ids.
-    """
-
-    def __init__(self, sources: int = 1) -> None:
-        self._sources = sources
-        self._ids: deque[Identity | None] | None = None  # an empty one counts where a thousand are idle
-        self._settled_before: frozenset[Identity | None] = frozenset()
-        self._repeated: list[Received] = []
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._settling = threading.Lock()
         self._said = False
-        self.stable = False
+        self.waiting: list[Received] = []
 
-    @property
-    def has_repeated(self) -> bool:
-        """Whether there are messages to settle once more."""
-        return bool(self._repeated)
-
-    @property
-    def settled_before(self) -> frozenset[Identity | None]:
-        """Messages settled over earlier connections."""
-        return self._settled_before
-
-    def note(self, received: Received, message: JmsMessage | None, destination: Destination) -> None:
-        """Note that a message was settled.
-
-        Args:
-            received: The delivery.
-            message: The message as the handler gets it, with the id it was published with.
-            destination: The source that it came from.
-        """
-        ids = self._ids
-        if ids is None:
-            ids = self._ids = deque(maxlen=REMEMBERED)
-        if self.stable:
-            here = received.readable
-            one = self._sources == 1
-            ids.append(identity_of(here, None if one else received.consumer.subscription.destination))
-            if message is here:
-                return
-        key = self.key(destination, message)
-        if key is not None and (self.stable or key.timestamp):
-            ids.append(key)
-
-    def key(self, destination: Destination, message: JmsMessage | None) -> Identity | None:
-        """Return the identity of a published message; `None` if it has none."""
-        return identity_of(message, None if self._sources == 1 else destination)
-
-    def identity(self, received: Received) -> Identity | None:
-        """Return the identity of a message at the broker; `None` if it has none."""
-        return self.key(received.consumer.subscription.destination, received.readable)
-
-    def connected(self, *, stable: bool) -> None:
-        """Begin to recognise messages that were settled over earlier connections.
-
-        Args:
-            stable: Whether the broker makes the ids.
-        """
-        self.stable = stable
+    def connected(self) -> None:
+        """Log the first repetition over a new connection."""
         self._said = False
-        self._settled_before = frozenset(self._ids or ()) - {None}
 
-    def forget(self, keys: AbstractSet[Identity | None]) -> None:
-        """Forget unsettled messages that have the id of a settled one."""
-        if self._ids is not None and not keys.isdisjoint(self._ids):
-            self._ids = deque((each for each in self._ids if each not in keys), maxlen=REMEMBERED)
-        self._settled_before -= keys
-
-    def is_repeated(self, event: MessageArrived, received: Received, key: Identity | None) -> bool:
-        """Return whether a message is a redelivery of a settled one."""
-        if not self._settled_before:
-            return False
-        if self.comes_again(received):
-            return True
-        counts = event.parked is None or event.in_progress
-        return event.redelivered and counts and key in self._settled_before
-
-    def comes_again(self, received: Received) -> bool:
-        """Return whether the broker creates the ids and has delivered this same message before."""
-        return self.stable and bool(self._settled_before) and self.identity(received) in self._settled_before
-
-    def keep(self, received: Received) -> None:
-        """Keep a message to settle it once more."""
-        self._repeated.append(received)
-
-    def settle_again(self, name: str) -> None:
-        """Settle duplicates, and messages that were settled before the connection was lost.
+    def settle(self) -> None:
+        """Settle all of them.
 
         All messages kept so far are settled when this returns, by whichever thread.
         """
         with self._settling:
-            while self._repeated:
-                self._settle_once_more(self._repeated.pop(0), name)
+            while self.waiting:
+                self._settle_once_more(self.waiting.pop(0))
 
-    def _settle_once_more(self, received: Received, name: str) -> None:
+    def _settle_once_more(self, received: Received) -> None:
         if not self._said:
             self._said = True
             message = received.readable
             _log.info(
                 "%s: %s came again although it was settled, as others may: they are settled once more, "
                 "without a call",
-                name,
+                self._name,
                 None if message is None else message.message_id,
             )
         try:
             received.consumer.acknowledge((received,))
         except JmsError as error:
-            _log.debug("%s: it comes once more: %s", name, error)
+            _log.debug("%s: it comes once more: %s", self._name, error)
 
 
 class ConsumerConnection(Protocol):
@@ -712,12 +375,13 @@ class Receiver:
         limit: Take at most this many messages; `None`: no limit.
         wanted: Returns whether to take another message regardless of the memory limit.
         post: Posts the work of leaving an unreadable message; `None`: no such work is needed.
+        memory: Delivery memory of an earlier run; `None`: a new one.
 
     Attributes:
         buffer: Messages of the current consumers.
         numbers: Numbers for messages passed to the machine.
-        settled: Recently settled messages, which aren't passed on again.
-        duplicates: Recognises duplicates, where they are dropped; `None` where they aren't.
+        memory: Recognises messages that come again.
+        repeated: Messages that came again, and are to be settled once more.
     """
 
     def __init__(
@@ -732,6 +396,7 @@ class Receiver:
         limit: int | None = None,
         wanted: Callable[[], bool] = lambda: False,
         post: Callable[[Work], None] | None = None,
+        memory: DeliveryMemory[Received] | None = None,
     ) -> None:
         self._name = settings.name
         self._machine = machine
@@ -750,28 +415,87 @@ class Receiver:
         self._batches = settings.delivery.batch_size > 1
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
-        self.settled = SettledMessages(len(self._sources))
-        self._settled_before = self.settled.settled_before
-        self.duplicates = DuplicateIds() if settings.drop_duplicates else None
+        # Copies of a message in several queues may have the same id, and each of them is settled by itself.
+        self._several = len(self._sources) > 1
+        self._drops_duplicates = settings.drop_duplicates
+        self.memory: DeliveryMemory[Received] = DeliveryMemory() if memory is None else memory
+        self.repeated = RepeatedMessages(settings.name)
 
     def restart_with(self, buffer: ReceiveBuffer) -> None:
         """Switch to the receive buffer of new consumers; unsettled messages return to the broker."""
         old, self.buffer = self.buffer, buffer
-        settled = self.settled
-        back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
-        waiting = () if self.duplicates is None else self.duplicates.waiting
-        for received in (*waiting, *old.arrivals):
+        memory = self.memory
+        back: set[Identity | None] = set()
+        unacknowledged: set[Identity | None] = set()
+        keys: set[Identity | None] = set()  # as published
+        for number, (received, message) in old.held.items():
+            identities = self._identities(received, message, old.origin(number))
+            (unacknowledged if memory.has_returned(number) else back).update(identities)
+            keys.add(identities[1])
+        # The consumers of a stream may not be closed yet, and append.
+        for received in (*memory.waiting, *tuple(old.arrivals)):
             try:
-                back |= self._returned_to_broker(received)
+                if (found := self._returned_to_broker(received)) is not None:
+                    back.update(found)
+                    keys.add(found[1])
             except Exception as error:  # noqa: BLE001 - an edge: a message that can't be read is of no use
                 _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
         old.arrivals.clear()  # a busy thread may still refer to the buffer
-        settled.forget(back)
-        self._settled_before = settled.settled_before
+        memory.begin(buffer, buffer.link, self._take_again, back=back, unacknowledged=unacknowledged)
+        if buffer.open:
+            memory.stable = buffer.link.connection.capabilities.stable_message_id
+        if buffer.link is not old.link:
+            self.repeated.connected()
         if self._earlier_link is old.link or not self.blocked:
-            self._earlier_link, self._earlier_keys = old.link, back
+            self._earlier_link, self._earlier_keys = old.link, keys
         elif old.link.is_blocked:
-            self._earlier_keys |= back
+            self._earlier_keys |= keys
+
+    def _take_again(self, found: list[Received]) -> None:
+        """Check messages again that had to wait, before those that came after them."""
+        self.buffer.arrivals.extendleft(reversed(found))
+        self._workers.arrived(self.buffer)
+
+    def _identities(
+        self, received: Received, message: JmsMessage | None, origin: Destination
+    ) -> tuple[Identity | None, Identity | None]:
+        """Return the identity of a message at the broker, and the one with which it was published."""
+        if message is None:
+            return None, None
+        here = received.readable
+        at_broker = self.identity(received)
+        if message is here:
+            return at_broker, at_broker
+        return at_broker, identity_of(message, origin if self._several else None)
+
+    def identity(self, received: Received) -> Identity | None:
+        """Return the identity of a message at the broker; `None` if it has none."""
+        destination = received.consumer.subscription.destination if self._several else None
+        return identity_of(received.readable, destination)
+
+    def note_settled(
+        self, buffer: ReceiveBuffer, received: Received, message: JmsMessage | None, origin: Destination
+    ) -> None:
+        """Remember that a message was settled.
+
+        Args:
+            buffer: The receive buffer of the message.
+            received: The delivery.
+            message: The message as the handler gets it, with the id it was published with.
+            origin: The source that it came from.
+        """
+        memory = self.memory
+        note = memory.note if buffer.link is memory.link else memory.settled_before
+        if memory.stable:
+            here = received.readable
+            several = self._several
+            destination = received.consumer.subscription.destination if several else None
+            note(identity_of(here, destination))
+            if message is here:
+                return
+        key = identity_of(message, origin if self._several else None)
+        if key is not None and (memory.stable or key.timestamp):
+            note(key)
 
     @property
     def blocked(self) -> bool:
@@ -781,18 +505,20 @@ class Receiver:
         """
         return self._earlier_link.is_blocked
 
-    def _returned_to_broker(self, received: Received) -> set[Identity | None]:
+    def _returned_to_broker(self, received: Received) -> tuple[Identity | None, Identity | None] | None:
         """Tell the machine of a message that the broker had back before it was taken in.
 
         Returns:
-            The message's identity, unless it was settled before.
+            The message's identities; `None` if it was settled before.
         """
-        event, message, origin = self._reader.read(received, 0, ask=False)
-        key = self.settled.key(origin or self._sources[event.source], message)
-        if event.redelivered and key in self._settled_before:
-            return set()
+        event, message, _ = self._reader.read(received, 0, ask=False)
+        here, as_published = self._identities(received, message, self._sources[event.source])
+        flagged = _is_flagged(received)
+        known = as_published if flagged or (event.redelivered and self.memory.stable) else None
+        if self.memory.is_repetition(here, known, redelivered=flagged):
+            return None
         self._machine.returned_to_broker(event)
-        return {key}
+        return here, as_published
 
     def may_take(self, buffer: ReceiveBuffer) -> bool:
         """Return whether a message has arrived that may be taken."""
@@ -853,32 +579,57 @@ class Receiver:
     def _take(self, received: Received, number: int) -> MessageArrived | None:
         buffer = self.buffer
         if received.is_stale:
-            self.settled.forget(self._returned_to_broker(received))
-            self._settled_before = self.settled.settled_before
+            self.memory.forget(self._returned_to_broker(received) or ())
             return None
         consumer = self._number_of(received.consumer) if self._batches else None
         event, message, origin = self._reader.read(received, number, consumer=consumer)
         if event.left and not self._reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
-        duplicates = None if event.left else self.duplicates
-        settled = self.settled
-        key = settled.key(self._sources[event.source], message)
-        repeated = settled.is_repeated(event, received, key)
-        if repeated or (key in self._earlier_keys and (key is not None or event.redelivered)):
-            self._earlier_link = buffer.link
-        if repeated or (duplicates and duplicates.is_handled(event.message_id)):
-            self._counters.repeat()
-            settled.keep(received)
-            if event.in_progress:
-                self._machine.duplicate_dropped(event.message_id)
-            return None
-        if duplicates is not None and duplicates.must_wait(buffer, event.message_id, received):
-            return None
+        if self._drops_duplicates or self.memory.recalls or self._earlier_keys:
+            verdict = self._verdict(event, received, message)
+            if verdict is Verdict.SETTLE or verdict is Verdict.DUPLICATE:
+                self._counters.repeat()
+                self.repeated.waiting.append(received)
+                if event.in_progress:
+                    self._machine.duplicate_dropped(event.message_id)
+            if verdict is not Verdict.TAKE:
+                return None
         size = buffer.hold(event.delivery, received, message)
         if origin is not None:
             buffer.origins[event.delivery] = origin
         return replace(event, size=size) if size else event
+
+    def _verdict(self, event: MessageArrived, received: Received, message: JmsMessage | None) -> Verdict:
+        here, as_published = self._identities(received, message, self._sources[event.source])
+        flagged = _is_flagged(received)
+        redelivered = event.redelivered or flagged
+        # The id of a message that was published elsewhere proves nothing on a first delivery. Where producers
+        # create the ids, only the flag counts.
+        counts = redelivered if self.memory.stable else flagged
+        if event.parked is not None and not event.in_progress:
+            counts = False
+        verdict = self.memory.arrived(
+            received,
+            here=here,
+            published=as_published if counts else None,
+            redelivered=flagged,
+            message_id=event.message_id if self._drops_duplicates and not event.left else None,
+            lane=self._lane(received),
+        )
+        returned = as_published in self._earlier_keys and (as_published is not None or redelivered)
+        if verdict is Verdict.SETTLE or returned:
+            self._earlier_link = self.buffer.link
+        return verdict
+
+    def _lane(self, received: Received) -> object:
+        """Return the consumer of a message, if it settles in order: later messages of it wait as well."""
+        return received.consumer if received.consumer.settles_in_order else None
+
+    def comes_again(self, received: Received) -> bool:
+        """Return whether the broker creates the ids and has delivered this same message before."""
+        memory = self.memory
+        return memory.stable and memory.is_repetition(self.identity(received), None, redelivered=False)
 
     def _number_of(self, consumer: Consumer) -> int | None:
         """Return the machine's number of a consumer that settles in order; `None` for any other."""
@@ -891,13 +642,17 @@ class Receiver:
         return number
 
     def completed(self, buffer: ReceiveBuffer, message_id: str | None, *, handled: bool) -> None:
-        """Look again at the messages that waited for one of their own id."""
-        if self.duplicates is not None:
-            for received in reversed(self.duplicates.completed(buffer, message_id, handled=handled)):
-                buffer.arrivals.appendleft(received)
-                self._workers.arrived(buffer)
+        """Check the messages again that waited for one of their own id."""
+        if self._drops_duplicates:
+            self.memory.completed(message_id, buffer, handled=handled)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit, or memory, has room again."""
         if self.buffer.arrivals:
             self._workers.arrived(self.buffer)
+
+
+def _is_flagged(received: Received) -> bool:
+    """Return whether a message has the redelivered flag, also if it can't be decoded."""
+    here = received.readable
+    return here is not None and here.redelivered

@@ -17,7 +17,8 @@ from airflow_provider_jmsjca.core.configuration.destination_options import prefe
 from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import Identity, identity_of
+from airflow_provider_jmsjca.core.message.delivery_memory import REMEMBERED, DeliveryMemory
+from airflow_provider_jmsjca.core.message.message import identity_of
 from airflow_provider_jmsjca.core.prefetch import MOST_IN_ORDER, for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
@@ -58,8 +59,6 @@ class AcknowledgeMode(enum.StrEnum):
     SESSION_TRANSACTED = "session_transacted"
 
 
-# Number of returned messages that a session remembers; the broker may have delivered them to others.
-_REMEMBERED = 32_768
 AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
 """Modes in which a message is settled when it is received."""
 
@@ -139,7 +138,8 @@ class JmsSession:
         self._inboxes: dict[Hashable, Inbox] = {}
         self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
         self._unsettled: list[tuple[Inbox, Received]] = []
-        self._handed_back: dict[tuple[Inbox, Identity], None] = {}  # the oldest first
+        # The broker may deliver those that were handed back to another consumer.
+        self._memory: DeliveryMemory[Received] = DeliveryMemory(REMEMBERED)
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
         self._closed = False
@@ -273,7 +273,7 @@ class JmsSession:
             self._open_unit().acknowledge(received)
         if not self._settles_at_once:
             message = received.message
-            return self._flagged(inbox, message) if self._handed_back else message
+            return self._flagged(inbox, message) if self._memory.recalls else message
         self._unsettled.pop()
         try:
             message = received.message
@@ -450,17 +450,14 @@ class JmsSession:
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
         """Return a message as redelivered if this session handed it back: not every broker says so."""
         known = identity_of(message, None)
-        if known is None or (inbox, known) not in self._handed_back:
+        if known is None or not self._memory.pop_expected((inbox, known)) or message.redelivered:
             return message
-        del self._handed_back[inbox, known]
-        return message if message.redelivered else replace(message, redelivered=True)
+        return replace(message, redelivered=True)
 
     def _hand_back(self) -> None:
         for inbox, received in self._unsettled:
             if (known := identity_of(received.readable, None)) is not None:
-                self._handed_back[inbox, known] = None
-        while len(self._handed_back) > _REMEMBERED:  # another consumer may have got the oldest
-            del self._handed_back[next(iter(self._handed_back))]
+                self._memory.expect((inbox, known))
         self._unsettled.clear()
         for inbox in self._inboxes.values():
             inbox.recover()

@@ -14,11 +14,11 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling, RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
@@ -69,12 +69,12 @@ class Site:
         rules: ListenerSettings | None = None,
         *,
         opens: Callable[[ConnectionSettings], Connection] = connect,
-        once: DeliveryMemory | None = None,
+        memory: DeliveryMemory[Any] | None = None,
         tracker: RedeliveryTracker | None = None,
     ) -> DeliveryStream:
         pool = ConnectionPool(idle_timeout=timedelta(0), connect=opens)
         source = AsyncConnection(self.settings, pool=pool)
-        return DeliveryStream(rules or settings(), source, once=once, tracker=tracker, chance=lambda: 0.0)
+        return DeliveryStream(rules or settings(), source, memory=memory, tracker=tracker, chance=lambda: 0.0)
 
     @contextlib.asynccontextmanager
     async def streaming(

@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
 from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import SerialExecutor
@@ -48,12 +49,7 @@ from airflow_provider_jmsjca.engine.delivering.loop.link import LoopLink
 from airflow_provider_jmsjca.engine.delivering.loop.outstanding import OutstandingDeliveries
 from airflow_provider_jmsjca.engine.delivering.loop.receiver import LoopReceiver
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
-from airflow_provider_jmsjca.engine.delivering.receiver import (
-    ConsumerConnection,
-    DeliveryMemory,
-    ReceiveBuffer,
-    Work,
-)
+from airflow_provider_jmsjca.engine.delivering.receiver import ConsumerConnection, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
 from airflow_provider_jmsjca.errors import (
@@ -64,6 +60,7 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.transports.base import Received
 
 _log = safe_logger(__name__)
 
@@ -77,7 +74,7 @@ class LoopDriver(Driver):
     Args:
         settings: How to consume, as `shared` returns them.
         connection: Lends connections.
-        once: Remembers messages with an outcome.
+        memory: Remembers messages with an outcome.
         tracker: Attempt counts.
         chance: A random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
@@ -100,7 +97,7 @@ class LoopDriver(Driver):
         "_in_doubt",
         "_looks",
         "_loop",
-        "_once",
+        "_memory",
         "_refusals",
         "_source",
         "_unsent",
@@ -117,7 +114,7 @@ class LoopDriver(Driver):
         settings: ListenerSettings,
         connection: AsyncConnection,
         *,
-        once: DeliveryMemory,
+        memory: DeliveryMemory[Received],
         tracker: RedeliveryTracker,
         chance: Callable[[], float],
         consuming: Signal,
@@ -138,7 +135,7 @@ class LoopDriver(Driver):
             consuming=consuming,
         )
         self._source = connection
-        self._once = once
+        self._memory = memory
         self._refusals = RefusedDestinations()
         self._unsent: ConsumerConnection | None = None
         self._in_doubt = InDoubt(None if attempt_log is None else attempt_log.left_in_doubt)
@@ -158,12 +155,12 @@ class LoopDriver(Driver):
             self.machine,
             self.counters,
             ReceiveBuffer.shut(self.link),
-            once=once,
+            memory=memory,
             feed=self.feed,
             flush_log=self.flush_log,
         )
         self.handed_out = OutstandingDeliveries(
-            self.counters, once, self.clock, self.feed, self.changed.set, raised=self._raised
+            self.counters, memory, self.clock, self.feed, self.changed.set, raised=self._raised
         )
 
     def _new_link(self) -> LoopLink:
@@ -210,12 +207,6 @@ class LoopDriver(Driver):
                 for watch in watches(self.settings, self._source.look, self, link.connection)
             ]
 
-    def opening(self, buffer: ReceiveBuffer) -> None:
-        """All outcomes of settlements over earlier connections are known."""
-        if buffer is self.receiver.buffer:
-            stable = buffer.link.connection.capabilities.stable_message_id
-            self.receiver.settled.connected(stable=stable)
-
     def arrived(self, buffer: ReceiveBuffer) -> None:
         """Something has come."""
         self.receiver.arrived(buffer)
@@ -229,7 +220,7 @@ class LoopDriver(Driver):
 
     def keeps(self) -> bool:
         """Whether messages stay unsettled, with nothing to do."""
-        return self._once.keeps
+        return self._memory.keeps
 
     def _arm(self) -> None:
         deadline = self.machine.deadline
@@ -251,7 +242,7 @@ class LoopDriver(Driver):
             case Deliver():
                 buffer = self.receiver.buffer
                 received, _ = buffer.held[decision.delivery]
-                self.handed_out.deliver(decision, buffer, self.receiver.key(received))
+                self.handed_out.deliver(decision, buffer, self.receiver.identity(received))
             case CommitUnit() | MoveMessage() | DeleteMessage() | Park():
                 self._settle(self.receiver.buffer, decision)
             case RollBackUnit(unit=unit):
@@ -267,8 +258,7 @@ class LoopDriver(Driver):
                 assert_never(decision)
 
     def _start_over(self, buffer: ReceiveBuffer) -> None:
-        self.receiver.restart_with(buffer, self.handed_out.returned)
-        self.handed_out.begin()
+        self.receiver.restart_with(buffer)
 
     def _close_link(self, *, clean: bool) -> None:
         del clean  # a stream doesn't delete subscriptions
@@ -340,7 +330,7 @@ class LoopDriver(Driver):
         flags messages as redelivered. Such a message is a repetition if it carries the time it was sent, or
         if the store lists the handled one as unsettled.
         """
-        if self.settings.drop_duplicates or self.receiver.settled.stable:
+        if self.settings.drop_duplicates or self._memory.stable:
             return True
         received, _ = buffer.held[number]
         message = received.readable
@@ -376,7 +366,7 @@ class LoopDriver(Driver):
         self.settler.conclude(buffer, decision, error)
         if error is None and buffer is self.receiver.buffer:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
-            self.handed_out.settled(settled)
+            self._memory.is_settled(settled)
         self._take_more()
 
     def _note_sending(self, link: ConsumerConnection, error: Exception | None) -> None:
@@ -400,14 +390,13 @@ class LoopDriver(Driver):
             self.settings.name,
             message_id,
             origin,
-            self._once.left,
+            self._memory.left,
             self.settings.subscription.prefetch or "the broker's",
         )
         self._take_more()
 
     def _settle_again(self) -> None:
-        settled = self.receiver.settled
-        self._executor.submit(lambda: settled.settle_again(self.settings.name))
+        self._executor.submit(self.receiver.repeated.settle)
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -429,7 +418,7 @@ class LoopDriver(Driver):
         finally:
             # Another user of the delivery memory must not confuse messages that go back to the broker with
             # those that have been `returned`.
-            self.receiver.restart_with(ReceiveBuffer.shut(self.link), self.handed_out.returned)
+            self.receiver.restart_with(ReceiveBuffer.shut(self.link))
             self._write_what_waits()
             self.link.close()
             if self._alarm is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened, ReconnectAsked
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
@@ -18,13 +17,6 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Received
 
 _log = safe_logger(__name__)
-
-
-class LoopLinkListener(LinkListener, Protocol):
-    """Receives the events of a link, in the event loop."""
-
-    def opening(self, buffer: ReceiveBuffer) -> None:
-        """Work for the previous receive buffer is done and reported; this one starts to fill."""
 
 
 class LoopLink(ConsumingLink):
@@ -48,12 +40,11 @@ class LoopLink(ConsumingLink):
         self,
         settings: ListenerSettings,
         source: AsyncConnection,
-        user: LoopLinkListener,
+        user: LinkListener,
         receivers: Consumers,
         executor: SerialExecutor,
     ) -> None:
         super().__init__(settings, user, receivers)
-        self._user: LoopLinkListener = user
         self._source = source
         self._executor = executor
         self._loop = asyncio.get_running_loop()
@@ -135,7 +126,6 @@ class LoopLink(ConsumingLink):
     def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
             return
-        self.post(self._user.opening, buffer)
         append = buffer.arrivals.append
 
         def on_received(received: Received) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_provider_jmsjca.core.delivery.decisions import Deliver
@@ -16,9 +16,11 @@ from airflow_provider_jmsjca.core.delivery.events import (
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.message.message import Identity
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory, ReceiveBuffer
+from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer
 from airflow_provider_jmsjca.engine.delivering.statistics import Counters
+from airflow_provider_jmsjca.transports.base import Received
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class OutstandingDeliveries:
 
     Args:
         counters: Counts each of them.
-        once: Remembers outstanding messages.
+        memory: Remembers outstanding messages.
         clock: Seconds; the machine's clock.
         feed: Passes events to the machine.
         wake: Called when a delivery can be handed out.
@@ -105,7 +107,7 @@ class OutstandingDeliveries:
     def __init__(
         self,
         counters: Counters,
-        once: DeliveryMemory,
+        memory: DeliveryMemory[Received],
         clock: Callable[[], float],
         feed: Callable[..., None],
         wake: Callable[[], object],
@@ -113,32 +115,22 @@ class OutstandingDeliveries:
         raised: Callable[[ReceiveBuffer, int, str | None, Failure], object] = lambda *_: None,
     ) -> None:
         self._counters = counters
-        self._once = once
+        self._memory = memory
         self._clock = clock
         self._feed = feed
         self._wake = wake
         self._raised = raised
         self._ready: list[tuple[DeliveryTicket, StreamDelivery]] = []
         self._calls: set[int] = set()
-        self._returned: set[int] = set()
         self._withdrawn: set[int] = set()
         self._rolled_back = 0
-
-    @property
-    def returned(self) -> frozenset[int]:
-        """The messages that were returned, and are not known to be settled."""
-        return frozenset(self._returned)
-
-    def begin(self) -> None:
-        """Forget the messages of the previous receive buffer: their deliveries can't be repeated."""
-        self._returned.clear()
 
     def deliver(self, decision: Deliver, buffer: ReceiveBuffer, key: Identity | None) -> None:
         """Make a delivery ready; one of a message that has its outcome ends at once."""
         _, message = buffer.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
-        if decision.delivery in self._returned:  # its commit was refused; its outcome stands
+        if self._memory.has_returned(decision.delivery):  # its commit was refused; its outcome stands
             self._feed(HandlerReturned(call=decision.call))
             return
         self._counters.deliver(decision.seen, self._clock())
@@ -152,7 +144,7 @@ class OutstandingDeliveries:
         if not self._ready:
             return None
         ticket, delivery = self._ready.pop(0)
-        self._once.hand_out(ticket.key)
+        self._memory.hand_out(ticket.key)
         return delivery
 
     def answered(self, event: HandlerReturned | HandlerRaised, ticket: DeliveryTicket) -> None:
@@ -169,13 +161,8 @@ class OutstandingDeliveries:
             self._feed(event)
             if handled and ticket.buffer.open:
                 handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
-        if handled:  # also while the stream is being closed
-            self._returned.add(ticket.decision.delivery)
-        self._once.answer(ticket.key, ticket.buffer, handled=handled)
-
-    def settled(self, deliveries: Iterable[int]) -> None:
-        """Note that these messages are permanently settled."""
-        self._returned.difference_update(deliveries)
+        # Also while the stream is being closed.
+        self._memory.answer(ticket.decision.delivery, ticket.key, ticket.buffer, handled=handled)
 
     def withdraw(self) -> None:
         """Withdraw deliveries that the user hasn't seen and that can't be settled; they are redelivered."""

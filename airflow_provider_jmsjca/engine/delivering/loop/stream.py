@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.delivering.loop.driver import (
@@ -28,9 +29,9 @@ from airflow_provider_jmsjca.engine.delivering.loop.driver import (
 )
 from airflow_provider_jmsjca.engine.delivering.loop.outstanding import StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+from airflow_provider_jmsjca.transports.base import Received
 
 __all__ = ["DeliveryStream", "StreamDelivery"]
 
@@ -60,7 +61,7 @@ class DeliveryStream:
     Args:
         settings: How to consume; `listener_settings` reads them from a spec.
         connection: Lends connections; used by this stream only.
-        once: Delivery memory of an earlier stream, if there was one.
+        memory: Delivery memory of an earlier stream, if there was one.
         tracker: Attempt counts of an earlier stream, if there was one.
         chance: A random number, 0 up to but not including 1.
 
@@ -81,14 +82,14 @@ class DeliveryStream:
         settings: ListenerSettings,
         connection: AsyncConnection,
         *,
-        once: DeliveryMemory | None = None,
+        memory: DeliveryMemory[Received] | None = None,
         tracker: RedeliveryTracker | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         refuse_unsupported(settings)
         self._settings = shared(settings)
         self._connection = connection
-        self._once = DeliveryMemory() if once is None else once
+        self._memory: DeliveryMemory[Received] = DeliveryMemory() if memory is None else memory
         self._tracker = RedeliveryTracker() if tracker is None else tracker
         self._chance = chance
         self.consuming = Signal()
@@ -145,7 +146,7 @@ class DeliveryStream:
             driver = self._driver = LoopDriver(
                 self._settings,
                 self._connection,
-                once=self._once,
+                memory=self._memory,
                 tracker=self._tracker,
                 chance=self._chance,
                 consuming=self.consuming,

@@ -347,7 +347,7 @@ class Dispatcher(Driver):
             wanted=self._wants_message,
             post=self.workers.post,
         )
-        self._settled = self.receiver.settled
+        self._repeated = self.receiver.repeated
         self._caller = HandlerCaller(self, handler, on_stop=on_stop, stop_within=stop_within)
         self._direct = FastPath(self, self._caller) if can_use_fast_path(settings) else None
 
@@ -544,7 +544,7 @@ class Dispatcher(Driver):
         return self.handle((ReconnectAsked(reason=reason),))
 
     def _link_is_up(self, link: ConsumerConnection) -> None:
-        self._settled.connected(stable=link.connection.capabilities.stable_message_id)
+        """Do nothing: the link itself watches the backlog."""
 
     def _start_over(self, buffer: ReceiveBuffer) -> None:
         self.receiver.restart_with(buffer)
@@ -557,7 +557,7 @@ class Dispatcher(Driver):
         self.link.close(delete_durable=wanted and not self.link.is_lost and self.counters.active == 0)
 
     def _settle_again(self) -> None:
-        self._settled.settle_again(self.settings.name)
+        self._repeated.settle()
 
     def _end(self) -> None:
         self._ended = True
@@ -566,7 +566,7 @@ class Dispatcher(Driver):
 
     def flush_log(self) -> None:
         """Write pending log lines, then report the stop if it has stopped; not under the lock."""
-        if self._lines or self._settled.has_repeated:
+        if self._lines or self._repeated.waiting:
             super().flush_log()
         if self._ended:
             if self.attempt_log is not None:
@@ -631,7 +631,7 @@ class FastPath:
     def __init__(self, dispatcher: Dispatcher, caller: HandlerCaller) -> None:
         self._dispatcher = dispatcher
         self._receiver = dispatcher.receiver
-        self._settled = dispatcher.receiver.settled
+        self._memory = dispatcher.receiver.memory
         self._machine = dispatcher.machine
         self._settler = dispatcher.settler
         self._engine = caller.engine
@@ -695,7 +695,9 @@ class FastPath:
         if received.is_stale:
             return None
         message = self._reader.plain(received)
-        if message is None or message.message_id is None or self._settled.comes_again(received):
+        if message is None or message.message_id is None:
+            return None
+        if self._memory.recalls and self._receiver.comes_again(received):
             return None
         if self._receiver.blocked:  # only `Receiver.take` checks whether this message ends it
             return None
@@ -721,7 +723,7 @@ class FastPath:
         dispatcher = self._dispatcher
         held = buffer.held.pop(direct.delivery, None)
         if held is not None:
-            self._settled.note(held[0], held[1], self._source)
+            self._receiver.note_settled(buffer, held[0], held[1], self._source)
         dispatcher.counters.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,8 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.receiver import DuplicateIds
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Consumer, Outgoing, Received
+from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, nothing, until
 
 
@@ -156,59 +155,6 @@ def test_without_it_every_message_is_delivered(site: Site) -> None:
     """I15: the broker gives no reason to think that it is the same."""
     send(site, ("a", "ID:1"), ("a again", "ID:1"))
     assert site.activation(nothing).run(idle_for=QUICK).committed == 2
-
-
-def test_the_oldest_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
-    """I17."""
-    buffer, received = object(), object()
-    duplicates = DuplicateIds(remembered=2)
-
-    def handle(message_id: str | None) -> None:
-        assert not duplicates.must_wait(buffer, message_id, _received(received))
-        assert duplicates.completed(buffer, message_id, handled=True) == []
-
-    for message_id in ("ID:1", "ID:2", None, None, "ID:3"):
-        handle(message_id)
-    assert [duplicates.is_handled(each) for each in ("ID:1", "ID:2", "ID:3", None)] == [
-        False, True, True, False,
-    ]  # fmt: skip
-
-
-def test_what_waited_with_an_older_intake_is_gone() -> None:
-    """Its consumers are closed, so the broker has it back."""
-    duplicates = DuplicateIds()
-    received = [_received("any order") for _ in range(4)]
-    assert not duplicates.must_wait("old", "ID:1", received[0])
-    assert duplicates.must_wait("old", "ID:1", received[1])
-    assert not duplicates.must_wait("new", "ID:1", received[2])
-    assert duplicates.completed("old", "ID:1", handled=False) == []
-    assert duplicates.must_wait("new", "ID:1", received[3])
-    assert duplicates.completed("new", "ID:1", handled=False) == [received[3]]
-
-
-def test_messages_wait_behind_one_that_waits_where_their_consumer_settles_in_order() -> None:
-    duplicates = DuplicateIds()
-    first, again, behind, nameless = (_received("in order") for _ in range(4))
-    other, elsewhere = _received("in order"), _received("any order")
-    behind.consumer = nameless.consumer = again.consumer
-    assert not duplicates.must_wait(None, "ID:1", first)
-    assert duplicates.must_wait(None, "ID:1", again)
-    assert duplicates.must_wait(None, "ID:2", behind)
-    assert duplicates.must_wait(None, None, nameless)
-    assert not duplicates.must_wait(None, "ID:3", other)
-    assert not duplicates.must_wait(None, "ID:4", elsewhere)
-    assert list(duplicates.waiting) == [again, behind, nameless]
-    assert duplicates.completed(None, "ID:1", handled=True) == [again, behind, nameless]
-    assert not duplicates.must_wait(None, "ID:2", behind)
-
-
-def _received(how: str) -> Received:
-    return Received(cast("Consumer", _Consumer(how == "in order")), None, 0, JmsMessage.empty)
-
-
-@dataclass(eq=False)
-class _Consumer:
-    settles_in_order: bool
 
 
 def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:

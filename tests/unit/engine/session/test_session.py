@@ -172,7 +172,7 @@ def test_what_was_handed_back_is_known_by_more_than_its_id(server: Broker) -> No
 def test_how_many_handed_back_messages_are_known_is_bounded(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider_jmsjca.engine.session.session._REMEMBERED", 1)
+    monkeypatch.setattr("airflow_provider_jmsjca.engine.session.session.REMEMBERED", 1)
     with JmsConnection(OneIdConnection(server)) as connection:
         fill(connection, 2)
         with connection.session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:

@@ -17,12 +17,12 @@ import pytest
 from airflow_provider_jmsjca.core.delivery.events import ConnectionLost, Event, ReconnectAsked
 from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryMemory
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState, Received
@@ -321,12 +321,12 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
     """A trigger opens a new stream after a fault was mended; events may be on their way meanwhile."""
 
     async def work() -> None:
-        once = DeliveryMemory()
+        memory: DeliveryMemory[Any] = DeliveryMemory()
         site.send("a", "b", "c")
-        async with site.streaming(once=once) as stream:
+        async with site.streaming(memory=memory) as stream:
             first, second, third = await take(stream, 3)
         first.returned()
-        async with site.streaming(once=once) as stream:
+        async with site.streaming(memory=memory) as stream:
             assert await nothing_comes(stream)
             assert site.broker.depth("orders") == 2
             second.returned()
@@ -365,9 +365,9 @@ def test_what_is_returned_while_a_stream_closes_is_known_to_the_next(site: Site)
         original(received)
 
     async def work() -> None:
-        once = DeliveryMemory()
+        memory: DeliveryMemory[Any] = DeliveryMemory()
         site.send("a", "b")
-        stream = site.stream(opens=Wrapped(acknowledge=acknowledge), once=once)
+        stream = site.stream(opens=Wrapped(acknowledge=acknowledge), memory=memory)
         first, second = await take(stream, 2)
         first.returned()
         await until(hangs.is_set)
@@ -377,7 +377,7 @@ def test_what_is_returned_while_a_stream_closes_is_known_to_the_next(site: Site)
         second.returned()
         hang.set()
         await closing
-        async with site.streaming(once=once) as stream:
+        async with site.streaming(memory=memory) as stream:
             assert await nothing_comes(stream)
             assert site.broker.depth("orders") == 0
 

@@ -1,0 +1,348 @@
+"""Which messages a process has seen before: one memory, with one table.
+
+| who | remembers | recognised by | how long | why |
+|---|---|---|---|---|
+| threads, event loops | settled messages | identity | 32,768 | a killed broker forgets acknowledgements |
+| event loops | handed-out deliveries | identity | until answered | the answer may come after a reconnect |
+| event loops | returned deliveries | number | until settled | a refused commit changes no outcome |
+| event loops | returned, not acknowledged | identity | 32,768 | the broker is going to send them again |
+| event loops | messages that stay | identity | 32,768 | they can be neither delivered nor moved |
+| duplicate elimination | handled messages | id | 32,768 | its source goes by the id alone |
+| duplicate elimination | messages in flight | id | one connection | a duplicate waits for the outcome |
+| sessions | messages handed back | inbox and identity | 32,768 | not every broker sets the redelivered flag |
+
+The oldest are forgotten first.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import Generic, NamedTuple, TypeVar
+
+from airflow_provider_jmsjca.core.message.message import Identity
+
+REMEMBERED = 32_768
+"""Number of remembered messages of each kind: the number of acknowledgements that a busy RabbitMQ queue
+holds back from the disk (its `queue_index_max_journal_entries`). The adapter itself remembered one."""
+
+M = TypeVar("M", bound=Hashable)
+
+
+class Verdict(enum.Enum):
+    """How to treat a received message.
+
+    Attributes:
+        TAKE: The message is to be delivered.
+        WAIT: An attempt at it is still under way, or a message before it is waiting.
+        SETTLE: The message has its outcome, and only needs to be settled.
+        DUPLICATE: The message has the id of a handled one, and only needs to be settled.
+        STAY: The message can be neither delivered nor moved, and is left unsettled.
+    """
+
+    TAKE = enum.auto()
+    WAIT = enum.auto()
+    SETTLE = enum.auto()
+    DUPLICATE = enum.auto()
+    STAY = enum.auto()
+
+
+class Waiting(NamedTuple, Generic[M]):
+    """A waiting message.
+
+    Attributes:
+        key: The identity or id whose outcome it waits for; `None` if it only waits behind another.
+        lane: Later messages of the same lane wait behind it; `None`: none do.
+        message: The message.
+    """
+
+    key: Hashable | None
+    lane: object
+    message: M
+
+
+class DeliveryMemory(Generic[M]):
+    """Recognises messages that come again; the table above lists them.
+
+    Only a later connection redelivers a settled message: on the same one, an equal message is another one.
+    If the producer creates the ids, a redelivery must also have the redelivered flag. If it also lacks a
+    sending time, it can match only messages with an acknowledgement that the broker can't have received,
+    each of them once. Messages without an id are never recognised. One object may serve several streams,
+    one after the other. Not thread-safe.
+
+    Args:
+        remembered: Maximum number of remembered messages of each kind.
+
+    Attributes:
+        stable: Whether the broker creates the ids, so that no two messages have the same.
+        recalls: Whether identities matter: if not, `arrived` depends on ids and waiting messages only.
+        link: The present connection.
+        note: Takes the identity of a message settled over the present connection. One call for each message:
+            it is the method of a deque.
+
+    Source: I15, I17.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self.stable = False
+        self.recalls = False
+        self._remembered = remembered
+        self._recheck: Callable[[list[M]], object] | None = None
+        self._buffer: object = None
+        self.link: object = None
+        # Settled or returned: over the present connection, over earlier ones.
+        self._recent: deque[Identity | None] = deque(maxlen=remembered)
+        self.note = self._recent.append
+        self._settled: OrderedDict[Hashable, None] = OrderedDict()
+        self._handed_out: Counter[Identity] = Counter()
+        self._handed_out_before: Counter[Identity] = Counter()
+        self._returned: set[int] = set()
+        self._expected: OrderedDict[Hashable, None] = OrderedDict()
+        self._left: OrderedDict[Hashable, None] = OrderedDict()
+        self._handled: OrderedDict[Hashable, None] = OrderedDict()
+        self._in_flight: set[str] = set()
+        self._waiting: list[Waiting[M]] = []
+        self._lanes: Counter[object] = Counter()
+        self._released: set[M] = set()
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        buffer: object,
+        link: object,
+        recheck: Callable[[list[M]], object],
+        *,
+        back: AbstractSet[Identity | None] = frozenset(),
+        unacknowledged: AbstractSet[Identity | None] = frozenset(),
+    ) -> None:
+        """Begin another receive buffer.
+
+        Args:
+            buffer: The other receive buffer.
+            link: The connection of the buffer.
+            recheck: Called with messages of this buffer that need not wait any more, in order.
+            back: Unsettled messages of the receive buffer before: they repeat nothing that was settled
+                before.
+            unacknowledged: Messages of the buffer before that were returned and not acknowledged.
+        """
+        self._buffer = buffer
+        self._recheck = recheck
+        self.forget(back)
+        for key in unacknowledged:
+            self.expect(key)
+        if link is not self.link:
+            self.link = link
+            for key in self._recent:
+                self.settled_before(key)
+            self._recent.clear()
+        self._handed_out_before += self._handed_out
+        self._handed_out.clear()
+        self._returned.clear()
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._lanes.clear()
+        self._released.clear()
+        self.recalls = bool(self._settled or self._expected or self._handed_out_before or self._left)
+
+    def forget(self, keys: Collection[Identity | None]) -> None:
+        """Forget settled messages that equal unsettled ones."""
+        for key in keys:
+            if key is not None:
+                self._settled.pop(key, None)
+                self._expected.pop(key, None)
+        if not self._recent or not any(key in keys for key in self._recent):
+            return
+        kept = [key for key in self._recent if key not in keys]
+        self._recent.clear()
+        self._recent.extend(kept)
+
+    # -- arrivals ------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> int:
+        """Number of messages that stay."""
+        return len(self._left)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether messages stay, or wait for an outcome, and so stay unsettled."""
+        return bool(self._left or self._waiting)
+
+    @property
+    def waiting(self) -> list[M]:
+        """The waiting messages, in order."""
+        return [each.message for each in self._waiting]
+
+    def arrived(
+        self,
+        message: M,
+        *,
+        here: Identity | None = None,
+        published: Identity | None = None,
+        redelivered: bool = False,
+        message_id: str | None = None,
+        lane: object = None,
+    ) -> Verdict:
+        """Return how to treat a message.
+
+        Args:
+            message: The message.
+            here: The identity of the message at the broker.
+            published: The identity with which it was published, if it may have come before; else `None`.
+            redelivered: Whether it has the redelivered flag.
+            message_id: The message id if duplicates are dropped.
+            lane: The group or the consumer of the message, if that keeps an order.
+        """
+        released = message in self._released
+        self._released.discard(message)
+        if self.recalls and here is not None and (self.stable or redelivered):
+            if here in self._left:
+                return Verdict.STAY
+            if self._handed_out_before[here] > sum(here == each.key for each in self._waiting):
+                return self._wait(here, lane, message)
+        if self.is_repetition(here, published, redelivered=redelivered):
+            if here in self._expected and not (self.stable or here.timestamp):  # type: ignore[union-attr]  # it has an id
+                del self._expected[here]
+            return Verdict.SETTLE
+        if message_id is not None and message_id in self._handled:
+            return Verdict.DUPLICATE
+        if lane is not None and not released and self._lanes[lane]:
+            return self._wait(None, lane, message)
+        if message_id is not None:
+            if message_id in self._in_flight:
+                return self._wait(message_id, lane, message)
+            self._in_flight.add(message_id)
+        return Verdict.TAKE
+
+    def is_repetition(self, here: Identity | None, published: Identity | None, *, redelivered: bool) -> bool:
+        """Return whether a message is a redelivery of one that was settled, or returned.
+
+        Args:
+            here: As for `arrived`.
+            published: As for `arrived`.
+            redelivered: As for `arrived`.
+        """
+        if not self.recalls:
+            return False
+        if here is not None and (self.stable or redelivered):
+            if here in self._expected:
+                return True
+            if (self.stable or here.timestamp) and here in self._settled:
+                return True
+        return (
+            published is not None and bool(self.stable or published.timestamp) and published in self._settled
+        )
+
+    def _wait(self, key: Hashable | None, lane: object, message: M) -> Verdict:
+        self._waiting.append(Waiting(key, lane, message))
+        if lane is not None:
+            self._lanes[lane] += 1
+        return Verdict.WAIT
+
+    # -- outcomes ------------------------------------------------------------------------------------------
+
+    def settled_before(self, key: Identity | None) -> None:
+        """Record that a message was settled over an earlier connection."""
+        if key is not None:
+            self._settled.pop(key, None)
+            self._remember(self._settled, key)
+            self.recalls = True
+
+    def hand_out(self, key: Identity | None) -> None:
+        """Record that a message was handed out and an answer is expected."""
+        if key is not None:
+            self._handed_out[key] += 1
+
+    def answer(self, number: int, key: Identity | None, buffer: object, *, handled: bool) -> None:
+        """Record the answer of a handler.
+
+        Args:
+            number: The number of the message in its receive buffer.
+            key: The identity of the message at the broker.
+            buffer: The receive buffer of the message.
+            handled: Whether the handler is done with it.
+        """
+        earlier = buffer is not self._buffer
+        if handled and not earlier:
+            self._returned.add(number)
+        if key is None:
+            return
+        handed_out = self._handed_out_before if earlier else self._handed_out
+        handed_out[key] -= 1
+        if handed_out[key] <= 0:
+            del handed_out[key]
+        if handled and earlier:
+            self.expect(key)
+        elif handled:
+            self.note(key)
+        if earlier:
+            self._release()
+
+    def has_returned(self, number: int) -> bool:
+        """Return whether a message of the present buffer was returned, and isn't known to be settled."""
+        return number in self._returned
+
+    def is_settled(self, numbers: Iterable[int]) -> None:
+        """Record that messages of the present buffer are permanently settled."""
+        self._returned.difference_update(numbers)
+
+    def leave(self, key: Identity | None) -> None:
+        """Record that a message stays, and its repetitions too."""
+        if key is not None:
+            self._remember(self._left, key)
+            self.recalls = True
+
+    def completed(self, message_id: str | None, buffer: object, *, handled: bool) -> None:
+        """Record the outcome of a message where duplicates are dropped.
+
+        Args:
+            message_id: The id of the message.
+            buffer: The receive buffer of the message.
+            handled: Whether a handler is done with it. A moved or deleted message isn't handled, so that it
+                may be put back into its queue.
+        """
+        if message_id is None:
+            return
+        if handled:
+            self._remember(self._handled, message_id)
+        if buffer is self._buffer:
+            self._in_flight.discard(message_id)
+            self._release()
+
+    def expect(self, key: Hashable | None) -> None:
+        """Record that the broker is going to send a message again."""
+        if key is not None:
+            self._remember(self._expected, key)
+            self.recalls = True
+
+    def pop_expected(self, key: Hashable | None) -> bool:
+        """Return whether a message was expected again; from now on it isn't."""
+        return self._expected.pop(key, self) is None
+
+    def _remember(self, where: OrderedDict[Hashable, None], key: Hashable) -> None:
+        where[key] = None
+        if len(where) > self._remembered:
+            where.popitem(last=False)
+
+    def _release(self) -> None:
+        """Have messages checked again that need not wait any more."""
+        if not self._waiting:
+            return
+        stays: list[Waiting[M]] = []
+        goes: list[M] = []
+        lanes: Counter[object] = Counter()
+        for each in self._waiting:
+            key, lane, message = each
+            if key in self._handed_out_before or key in self._in_flight or (lane is not None and lanes[lane]):
+                stays.append(each)
+                if lane is not None:
+                    lanes[lane] += 1
+            else:
+                goes.append(message)
+        self._waiting, self._lanes = stays, lanes
+        if goes and self._recheck is not None:
+            self._released.update(goes)
+            self._recheck(goes)
