@@ -409,7 +409,7 @@ class _Read:
                 + (
                     "On a topic nothing frees it"
                     if on_topic
-                    else "Above 5 s, park and use_store free the place"
+                    else "Above 5 s, non_blocking_redelivery and use_store free the place"
                 )
             )
         if handling.startswith("1:"):
@@ -639,7 +639,7 @@ def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
     """
     limited = fields.get("max-attempts") or fields.get("delay")
     lasting = fields.get("durable-subscriber-name") or fields.get("destination-type", "").lower() != "topic"
-    return {"use_store": "true", "park": "true"} if limited and lasting else {}
+    return {"use_store": "true", "non_blocking_redelivery": "true"} if limited and lasting else {}
 
 
 def _failure_targets(sinks: Sequence[Element], port: str) -> Iterator[str]:

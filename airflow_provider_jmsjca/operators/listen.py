@@ -82,7 +82,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     delivery is rolled back. The redelivery handling then decides when the message is delivered again.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
-    fails if only failures of the same messages happened for `failing_for`. Airflow's `execution_timeout`
+    fails if only failures of the same messages happened for `failure_timeout`. Airflow's `execution_timeout`
     fails it, counted from its start, including the time it was deferred. While a queue is empty the task is
     deferred and occupies no worker. It keeps its worker if the spec's connection settings differ from the
     Airflow connection, because the triggerer has only the latter.
@@ -105,16 +105,16 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         max_messages: End when this number of messages is settled; never more are settled.
         run_for: End after this number of seconds, including deferred time.
         idle_for: End after this number of seconds without a message, including deferred time.
-        failing_for: Fail after this number of seconds with failures only: redelivered messages failed
+        failure_timeout: Fail after this number of seconds with failures only: redelivered messages failed
             repeatedly, and none was settled. `None`: `idle_for`, or an hour without it. Also fail if no
             message arrived for this time after the broker left a connection attempt unanswered.
         defer_after: Leave the worker after this number of seconds without a message; `None` never does.
         poll_interval: Seconds between two probes while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
             is killed or cleared gives them 4 at most, because Airflow ends its process after 5.
-        confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the broker if it supports
-            delays; also a field of the spec.
+        confirm_acknowledgements: Wait for the broker after each message; also a field of the spec.
+        non_blocking_redelivery: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the
+            broker if it supports delays; also a field of the spec.
         subscribes: Returns whether a message is wanted; the others move to the spec's
             `unsubscribed_destination`. It must be quick, because it blocks other messages.
 
@@ -144,12 +144,12 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         max_messages: int | None = None,
         run_for: float | None = None,
         idle_for: float | None = None,
-        failing_for: float | None = None,
+        failure_timeout: float | None = None,
         defer_after: float | None = 5,
         poll_interval: float = 5,
         stop_timeout: float = 30,
-        confirm: bool = False,
-        park: bool = False,
+        confirm_acknowledgements: bool = False,
+        non_blocking_redelivery: bool = False,
         subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
@@ -161,12 +161,12 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         self.max_messages = max_messages
         self.run_for = run_for
         self.idle_for = idle_for
-        self.failing_for = failing_for
+        self.failure_timeout = failure_timeout
         self.defer_after = defer_after
         self.poll_interval = poll_interval
         self.stop_timeout = stop_timeout
-        self.confirm = confirm
-        self.park = park
+        self.confirm_acknowledgements = confirm_acknowledgements
+        self.non_blocking_redelivery = non_blocking_redelivery
         self.subscribes = subscribes
         self._killed = _Killed()
         self._dead_letters_link = ""
@@ -234,8 +234,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             faults += seconds_faults("run_for", self.run_for, otherwise="None for no such end")
         if self.idle_for is not None:
             faults += seconds_faults("idle_for", self.idle_for, otherwise="None for no such end")
-        if self.failing_for is not None:
-            faults += seconds_faults("failing_for", self.failing_for, otherwise="None for idle_for")
+        if self.failure_timeout is not None:
+            faults += seconds_faults("failure_timeout", self.failure_timeout, otherwise="None for idle_for")
         if self.defer_after is not None:
             faults += seconds_faults("defer_after", self.defer_after, otherwise="None to keep the worker")
         faults += seconds_faults("poll_interval", self.poll_interval)
@@ -245,7 +245,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
-        from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, duration  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.activations.base import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.registry import task_supervision  # noqa: PLC0415 - not at parse time
 
@@ -264,8 +264,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 settings,
                 self._handle,
                 ListenerContext(
-                    confirm=self.confirm,
-                    park=self.park,
+                    confirm_acknowledgements=self.confirm_acknowledgements,
+                    non_blocking_redelivery=self.non_blocking_redelivery,
                     subscribes=self.subscribes,
                     find=finder(),
                     store=store,
@@ -279,7 +279,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             defer_after = self.defer_after if self._may_defer(activation, settings) else None
             quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
             so_far, until, began = run_state.so_far, run_state.until, time.time()
-            failing_for = duration("failing_for", self.failing_for or self.idle_for or FAILING_FOR)
+            failure_timeout = duration(
+                "failure_timeout", self.failure_timeout or self.idle_for or FAILURE_TIMEOUT
+            )
             if supervision is not None:
                 resources.enter_context(supervision.running(activation))
             counts = so_far + self._run(
@@ -289,7 +291,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else max(until - time.time(), 0.001),
                 idle_for=quiet,
-                failing_for=failing_for,
+                failure_timeout=failure_timeout,
                 within=self.stop_timeout,
                 within_if_stopped=_WITHIN_IF_KILLED,
                 progress=lambda now: self._log_progress(so_far + now, _not_up(activation)),
@@ -315,7 +317,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 idle_for=self.idle_for,
                 interval=self.poll_interval,
             )
-            self._end_if_failing(activation, after, now, failing_for.total_seconds())
+            self._end_if_failing(activation, after, now, failure_timeout.total_seconds())
             if after.idle_until is None or after.idle_until > now:
                 self._defer(activation.settings, after, activation.member_names)
         if ended_by is EndReason.IDLE:
@@ -368,12 +370,14 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return counts
 
     @staticmethod
-    def _end_if_failing(activation: ActivationBase, state: RunState, now: float, failing_for: float) -> None:
+    def _end_if_failing(
+        activation: ActivationBase, state: RunState, now: float, failure_timeout: float
+    ) -> None:
         """Fail if redelivered parked messages only failed, counted across deferrals: no run sees them all."""
         from airflow_provider_jmsjca.engine.activations.base import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
-        if state.only_fails(now, failing_for=failing_for, failures=failures):
+        if state.only_fails(now, failure_timeout=failure_timeout, failures=failures):
             raise _only_fails(state.so_far)
 
     def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:
@@ -435,7 +439,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 poll_interval=self.poll_interval,
                 deadline=run_state.deadline,
                 not_before={name: rest.until for name, rest in run_state.rests.items()},
-                retry_permanent=listener.retry_permanent,
+                retry_permanent_errors=listener.retry_permanent_errors,
                 state=run_state.as_state(),
             ),
             method_name="resume",
@@ -485,8 +489,8 @@ def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
         raise AirflowException(
             "nothing came, but the broker had not answered on a connection of this task and may hold "
             "messages for it, as RabbitMQ does while its memory or disk alarm is on; "
-            f"{counts.settled} messages are settled. A retry gets the rest; give failing_for more seconds "
-            "to wait longer for the broker"
+            f"{counts.settled} messages are settled. A retry gets the rest; give failure_timeout more "
+            "seconds to wait longer for the broker"
         )
 
 
@@ -499,5 +503,5 @@ def _only_fails(counts: Counts) -> AirflowException:
     return AirflowException(
         "the same messages failed again and again, and none was settled meanwhile; "
         f"{counts.settled} messages are settled, the rest stays at the broker. Have such messages "
-        "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failing_for more seconds"
+        "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failure_timeout more seconds"
     )

@@ -142,16 +142,16 @@ class RunState:
             return began, _failures(before)
         return self.failing_since, self.failures_before
 
-    def only_fails(self, now: float, *, failing_for: float, failures: int) -> bool:
+    def only_fails(self, now: float, *, failure_timeout: float, failures: int) -> bool:
         """Return whether the same messages failed for too long, over all deferrals.
 
         Args:
             now: The moment.
-            failing_for: For how many seconds they may.
+            failure_timeout: For how many seconds they may.
             failures: How many there must be at least.
         """
         since, many = self.failing_since, _failures(self.so_far) - self.failures_before
-        return since is not None and now - since >= failing_for and many >= failures
+        return since is not None and now - since >= failure_timeout and many >= failures
 
     def as_state(self) -> dict[str, Any]:
         """Return the state for `resumed`, JSON values only."""

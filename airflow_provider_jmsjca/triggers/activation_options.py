@@ -45,7 +45,7 @@ _LOOKS = frozenset(
     {
         "connection_url",
         "options",
-        "share_login",
+        "send_login_to_other_hosts",
         "jms_conn_id",
         "name",
         "destination",
@@ -57,7 +57,7 @@ _LOOKS = frozenset(
 )
 """Fields that apply to `event="ready"`, which only browses a queue."""
 
-_OWN_WAY = frozenset({"connection_url", "username", "password", "options", "share_login"})
+_OWN_WAY = frozenset({"connection_url", "username", "password", "options", "send_login_to_other_hosts"})
 """Fields that may select another broker or another user."""
 
 _UNUSABLE = "unusable"

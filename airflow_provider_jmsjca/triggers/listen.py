@@ -26,15 +26,15 @@ class JmsListenTrigger(JmsReadyTrigger):
     The event is that of `JmsReadyTrigger`, with three more keys: `watch` (the queue, with its member),
     `message_id` (`None` if the message has none or can't be decoded) and `deliveries` (0 where probes don't
     count). At the deadline it is `{"event": "deadline"}`. Both return `state`. A refused queue is tried again
-    after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an error, unless `retry_permanent` is
-    set.
+    after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an error, unless
+    `retry_permanent_errors` is set.
 
     Args:
         further: Queues to watch besides `destination`.
         members: Hosts of the connection on which to watch the queues; empty for any reachable host.
         message_selector: The effective selector; that of the connection is not applied again.
         not_before: Time of the first probe of each `watch`, in seconds since the epoch; at once by default.
-        retry_permanent: Whether to go on when all queues are refused.
+        retry_permanent_errors: Whether to go on when all queues are refused.
         state: Returned to the task in the event. It is not passed as an argument of `defer`, because
             `dag.test()` drops those.
         **kwargs: The arguments of `JmsReadyTrigger`.
@@ -46,7 +46,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         further: Sequence[str] = (),
         members: Sequence[str] = (),
         not_before: Mapping[str, float] | None = None,
-        retry_permanent: bool = False,
+        retry_permanent_errors: bool = False,
         state: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -54,7 +54,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         self.further = list(further)
         self.members = list(members)
         self.not_before = dict(not_before or {})
-        self.retry_permanent = retry_permanent
+        self.retry_permanent_errors = retry_permanent_errors
         self.state = dict(state or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -64,7 +64,7 @@ class JmsListenTrigger(JmsReadyTrigger):
             "further": self.further,
             "members": self.members,
             "not_before": self.not_before,
-            "retry_permanent": self.retry_permanent,
+            "retry_permanent_errors": self.retry_permanent_errors,
             "state": self.state,
         }
 
@@ -126,7 +126,7 @@ class JmsListenTrigger(JmsReadyTrigger):
                 reported = refused[name] or ""
                 _log.warning(CANNOT_WATCH, self.subject(name), reported)
             faults = [fault for fault in refused.values() if fault is not None]
-            if len(faults) == len(refused) and not self.retry_permanent:
+            if len(faults) == len(refused) and not self.retry_permanent_errors:
                 return {"event": "error", "error": "; ".join(dict.fromkeys(faults))}
             await asyncio.sleep(RETRY.wait(attempts, 0).total_seconds())
             refused[name] = None

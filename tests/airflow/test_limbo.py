@@ -194,7 +194,7 @@ def test_a_listener_leaves_a_long_delay_to_limbo_p15(
         "destination": queue,
         "redelivery_handling": "1:3600000; 2:move(queue:limbo.dead)",
         "use_store": True,
-        "park": True,
+        "non_blocking_redelivery": True,
         "distributed_destination_connection": connection,
     }
     attempts: list[tuple[object, int]] = []
@@ -377,7 +377,8 @@ def test_a_listener_that_parks_sends_what_is_due_itself_and_finds_its_numbers_ag
         "use_store": True,
     }
     listener = JmsListenOperator(
-        task_id="listen", spec=spec, on_message=pay, jms_conn_id="jms_parking", max_messages=1, park=True,
+        task_id="listen", spec=spec, on_message=pay, jms_conn_id="jms_parking", max_messages=1,
+        non_blocking_redelivery=True,
         run_for=60, defer_after=None,
     )  # fmt: skip
     found = listener.execute({"ti": SimpleNamespace(task_id="listen", dag_id="d", map_index=-1)})

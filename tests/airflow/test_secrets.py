@@ -202,7 +202,7 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
     seen.fail(caught.value)
     seen.show(hook.test_connection())
     spec = ActivationSpec(
-        destination="queue://orders", polling_interval=0.05, retry_permanent=True, **given.spec
+        destination="queue://orders", polling_interval=0.05, retry_permanent_errors=True, **given.spec
     )
     resolved, settings = hook.activation(spec)
     activation = PlainActivation(listener_settings(resolved), functools.partial(connect, settings), print)
@@ -214,7 +214,7 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
     activation.stop()
     with pytest.raises(JmsError) as refused:
         PlainActivation(
-            listener_settings(resolved.replace(retry_permanent=False)),
+            listener_settings(resolved.replace(retry_permanent_errors=False)),
             functools.partial(connect, settings),
             print,
         ).run(max_messages=1)

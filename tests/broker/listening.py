@@ -41,12 +41,13 @@ def activation(
     queue: str,
     handler: Handler,
     *,
-    park: bool = False,
+    non_blocking_redelivery: bool = False,
     store: Store | None = None,
     **spec: Any,
 ) -> PlainActivation:
     made = listener_settings(
-        ActivationSpec(**{"destination": f"queue://{queue}", **spec}), ListenerContext(park=park, store=store)
+        ActivationSpec(**{"destination": f"queue://{queue}", **spec}),
+        ListenerContext(non_blocking_redelivery=non_blocking_redelivery, store=store),
     )
     quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
     return PlainActivation(

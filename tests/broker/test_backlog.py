@@ -87,7 +87,7 @@ def test_a_stream_names_it_too(
 ) -> None:
     settings = listener_settings(
         ActivationSpec(destination=f"queue://{queue_name}", transaction_timeout=0),
-        ListenerContext(park=False),
+        ListenerContext(non_blocking_redelivery=False),
     )
 
     async def work() -> None:

@@ -91,7 +91,9 @@ def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: s
         if delivery.body == "a" and delivery.redelivery_count < 2:
             raise ValueError("later")
 
-    listener = activation(settings, queue_name, fail_a_twice, park=True, redelivery_handling="1:5500")
+    listener = activation(
+        settings, queue_name, fail_a_twice, non_blocking_redelivery=True, redelivery_handling="1:5500"
+    )
     connection = connect(settings)
     can = connection.capabilities.delayed_delivery
     connection.close()
@@ -273,7 +275,7 @@ def test_attempts_at_messages_without_an_id_outlive_a_process_where_something_st
     store = MemoryStore()
     spec: dict[str, Any] = {"use_store": True, "redelivery_handling": "100:50"}
     if missing is not None:
-        spec["missing_message_id"] = missing
+        spec["message_id_fallback"] = missing
     first = activation(settings, queue_name, fail_always, store=store, **spec)
     first.start()
     until(lambda: first.counts.rolled_back >= 4)

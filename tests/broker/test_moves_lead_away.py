@@ -50,7 +50,7 @@ REFUSED = [
     ("artemis", "queue://{q}::{q}.a", {"redelivery_handling": "3:move(queue:$.dlq)"}),
     ("artemis", "queue://{q}::{q}.a", {"archive_destination": "queue://{q}"}),
     ("artemis", "queue://{q}.#", {"redelivery_handling": "3:move(queue:{q}.dlq)"}),
-    ("artemis", "queue://{q}.#", {"park": True}),
+    ("artemis", "queue://{q}.#", {"non_blocking_redelivery": True}),
     ("rabbitmq", "topic://{q}.#", {"redelivery_handling": "3:move(topic:$.dlq)"}),
 ]
 
@@ -148,7 +148,7 @@ def test_a_parked_message_of_several_queues_goes_back_to_its_own(activemq: Broke
         settings,
         queue_name,
         fail,
-        park=True,
+        non_blocking_redelivery=True,
         destination=f"queue://{queue_name}.a,{queue_name}.b",
         redelivery_handling="1:5001",
     )

@@ -160,7 +160,7 @@ def test_a_listener_sends_its_delayed_messages_back_to_its_subscription_alone_p1
         "subscription_name": "s1",
         "client_id": topic.name,
         "redelivery_handling": "1:60000",
-        "park": True,
+        "non_blocking_redelivery": True,
         "use_store": True,
     }
     topic.publish("bad", "good")

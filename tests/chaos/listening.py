@@ -39,7 +39,7 @@ _SPECS: dict[Work, dict[str, Any]] = {
     Work.HELD: {"hold_until_ack": True},
     Work.DELAYED: {"redelivery_handling": "1:5; 2:20; 3:move(queue:$.dead)"},
     Work.PLAIN: {},
-    Work.CONFIRMED: {"confirm": True},
+    Work.CONFIRMED: {"confirm_acknowledgements": True},
 }
 
 

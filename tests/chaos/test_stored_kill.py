@@ -171,7 +171,7 @@ def test_what_is_put_in_limbo_while_processes_are_killed_is_there_once(
     bodies = [f"m{number}" for number in range(PARKED)]
     done, url = tmp_path / "done", f"sqlite:///{tmp_path / 'store.db'}"
     store = new_store(url)
-    spec = {"redelivery_handling": "1:3600000", "park": True, "name": "orders"}
+    spec = {"redelivery_handling": "1:3600000", "non_blocking_redelivery": True, "name": "orders"}
     for share in shares(bodies, PARKING_KILLS):
         fill(activemq, queue_name, share)
         Process(activemq, queue_name, url, done, spec, fails=True).kill_after(PARKED // (PARKING_KILLS + 2))

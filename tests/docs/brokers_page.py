@@ -55,7 +55,7 @@ MEANINGS = {
     "stable_message_id": (
         "A message keeps its id",
         "`message_id` stays the same when a message comes again, whoever sent it",
-        "on RabbitMQ those of this package keep theirs; `missing_message_id` stands for others",
+        "on RabbitMQ those of this package keep theirs; `message_id_fallback` stands for others",
     ),
     "selector": ("Message selectors", "The broker filters by message selector", "a selector is refused"),
     "browse": (

@@ -161,12 +161,12 @@ def _distributed(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _identity(spec: ActivationFields) -> Iterator[Fault]:
-    given = spec.missing_message_id
+    given = spec.message_id_fallback
     kind, colon, name = (given or "digest").partition(":")
     if (kind, bool(colon), bool(name.strip())) not in {("digest", False, False), ("property", True, True)}:
         yield _fault(
-            "missing_message_id",
-            f"missing_message_id: got {given!r}, expected digest, or property:name with the name of a "
+            "message_id_fallback",
+            f"message_id_fallback: got {given!r}, expected digest, or property:name with the name of a "
             "message property that its sender sets, different for each message",
         )
 

@@ -113,7 +113,8 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
 
     Credentials of a lower level, and broker options with secret names, are sent only to the hosts and ports
     they were given for, with the same TLS, and only with checks of the broker's certificate that are at least
-    as strict. An activation or a call with a different broker is refused, unless `share_login` is set.
+    as strict. An activation or a call with a different broker is refused, unless `send_login_to_other_hosts`
+    is set.
 
     Args:
         layers: At most one per level, in any order.
@@ -190,7 +191,7 @@ def _credentials_led_away(
         at for at, one in enumerate(chain) if one.layer.level >= Level.ACTIVATION and _names_recipient(one)
     ]
     recipient = _recipient(resolved) if leading else None
-    if recipient is None or recipient.url.scheme in _INSIDE or resolved["share_login"]:
+    if recipient is None or recipient.url.scheme in _INSIDE or resolved["send_login_to_other_hosts"]:
         return
     taken: list[str] = []
     differences: list[tuple[str, str]] = []
@@ -212,7 +213,8 @@ def _credentials_led_away(
         f"{causes[0][0].source}: {', and '.join(f'its {cause.spelling} {why}' for cause, why in causes)}, "
         f"where {' and '.join(taken)} of {_origin(resolved, taken[-1]).source} would be sent. "
         "Expected that broker's own Airflow connection (connection_url: lookup://CONNECTION_ID), or "
-        "share_login: true (in a URL JMSJCA.share_login=true) to send them there all the same"
+        "send_login_to_other_hosts: true (in a URL JMSJCA.send_login_to_other_hosts=true) to send them "
+        "there all the same"
     )
 
 

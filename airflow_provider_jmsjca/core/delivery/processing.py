@@ -380,7 +380,7 @@ class Processing:
             self._log(
                 LogLevel.WARNING,
                 "a message without id came: such are counted only while in hand "
-                "(missing_message_id says what stands for it)",
+                "(message_id_fallback says what stands for it)",
             )
         message = self._delivery_counts.receive(event)
         if event.left:

@@ -69,9 +69,9 @@ class DeliverySettings:
         counts_repeats: A message that the broker has delivered before counts as seen. Otherwise only failures
             of this run count.
         record_attempts: Every attempt is stored before the message is handed over.
-        park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
-            group and of batches are held anyway, for their order, and those of topics unless `parks_topic`
-            is set.
+        non_blocking_redelivery: Delays above 5 seconds don't hold the message: a copy is delivered later.
+            Messages of a group and of batches are held anyway, for their order, and those of topics unless
+            `parks_topic` is set.
         parks_topic: Copies of a topic's messages return through a queue: sent to the topic, they would reach
             its other subscribers too.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
@@ -108,7 +108,7 @@ class DeliverySettings:
     hold_until_ack: bool = False
     counts_repeats: bool = True
     record_attempts: bool = False
-    park: bool = False
+    non_blocking_redelivery: bool = False
     parks_topic: bool = False
     transaction_timeout: timedelta | None = timedelta(seconds=30)
     outage: OutageSettings = field(default_factory=OutageSettings)
@@ -126,8 +126,11 @@ class DeliverySettings:
         for name in ("concurrency", "batch_size", "batch_bytes", "quantity"):
             if getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
-        if self.in_progress and self.park:
-            yield "park is on with an in-progress queue: a parked message would stand in neither queue"
+        if self.in_progress and self.non_blocking_redelivery:
+            yield (
+                "non_blocking_redelivery is on with an in-progress queue: a parked message would stand in "
+                "neither queue"
+            )
         for name in ("batch_idle", "batch_flush", "transaction_timeout"):
             value = getattr(self, name)
             if value is not None and value <= _NONE:

@@ -135,7 +135,7 @@ def next_step(  # noqa: C901, PLR0912 - the table of precedence
             # A copy that was sent to a topic would reach every other subscriber a second time.
             topic = origin.kind is DestinationKind.TOPIC and not settings.parks_topic
             held = topic or message.group is not None or settings.batch_size > 1 or pause <= SLICE
-            return Pause(pause, park=settings.park and not held)
+            return Pause(pause, park=settings.non_blocking_redelivery and not held)
     return HAND_OVER
 
 

@@ -687,17 +687,17 @@ def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
     return None if message.message_id is None else _digest(str(destination), message)
 
 
-def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
+def with_id_of(message: JmsMessage, message_id_fallback: str) -> JmsMessage:
     """Return the message with an id that is the same on every delivery, generated if it has none.
 
     Args:
         message: The message as received.
-        missing_message_id: The option of that name. `digest` computes the id from the whole message, so equal
-            messages get the same id. `property:name` uses a property; a message without it gets no id.
+        message_id_fallback: The option of that name. `digest` computes the id from the whole message, so
+            equal messages get the same id. `property:name` uses a property; a message without it gets no id.
     """
     if message.message_id is not None:
         return message
-    kind, _, name = missing_message_id.partition(":")
+    kind, _, name = message_id_fallback.partition(":")
     if kind == "digest":
         return replace(message, message_id=f"digest={_digest('', message)}")
     value = message.properties.get(name)

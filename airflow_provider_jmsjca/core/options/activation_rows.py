@@ -313,7 +313,7 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
-        name="missing_message_id",
+        name="message_id_fallback",
         value_type=OptionType.TEXT,
         levels="A",
         meaning="What identifies a message without an id: property:name, of its sender; or digest, of all "
@@ -323,7 +323,7 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
-        name="confirm",
+        name="confirm_acknowledgements",
         value_type=OptionType.BOOLEAN,
         levels="A",
         default=False,
@@ -332,7 +332,7 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
-        name="park",
+        name="non_blocking_redelivery",
         value_type=OptionType.BOOLEAN,
         levels="A",
         default=False,
@@ -342,7 +342,7 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
-        name="retry_permanent",
+        name="retry_permanent_errors",
         value_type=OptionType.BOOLEAN,
         levels="A",
         default=False,

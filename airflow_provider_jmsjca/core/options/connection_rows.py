@@ -36,11 +36,11 @@ CONNECTION = (
         acts="core.configuration.precedence, transports",
     ),
     Option(
-        name="share_login",
+        name="send_login_to_other_hosts",
         value_type=OptionType.BOOLEAN,
         levels="FA",
         default=False,
-        key=("JMSJCA.share_login",),
+        key=("JMSJCA.send_login_to_other_hosts",),
         meaning="Send the connection's login also to another host or port, without TLS, or less well "
         "checked, where an activation or a call says so.",
         source="ours; J76, J77, J79",

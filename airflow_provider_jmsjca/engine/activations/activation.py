@@ -89,9 +89,9 @@ class Activation(ActivationGroup):
         connection: Address of the broker: a URL with options in its query, or settings. The `connection_url`,
             `username` and `password` of the spec override those of a URL. `None`: those of the spec.
         instance: Identifies this process among others of the activation, for `generate_unique_client_id`.
-        confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to limbo, or without limbo to the broker, if it can delay; also a
-            field of the spec.
+        confirm_acknowledgements: Wait for the broker after each message; also a field of the spec.
+        non_blocking_redelivery: Leave delays above 5 seconds to limbo, or without limbo to the broker, if it
+            can delay; also a field of the spec.
         subscribes: Returns whether a message is wanted; others move to `unsubscribed_destination` of the
             spec. It must be quick: other messages wait for it.
         find: Returns the destination of a name to which the handler sends.
@@ -127,8 +127,8 @@ class Activation(ActivationGroup):
         *,
         connection: str | ConnectionSettings | None = None,
         instance: str = "",
-        confirm: bool = False,
-        park: bool = False,
+        confirm_acknowledgements: bool = False,
+        non_blocking_redelivery: bool = False,
         subscribes: Subscribes | None = None,
         find: Callable[[str], Destination] = destination_named,
         store: Store | None = None,
@@ -153,8 +153,8 @@ class Activation(ActivationGroup):
             settings,
             handler,
             ListenerContext(
-                confirm=confirm,
-                park=park,
+                confirm_acknowledgements=confirm_acknowledgements,
+                non_blocking_redelivery=non_blocking_redelivery,
                 subscribes=subscribes,
                 find=find,
                 store=store,

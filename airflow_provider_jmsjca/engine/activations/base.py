@@ -28,7 +28,7 @@ _log = safe_logger("airflow_provider_jmsjca.listener")
 STOP_WITHIN = 30.0
 """Default time in seconds that running handlers get at a stop."""
 
-FAILING_FOR = timedelta(hours=1)
+FAILURE_TIMEOUT = timedelta(hours=1)
 """Default time after which a run ends that sees only failures."""
 
 Seconds: TypeAlias = float | timedelta
@@ -67,7 +67,7 @@ class RunLimits:
         max_messages: This many messages are settled.
         run_for: The activation has run this long.
         idle_for: No message arrived and none was in flight for this long while the broker was connected.
-        failing_for: Only failures happened for this long: redelivered messages failed again, many times,
+        failure_timeout: Only failures happened for this long: redelivered messages failed again, many times,
             and none was settled. If the broker may hold messages for a connection on which it did not
             answer: no message arrived for this long and for `idle_for`.
 
@@ -78,7 +78,7 @@ class RunLimits:
     max_messages: int | None = None
     run_for: timedelta | None = None
     idle_for: timedelta | None = None
-    failing_for: timedelta | None = None
+    failure_timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
         faults = []
@@ -89,7 +89,7 @@ class RunLimits:
             for name, value in (
                 ("run_for", self.run_for),
                 ("idle_for", self.idle_for),
-                ("failing_for", self.failing_for),
+                ("failure_timeout", self.failure_timeout),
             )
             if value is not None and value <= timedelta(0)
         )
@@ -115,14 +115,14 @@ class RunLimits:
         if self.idle_for is not None and idle >= self.idle_for.total_seconds():
             if not blocked:
                 return EndReason.IDLE, f"nothing came for {self.idle_for}"
-            quiet = max(self.idle_for, self.failing_for or self.idle_for)
+            quiet = max(self.idle_for, self.failure_timeout or self.idle_for)
             if idle >= quiet.total_seconds():
                 return EndReason.BLOCKED, (
                     "the broker did not answer on a connection and may hold its messages; "
                     f"nothing came for {quiet}"
                 )
-        if self.failing_for is not None and failing >= self.failing_for.total_seconds():
-            return EndReason.FAILURES, f"the same messages failed again and again for {self.failing_for}"
+        if self.failure_timeout is not None and failing >= self.failure_timeout.total_seconds():
+            return EndReason.FAILURES, f"the same messages failed again and again for {self.failure_timeout}"
         return None
 
 
@@ -599,7 +599,7 @@ class ActivationBase(ABC):
         max_messages: int | None = None,
         run_for: Seconds | None = None,
         idle_for: Seconds | None = None,
-        failing_for: Seconds | None = None,
+        failure_timeout: Seconds | None = None,
         stop: StopSignal | None = None,
         within: Seconds = STOP_WITHIN,
         within_if_stopped: Seconds | None = None,
@@ -618,9 +618,9 @@ class ActivationBase(ABC):
             idle_for: End when, with the connection up, no message arrived and none was in flight for this
                 many seconds. After the broker failed to answer in time on a connection, it may hold that
                 connection's messages. Until one of them is redelivered, the run ends as
-                `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failing_for`.
-            failing_for: End when only failures happened for this many seconds: redelivered messages failed
-                repeatedly, and none was settled. `None`: `idle_for`, or an hour without it.
+                `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failure_timeout`.
+            failure_timeout: End when only failures happened for this many seconds: redelivered messages
+                failed repeatedly, and none was settled. `None`: `idle_for`, or an hour without it.
             stop: Ends the run when it is set. A durable subscription then stays, regardless of the settings,
                 and collects messages for a later run.
             within: Seconds that running handlers get at the end.
@@ -638,15 +638,19 @@ class ActivationBase(ABC):
                 wait for itself.
         """
         self.refuse_in_handler("run")
-        idle, fails = _optional("idle_for", idle_for), _optional("failing_for", failing_for)
+        idle, fails = _optional("idle_for", idle_for), _optional("failure_timeout", failure_timeout)
         if fails is None:
-            fails = idle if idle is not None and idle > timedelta(0) else duration("failing_for", FAILING_FOR)
+            fails = (
+                idle
+                if idle is not None and idle > timedelta(0)
+                else duration("failure_timeout", FAILURE_TIMEOUT)
+            )
         watch = RunMonitor(
             run_ends=RunLimits(
                 max_messages=max_messages,
                 run_for=_optional("run_for", run_for),
                 idle_for=idle,
-                failing_for=fails,
+                failure_timeout=fails,
             ),
             stop=stop,
             within=duration("within", within),

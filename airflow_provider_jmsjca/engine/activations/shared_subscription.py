@@ -99,7 +99,7 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             batch_size=name.batch_size,
             hold_until_ack=False,
             use_store=False,
-            park=False,
+            non_blocking_redelivery=False,
             # Limbo as the default for failed messages belongs to the queue side.
             **({"max_attempts": None, "redelivery_delay": None, "non_retryable": None} if kept else {}),
             context_name=None,

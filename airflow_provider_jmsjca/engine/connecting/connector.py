@@ -33,14 +33,14 @@ class RetryPolicy:
     Attributes:
         backoff: The waits between attempts.
         deadline: Give up after this time; `None` means never.
-        retry_permanent: Also retry permanent errors such as wrong credentials, for an activation that has to
-            start and wait until the broker is repaired.
+        retry_permanent_errors: Also retry permanent errors such as wrong credentials, for an activation that
+            has to start and wait until the broker is repaired.
         minimal_logging: Only the first failure is logged above debug level.
     """
 
     backoff: Backoff = RECONNECT
     deadline: timedelta | None = None
-    retry_permanent: bool = False
+    retry_permanent_errors: bool = False
     minimal_logging: bool = False
 
 
@@ -73,8 +73,8 @@ def open_connection(
 
     Raises:
         TransientBrokerError: The deadline passed; the last failure is its cause.
-        AuthenticationError: The broker refuses the credentials, and `retry_permanent` is off.
-        ConfigurationError: The settings can't work, and `retry_permanent` is off.
+        AuthenticationError: The broker refuses the credentials, and `retry_permanent_errors` is off.
+        ConfigurationError: The settings can't work, and `retry_permanent_errors` is off.
     """
     policy = RetryPolicy() if policy is None else policy
     began = clock()
@@ -83,7 +83,7 @@ def open_connection(
         try:
             connection = _connect_unless_stopped(settings, connect, stop)
         except JmsError as failure:
-            if not isinstance(failure, TransientBrokerError) and not policy.retry_permanent:
+            if not isinstance(failure, TransientBrokerError) and not policy.retry_permanent_errors:
                 raise
             failures += 1
             if on_failure is not None:

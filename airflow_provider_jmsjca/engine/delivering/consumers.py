@@ -106,7 +106,7 @@ class Consumers:
             ConfigurationError: A message could come back from where it is moved or copied.
             JmsError: Every destination was refused or waits for its next retry, or the connection is lost.
         """
-        if self._settings.delivery.park and not self._settings.has_limbo:
+        if self._settings.delivery.non_blocking_redelivery and not self._settings.has_limbo:
             purpose = "leaving delays to the broker"
             connection.capabilities.require(connection.broker, "delayed_delivery", purpose=purpose)
         _check_targets(self._settings, connection.broker)
@@ -228,10 +228,10 @@ def _check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
     plain = [each for each in (*settings.copies, delivery.unsubscribed, in_progress) if each is not None]
     faults: list[str] = []
     for source in delivery.sources:
-        if (settings.has_limbo or delivery.park) and not broker.names.can_return(source):
+        if (settings.has_limbo or delivery.non_blocking_redelivery) and not broker.names.can_return(source):
             faults.append(
-                f"park, use_store: {source} is a wildcard, to which {broker.product} lets nobody send a "
-                "message back; expected a queue by its name"
+                f"non_blocking_redelivery, use_store: {source} is a wildcard, to which {broker.product} "
+                "lets nobody send a message back; expected a queue by its name"
             )
         checks: list[Callable[[], object]] = [
             functools.partial(check_handling, broker, delivery.handling, source),
@@ -410,7 +410,7 @@ class ConsumingLink(ConsumerConnection):
         stopped = isinstance(error, DeliveryStoppedError)
         event = ConnectFailed(
             failure=Failure.of(error, with_trace=False),
-            permanent=permanent and (stopped or not self._settings.retry_permanent),
+            permanent=permanent and (stopped or not self._settings.retry_permanent_errors),
             by_broker=not (stopped or isinstance(error, LeftInDoubtError)),
             standby=isinstance(error, ClientIdInUseError),
             logged=logged,

@@ -370,7 +370,7 @@ class Settler:
         settings = driver.settings
         self._driver = driver
         self._counters = driver.counters
-        self._confirm = settings.confirm
+        self._confirm = settings.confirm_acknowledgements
         self._batches = settings.delivery.batch_size > 1
         self._attempt_log = driver.attempt_log
         self._delayed_messages = delayed_messages_of(settings)

@@ -200,9 +200,9 @@ Work: TypeAlias = tuple[ReceiveBuffer, Decision]
 class DeliveryReader:
     """Reads the messages of a listener.
 
-    The properties that mark a copy apply only where such copies are made: with `park` on, behind load
-    balancing, in the in-progress queue. Elsewhere any sender could set them, and mark the id of a future
-    message as handled; there they are ordinary properties.
+    The properties that mark a copy apply only where such copies are made: with `non_blocking_redelivery` on,
+    behind load balancing, in the in-progress queue. Elsewhere any sender could set them, and mark the id of a
+    future message as handled; there they are ordinary properties.
 
     Args:
         settings: Settings of the listener.
@@ -218,10 +218,10 @@ class DeliveryReader:
         self._first = settings.delivery.destination
         self._in_progress = settings.in_progress
         self._returns = None if settings.returns is None else settings.returns.destination
-        self._parks = settings.delivery.park
-        self._missing_id = None if settings.spec is None else settings.spec.missing_message_id
+        self._parks = settings.delivery.non_blocking_redelivery
+        self._missing_id = None if settings.spec is None else settings.spec.message_id_fallback
         # A message received under another destination than the activation's is parked with its origin.
-        self._balanced = settings.balanced or settings.delivery.park
+        self._balanced = settings.balanced or settings.delivery.non_blocking_redelivery
         self.takes_left = (
             settings.in_progress is not None and settings.in_progress.events is InDoubtEvents.REPROCESS
         )

@@ -151,11 +151,11 @@ class ListenerSettings:
             brokers.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: Further threads end after this time without work; `None`: never.
-        confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
-            acknowledgements are sent together; after a crash, unconfirmed messages are redelivered.
+        confirm_acknowledgements: Wait after each message until the broker has confirmed its acknowledgement.
+            Otherwise acknowledgements are sent together; after a crash, unconfirmed messages are redelivered.
         transacted: Messages of a handler are sent when its delivery is committed; otherwise at once.
-        retry_permanent: Also connect again after errors that are usually permanent, such as wrong credentials
-            or a missing destination.
+        retry_permanent_errors: Also connect again after errors that are usually permanent, such as wrong
+            credentials or a missing destination.
         delete_durable: Delete the durable subscription at a clean stop (W33).
         name: For logs and threads.
         context_name: Added to the log context of each delivery; `None`: none (J62).
@@ -194,9 +194,9 @@ class ListenerSettings:
     unit_consumers: UnitConsumers | None = None
     pool_initial: int = 1
     pool_idle_timeout: timedelta | None = None
-    confirm: bool = False
+    confirm_acknowledgements: bool = False
     transacted: bool = True
-    retry_permanent: bool = False
+    retry_permanent_errors: bool = False
     delete_durable: bool = False
     name: str = "jms"
     context_name: str | None = None
@@ -250,9 +250,9 @@ class ListenerContext:
         client_id: JMS client id of the connection.
         principal: User name of the connection.
         url: Address of the broker, without secrets.
-        confirm: As the attribute of `ListenerSettings`; also if the spec says so.
-        park: Messages delayed by more than 5 seconds wait at the broker or in limbo
-            (`DeliverySettings.park`); also if the spec says so.
+        confirm_acknowledgements: As the attribute of `ListenerSettings`; also if the spec says so.
+        non_blocking_redelivery: Messages delayed by more than 5 seconds wait at the broker or in limbo
+            (`DeliverySettings.non_blocking_redelivery`); also if the spec says so.
         subscribes: The listener's own filter of messages, in addition to the selector.
         find: As the attribute of `ListenerSettings`.
         store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
@@ -262,8 +262,8 @@ class ListenerContext:
     client_id: str | None = None
     principal: str | None = None
     url: str = ""
-    confirm: bool = False
-    park: bool = False
+    confirm_acknowledgements: bool = False
+    non_blocking_redelivery: bool = False
     subscribes: Subscribes | None = None
     find: Callable[[str], Destination] = field(default=destination_named, repr=False, compare=False)
     store: Store | None = field(default=None, repr=False, compare=False)
@@ -322,9 +322,12 @@ def listener_settings(
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     unconfirmed = spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK
-    park = context.park or spec.park
+    non_blocking_redelivery = context.non_blocking_redelivery or spec.non_blocking_redelivery
     parks_topic = (
-        park and not further and destination.kind is DestinationKind.TOPIC and spec.durable_name is not None
+        non_blocking_redelivery
+        and not further
+        and destination.kind is DestinationKind.TOPIC
+        and spec.durable_name is not None
     )
     subscriptions = tuple(
         Subscription(
@@ -379,7 +382,7 @@ def listener_settings(
             batch_flush=spec.batch_timeout,
             hold_until_ack=spec.hold_until_ack,
             record_attempts=spec.use_store,
-            park=park,
+            non_blocking_redelivery=non_blocking_redelivery,
             parks_topic=parks_topic,
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
@@ -391,9 +394,11 @@ def listener_settings(
         unit_consumers=_unit_consumers(spec, subscriptions, concurrency),
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
-        confirm=context.confirm or spec.confirm or not unconfirmed,
+        confirm_acknowledgements=context.confirm_acknowledgements
+        or spec.confirm_acknowledgements
+        or not unconfirmed,
         transacted=spec.transacted,
-        retry_permanent=spec.retry_permanent,
+        retry_permanent_errors=spec.retry_permanent_errors,
         delete_durable=spec.durable_subscription_deletion and spec.durable,
         name=spec.title,
         context_name=spec.context_name or None,

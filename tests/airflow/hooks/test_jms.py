@@ -199,10 +199,10 @@ def test_a_spec_gets_the_login_only_for_the_connections_broker_as_the_connection
     spec = ActivationSpec(destination="queue://orders", **fields)
     with pytest.raises(ConfigurationError, match=why) as caught:
         JmsHook("prod").activation(spec)
-    assert "share_login" in str(caught.value)
+    assert "send_login_to_other_hosts" in str(caught.value)
     with pytest.raises(ConfigurationError, match=why):
         asyncio.run(JmsHook("prod").alevels(spec.layer()))
-    asked = ActivationSpec(destination="queue://orders", share_login=True, **fields)
+    asked = ActivationSpec(destination="queue://orders", send_login_to_other_hosts=True, **fields)
     assert JmsHook("prod").activation(asked)[1].password == "hunter2"
 
 

@@ -134,7 +134,9 @@ def test_a_task_fails_when_a_parked_message_only_fails(publish: Publish) -> None
         raise ValueError(delivery.body)
 
     spec = {"destination": "queue://orders", "redelivery_handling": "1:6000"}
-    operator = listen(handle, spec=spec, park=True, idle_for=60, failing_for=0.1, defer_after=0.2)
+    operator = listen(
+        handle, spec=spec, non_blocking_redelivery=True, idle_for=60, failure_timeout=0.1, defer_after=0.2
+    )
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
     state = deferred.value.trigger.serialize()[1]["state"]

@@ -309,8 +309,8 @@ def test_all_are_refused(server: Broker) -> None:
         operator.resume(CONTEXT, payload)
 
 
-def test_retry_permanent_holds_while_deferred(server: Broker) -> None:
-    operator = listen(spec=SPEC | {"retry_permanent": True}, max_messages=1)
+def test_retry_permanent_errors_holds_while_deferred(server: Broker) -> None:
+    operator = listen(spec=SPEC | {"retry_permanent_errors": True}, max_messages=1)
     trigger = first_trigger(operator)
     server.forbid(ORDERS)
 

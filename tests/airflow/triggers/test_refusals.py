@@ -117,7 +117,7 @@ def test_who_is_refused_tries_again_over_a_connection_of_its_own(kind: str, slam
         events: Any = refused.open_stream()
         if kind == "listener":
             trigger = JmsListenTrigger(
-                jms_conn_id="jms_refusing", destination="bad", further=["worse"], retry_permanent=True
+                jms_conn_id="jms_refusing", destination="bad", further=["worse"], retry_permanent_errors=True
             )
             trigger.task_instance = SimpleNamespace(dag_id="d", task_id="t")
             events = trigger.run()

@@ -130,8 +130,8 @@ class Site:
         *,
         connect_with: Callable[[], Connection] | None = None,
         changes: dict[str, Any] | None = None,
-        park: bool = False,
-        confirm: bool = False,
+        non_blocking_redelivery: bool = False,
+        confirm_acknowledgements: bool = False,
         store: Store | None = None,
         jms_conn_id: str = "",
         subscribes: Subscribes | None = None,
@@ -147,7 +147,12 @@ class Site:
         if jms_conn_id:  # with limbo
             spec = {"use_store": True} | spec
         settings = self.listener_settings(
-            park=park, confirm=confirm, subscribes=subscribes, store=store, jms_conn_id=jms_conn_id, **spec
+            non_blocking_redelivery=non_blocking_redelivery,
+            confirm_acknowledgements=confirm_acknowledgements,
+            subscribes=subscribes,
+            store=store,
+            jms_conn_id=jms_conn_id,
+            **spec,
         )
         settings = replace(
             settings,
@@ -171,8 +176,8 @@ class Site:
     @staticmethod
     def listener_settings(
         *,
-        park: bool = False,
-        confirm: bool = False,
+        non_blocking_redelivery: bool = False,
+        confirm_acknowledgements: bool = False,
         subscribes: Subscribes | None = None,
         store: Store | None = None,
         jms_conn_id: str = "",
@@ -182,8 +187,8 @@ class Site:
         return listener_settings(
             ActivationSpec(**full),
             ListenerContext(
-                park=park,
-                confirm=confirm,
+                non_blocking_redelivery=non_blocking_redelivery,
+                confirm_acknowledgements=confirm_acknowledgements,
                 principal="bob",
                 subscribes=subscribes,
                 store=store,

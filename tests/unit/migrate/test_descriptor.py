@@ -216,7 +216,7 @@ def test_patch_bay_redelivers_by_way_of_limbo_p12_p16(
     """P12: a message that waits for its redelivery holds up none behind it. P16: nor does a refused move."""
     redelivery = f"<redelivery>{limits}<failure-output-port>Failed</failure-output-port></redelivery>"
     spec = _patch_bay_input(kind, subscriber, redelivery if limits else "")
-    assert (spec.use_store, spec.park) == (limbo, limbo)
+    assert (spec.use_store, spec.non_blocking_redelivery) == (limbo, limbo)
 
 
 def test_ra_xml_j31_j37() -> None:

@@ -129,7 +129,7 @@ ROLES = (
 )
 WAITING = (
     "redelivery delay: a message that waits holds its place here, in serial all others wait with it; "
-    "on WebLogic it waits in the server. Above 5 s, park and use_store free the place"
+    "on WebLogic it waits in the server. Above 5 s, non_blocking_redelivery and use_store free the place"
 )
 NO_LIMIT = (
     "these files give queue://OrderQueue no redelivery limit. Unless its producers set one, a message that "

@@ -132,11 +132,11 @@ def test_that_a_parked_message_only_fails_is_known_over_deferrals() -> None:
         failed += Counts(delivered=1, redelivered=1, rolled_back=1)
         state = after(woken(state), now, failed, began=now - 2)
     assert (state.failing_since, state.failures_before) == (1008, 1)
-    assert state.only_fails(1120, failing_for=60, failures=12)
-    assert not state.only_fails(1120, failing_for=60, failures=13)
-    assert not state.only_fails(1120, failing_for=120, failures=12)
+    assert state.only_fails(1120, failure_timeout=60, failures=12)
+    assert not state.only_fails(1120, failure_timeout=60, failures=13)
+    assert not state.only_fails(1120, failure_timeout=120, failures=12)
     quiet = after(woken(state), 1130, began=1128)
     assert quiet.failing_since == 1008  # nothing at all is nothing else
     other = after(woken(quiet), 1140, failed + ONE, began=1138)
     assert other.failing_since is None
-    assert not other.only_fails(2000, failing_for=60, failures=0)
+    assert not other.only_fails(2000, failure_timeout=60, failures=0)

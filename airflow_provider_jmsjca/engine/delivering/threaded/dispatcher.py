@@ -611,7 +611,7 @@ def can_use_fast_path(settings: ListenerSettings) -> bool:
     """Return whether a listener can settle a message with nothing but a pipelined acknowledgement."""
     return (
         allows_fast_path(settings.delivery)
-        and not settings.confirm
+        and not settings.confirm_acknowledgements
         and not (settings.copies or settings.drop_duplicates)
         and settings.subscribes is None
     )

@@ -94,11 +94,11 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             "dead_letter_destination: got discard beside destinations",
         ),
         (
-            {**QUEUE, "missing_message_id": "body"},
-            "missing_message_id: got 'body', expected digest, or property:name with the name of a message",
+            {**QUEUE, "message_id_fallback": "body"},
+            "message_id_fallback: got 'body', expected digest, or property:name with the name of a message",
         ),
-        ({**QUEUE, "missing_message_id": "property: "}, "missing_message_id: got 'property:', expected"),
-        ({**QUEUE, "missing_message_id": "digest:body"}, "missing_message_id: got 'digest:body', expected"),
+        ({**QUEUE, "message_id_fallback": "property: "}, "message_id_fallback: got 'property:', expected"),
+        ({**QUEUE, "message_id_fallback": "digest:body"}, "message_id_fallback: got 'digest:body', expected"),
         # P6
         (
             {**QUEUE, "max_attempts": 3},

@@ -38,7 +38,7 @@ def test_higher_levels_win_j31_j38_j46_j66() -> None:
     layers = [
         connector(ConnectionURL="stomp://ra", UserName="ra", redelivery_handling="1:1"),
         factory(ConnectionURL="stomp://mcf", UserName="mcf"),
-        activation(ConnectionURL="stomp://spec", share_login=True),
+        activation(ConnectionURL="stomp://spec", send_login_to_other_hosts=True),
     ]
     for order in permutations(layers):
         resolved = resolve(order)
@@ -330,9 +330,9 @@ def test_credentials_are_not_led_away_unasked(known: str, given: str, why: str, 
         resolved(given)
     assert why in str(caught.value)
     assert "username and password of connection 'prod' would be sent" in str(caught.value)
-    assert "share_login" in str(caught.value)
+    assert "send_login_to_other_hosts" in str(caught.value)
     assert "hunter2" not in str(caught.value)
-    asked = given + ("&" if "?" in given else "?") + "JMSJCA.share_login=true"
+    asked = given + ("&" if "?" in given else "?") + "JMSJCA.send_login_to_other_hosts=true"
     assert resolved(asked)["password"] == "hunter2"
     own = given + ("&" if "?" in given else "?") + "username=u&password=hunter3"
     assert resolved(own)["password"] == "hunter3"
@@ -372,9 +372,12 @@ def test_credentials_are_not_led_away_by_options(said: dict[str, object]) -> Non
     assert "(verify)" in fault or "(ca_file)" in fault or "(server_name)" in fault
     assert "username and password of connection 'prod' would be sent" in fault
     assert "lookup://CONNECTION_ID" in fault
-    assert "share_login" in fault
+    assert "send_login_to_other_hosts" in fault
     assert "hunter2" not in fault
-    assert resolve([below, activation(said, share_login=True)], connections)["password"] == "hunter2"
+    assert (
+        resolve([below, activation(said, send_login_to_other_hosts=True)], connections)["password"]
+        == "hunter2"
+    )
     own = activation(said, username="me", password="hunter3")
     assert resolve([below, own], connections)["password"] == "hunter3"
 
@@ -388,7 +391,7 @@ def test_secret_options_for_the_broker_are_not_led_away_either() -> None:
     (fault,) = caught.value.faults
     assert "where option api-token of connection 'prod' would be sent" in fault
     assert "hunter2" not in fault
-    assert "api-token" in resolve([below, activation(above, share_login=True)]).broker_options
+    assert "api-token" in resolve([below, activation(above, send_login_to_other_hosts=True)]).broker_options
     harmless = factory(connection_url="stomp+ssl://prod", options="tenant=a")
     assert "tenant" in resolve([harmless, activation(above)]).broker_options
 
@@ -403,8 +406,8 @@ def test_all_that_leads_credentials_away_is_named_under_its_own_spelling() -> No
         "activation orders: its ConnectionURL names another host, elsewhere, "
         "and its JMSJCA.verify doesn't check the broker's certificate (verify), "
         "where username and password of connection 'prod' would be sent. Expected that broker's own Airflow "
-        "connection (connection_url: lookup://CONNECTION_ID), or share_login: true (in a URL "
-        "JMSJCA.share_login=true) to send them there all the same"
+        "connection (connection_url: lookup://CONNECTION_ID), or send_login_to_other_hosts: true (in a URL "
+        "JMSJCA.send_login_to_other_hosts=true) to send them there all the same"
     )
 
 
@@ -416,7 +419,7 @@ def test_all_that_leads_credentials_away_is_named_under_its_own_spelling() -> No
         ({"username": "app", "verify": False}, "JMSJCA.verify=true\nca_file=/mine.pem"),
         ({"username": "app", "ca_file": "/p.pem"}, "JMSJCA.ca_file=/p.pem\nverify=true\nserver_name=prod"),
         ({"username": "app"}, "prefetch=5\nheart_beat=2\ncertificate_file=/our.pem\nown=x"),
-        ({"username": "app", "share_login": True}, "JMSJCA.verify=false"),
+        ({"username": "app", "send_login_to_other_hosts": True}, "JMSJCA.verify=false"),
     ],
 )
 def test_options_that_check_the_broker_no_worse_lead_nothing_away(
@@ -450,7 +453,7 @@ def test_one_credential_that_would_be_led_away_is_enough() -> None:
 def test_what_a_connection_allows_holds_for_every_spec_and_one_without_an_address_allows_all() -> None:
     there = activation(connection_url="stomp://elsewhere")
     for allowed in (
-        factory(connection_url="stomp://prod", username="app", share_login=True),
+        factory(connection_url="stomp://prod", username="app", send_login_to_other_hosts=True),
         factory(username="app"),
     ):
         assert resolve([allowed, there])["username"] == "app"

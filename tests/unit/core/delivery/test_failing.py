@@ -66,7 +66,7 @@ def test_after_a_commit_all_begins_anew(seen: int) -> None:
 
 
 def test_the_short_way_is_something_else_too() -> None:
-    run = Run(handling="1:6000", settings=replace(MANY, park=True))
+    run = Run(handling="1:6000", settings=replace(MANY, non_blocking_redelivery=True))
     first = run.only(d.Deliver, run.message("ID:a"))
     park = run.send(e.HandlerRaised(call=first.call, failure=FAILURE))[-1]
     assert isinstance(park, d.Park)

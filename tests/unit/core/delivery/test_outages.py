@@ -149,7 +149,7 @@ def test_what_went_down_with_its_unit_counts_even_where_the_broker_flags_nothing
 @pytest.mark.parametrize("handling", ["1:move(queue:dlq)", "1:delete", "1:6000"])
 def test_what_is_refused_after_the_loss_is_left_to_the_broker(handling: str) -> None:
     """J13: no cascade, no delay, no delivery of a message that is no longer in hand."""
-    run = Run(handling=handling, settings=replace(SETTINGS, park=True))
+    run = Run(handling=handling, settings=replace(SETTINGS, non_blocking_redelivery=True))
     (under_way,) = run.arrive("a", redelivered=True)
     assert isinstance(under_way, d.MoveMessage | d.DeleteMessage | d.Park)
     run.send(e.ConnectionLost())

@@ -320,7 +320,7 @@ def test_i30_what_nobody_subscribes_to_stays_where_its_move_fails() -> None:
         ({"redirect": True}, "1:60000; 2:move(queue:dlq)"),
         ({"redirect": True, "move_retries": 3}, "1:move(queue:dlq)"),
         ({}, "1:60000; 2:delete"),
-        ({"park": True}, "1:60000"),
+        ({"non_blocking_redelivery": True}, "1:60000"),
         ({"in_progress": True}, ""),
     ],
 )
@@ -509,7 +509,7 @@ def test_j172_the_handler_stops_delivery() -> None:
 
 
 def test_parking_hands_a_long_delay_to_the_broker() -> None:
-    run = Run(handling="1:5000; 2:6000", settings=replace(SETTINGS, park=True))
+    run = Run(handling="1:5000; 2:6000", settings=replace(SETTINGS, non_blocking_redelivery=True))
     (waits,) = run.arrive("m", redelivered=True)
     assert isinstance(waits, d.Wait), "five seconds are held"
     (delivered,) = run.tick()
@@ -525,10 +525,10 @@ def test_parking_hands_a_long_delay_to_the_broker() -> None:
 
 
 def test_parking_holds_a_message_of_a_group_and_one_that_could_not_be_parked() -> None:
-    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True))
+    run = Run(handling="1:6000", settings=replace(SETTINGS, non_blocking_redelivery=True))
     (waits,) = run.arrive(redelivered=True, group="g")
     assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
-    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True))
+    run = Run(handling="1:6000", settings=replace(SETTINGS, non_blocking_redelivery=True))
     (park,) = run.arrive(redelivered=True)
     assert isinstance(park, d.Park)
     assert run.send(e.UnitFailed(unit=park.unit, failure=FAILURE)) == [
@@ -537,14 +537,14 @@ def test_parking_holds_a_message_of_a_group_and_one_that_could_not_be_parked() -
 
 
 def test_parking_holds_what_comes_in_batches() -> None:
-    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True, batch_size=2))
+    run = Run(handling="1:6000", settings=replace(SETTINGS, non_blocking_redelivery=True, batch_size=2))
     (waits,) = run.arrive(redelivered=True)
     assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
 
 
 def test_parking_holds_what_comes_from_a_topic() -> None:
     """A copy would reach every other subscriber."""
-    settings = replace(SETTINGS, further=(Destination.topic("news"),), park=True)
+    settings = replace(SETTINGS, further=(Destination.topic("news"),), non_blocking_redelivery=True)
     run = Run(handling="1:6000", settings=settings)
     (waits,) = run.arrive(redelivered=True, source=1)
     assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
@@ -620,7 +620,9 @@ def test_an_attempt_that_was_made_is_not_taken_back() -> None:
 
 
 def test_a_parked_message_was_not_attempted() -> None:
-    run = Run(handling="1:60000", settings=replace(SETTINGS, record_attempts=True, park=True))
+    run = Run(
+        handling="1:60000", settings=replace(SETTINGS, record_attempts=True, non_blocking_redelivery=True)
+    )
     run.arrive("m", redelivered=True)
     (park,) = run.send(e.AttemptRecorded(delivery=run.delivery, attempt=2))
     assert isinstance(park, d.Park)
@@ -631,7 +633,7 @@ def test_a_parked_message_was_not_attempted() -> None:
 @pytest.mark.parametrize("left_alone", [False, True])
 def test_a_message_that_could_not_be_parked_any_more_was_not_attempted(left_alone: bool) -> None:
     """Its connection was lost, or a stop didn't wait for the broker's answer."""
-    run = Run(handling="1:60000; 2:delete", settings=replace(SETTINGS, park=True))
+    run = Run(handling="1:60000; 2:delete", settings=replace(SETTINGS, non_blocking_redelivery=True))
     park = run.only(d.Park, run.message("m", redelivered=True))
     if left_alone:
         run.send(e.StopAsked(reason="enough"))

@@ -249,7 +249,7 @@ def test_a_listener_sends_its_own_delayed_messages(site: Site, kind: str, jms_co
         DELAYED | member,
         fail_once(got),
         connection=site.settings,
-        park=True,
+        non_blocking_redelivery=True,
         store=store,
         jms_conn_id=jms_conn_id,
     ) as activation:
@@ -261,7 +261,9 @@ def test_a_listener_sends_its_own_delayed_messages(site: Site, kind: str, jms_co
 
 def test_the_next_run_sends_what_the_one_before_left_in_limbo(site: Site) -> None:
     store, got = MemoryStore(), list[Any]()
-    activation = Activation(DELAYED, fail_once(got), connection=site.settings, park=True, store=store)
+    activation = Activation(
+        DELAYED, fail_once(got), connection=site.settings, non_blocking_redelivery=True, store=store
+    )
     site.send("one")
     assert activation.run(idle_for=0.2).parked == 1
     release(store, 1)
@@ -278,9 +280,9 @@ def stop_delivery(delivery: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "every_member", "shared"])
-@pytest.mark.parametrize("retry_permanent", [False, True])
+@pytest.mark.parametrize("retry_permanent_errors", [False, True])
 def test_a_stop_by_the_handler_lasts_until_somebody_resumes_it_j172(
-    site: Site, kind: str, *, retry_permanent: bool
+    site: Site, kind: str, *, retry_permanent_errors: bool
 ) -> None:
     """J172: in the next run, in another process, and however the activation is started."""
     fields: dict[str, dict[str, Any]] = {
@@ -288,7 +290,7 @@ def test_a_stop_by_the_handler_lasts_until_somebody_resumes_it_j172(
         "every_member": {"distributed_destination_connection": "every_member"},
         "shared": TOPIC | {"subscription_name": "jmsjca://?distribution=1&subscribername=risk"},
     }
-    spec = ActivationSpec(**STORED | {"retry_permanent": retry_permanent} | fields[kind])
+    spec = ActivationSpec(**STORED | {"retry_permanent_errors": retry_permanent_errors} | fields[kind])
     store, got = MemoryStore("host/1"), list[Any]()
     first = Activation(spec, stop_delivery, connection=site.settings, store=store)
     with first:

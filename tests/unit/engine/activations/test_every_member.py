@@ -587,7 +587,7 @@ def test_what_waits_in_limbo_goes_back_to_the_member_it_came_from_p15(cluster: C
             raise ValueError("no stock")
 
     activation = cluster.activation(
-        fail_bad, store=store, use_store=True, park=True, redelivery_handling="1:60000"
+        fail_bad, store=store, use_store=True, non_blocking_redelivery=True, redelivery_handling="1:60000"
     )
     activation.start()
     until(lambda: activation.counts.parked == 2 and activation.counts.committed == 1)
@@ -599,7 +599,10 @@ def test_what_waits_in_limbo_goes_back_to_the_member_it_came_from_p15(cluster: C
     assert send_all_now(cluster, store) == 2
     assert cluster.depths() == [1, 1]
     assert (
-        cluster.activation(fail_bad, store=store, use_store=True, park=True).run(max_messages=2).settled == 2
+        cluster.activation(fail_bad, store=store, use_store=True, non_blocking_redelivery=True)
+        .run(max_messages=2)
+        .settled
+        == 2
     )
     assert sorted(cluster.got) == ["bad", "bad", "good", "worse", "worse"]
     assert store.attempts.page() == []

@@ -64,7 +64,7 @@ def ends_after(
     settings = replace(SETTINGS, handling=RedeliveryHandling.parse(handling), concurrency=concurrency)
     running = _Running(type("Settings", (), {"delivery": settings}), happens, failing)
     watch = RunMonitor(
-        run_ends=RunLimits(failing_for=SECOND * 5),
+        run_ends=RunLimits(failure_timeout=SECOND * 5),
         stop=None,
         within=SECOND,
         within_if_stopped=None,

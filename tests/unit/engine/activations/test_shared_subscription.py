@@ -274,7 +274,7 @@ def test_a_parked_message_keeps_its_origin(cluster: Cluster) -> None:
             subscription_name="jmsjca://?distribution=1&subscribername=s",
             redelivery_handling="1:60000",
         ),
-        ListenerContext(client_id="c1", park=True),
+        ListenerContext(client_id="c1", non_blocking_redelivery=True),
     )
     assert made is not None
     cluster.subscribed()

@@ -72,7 +72,7 @@ def test_a_parked_message_holds_up_none_and_comes_back_to_its_subscription_alone
         handle,
         store=store,
         jms_conn_id="broker",
-        park=True,
+        non_blocking_redelivery=True,
         redelivery_handling="1:60000; 3:move(queue:$.dlq)",
     )
     site.send("bad", "good", to=NEWS)
@@ -269,7 +269,7 @@ def test_a_long_delay_is_held_here_for_the_others_sake(site: Site, caplog: pytes
         raise ValueError("no stock")
 
     plain = {"destination": "topic://news", "destination_type": None}
-    first = site.activation(fail, park=True, redelivery_handling="1:6000", **plain)
+    first = site.activation(fail, non_blocking_redelivery=True, redelivery_handling="1:6000", **plain)
     second = site.activation(nothing, **plain)
     for each in (first, second):
         each.start()

@@ -87,7 +87,7 @@ def test_a_permanent_error_is_raised_at_once() -> None:
 
 
 def test_j12_an_activation_may_ask_to_retry_even_that() -> None:
-    opened = open_it(Failing(AuthenticationError("no")), retry_permanent=True)
+    opened = open_it(Failing(AuthenticationError("no")), retry_permanent_errors=True)
     assert opened is not None
     opened.close()
 

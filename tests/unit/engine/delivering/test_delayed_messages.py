@@ -89,7 +89,7 @@ def test_a_long_delay_holds_neither_thread_nor_line_and_the_count_goes_on_p15(
     activation = site.activation(
         fail_bad,
         connect_with=lambda: NoDelay(site.broker),
-        park=True,
+        non_blocking_redelivery=True,
         store=store,
         jms_conn_id="broker",
         redelivery_handling=f"{LATE}; 3:move(queue:dlq)",
@@ -113,7 +113,12 @@ def test_a_long_delay_holds_neither_thread_nor_line_and_the_count_goes_on_p15(
 
 
 def test_the_count_in_the_store_goes_on_in_the_next_run(site: Site, store: Store) -> None:
-    how: dict[str, Any] = {"park": True, "store": store, "jms_conn_id": "b", "redelivery_handling": LATE}
+    how: dict[str, Any] = {
+        "non_blocking_redelivery": True,
+        "store": store,
+        "jms_conn_id": "b",
+        "redelivery_handling": LATE,
+    }
     site.send("bad")
     first = site.activation(fail_bad, **how)
     first.start()
@@ -130,7 +135,7 @@ def test_while_the_store_is_away_the_delay_is_held_in_place(site: Site, store: S
     site.send("bad")
     store.limbo.away = True
     activation = site.activation(
-        fail_bad, park=True, store=store, jms_conn_id="b", redelivery_handling="1:6000"
+        fail_bad, non_blocking_redelivery=True, store=store, jms_conn_id="b", redelivery_handling="1:6000"
     )
     activation.start()
     until(lambda: activation.counts.failed == 1)
@@ -172,7 +177,7 @@ def test_what_can_not_be_acknowledged_is_taken_out_of_limbo_again(site: Site, st
     activation = site.activation(
         fail_bad,
         connect_with=lambda: Unlucky(site.broker, errors),
-        park=True,
+        non_blocking_redelivery=True,
         store=store,
         jms_conn_id="b",
         redelivery_handling=LATE,
@@ -190,7 +195,7 @@ def test_a_crash_before_the_acknowledgement_makes_no_second_copy(site: Site, sto
     activation = site.activation(
         fail_bad,
         connect_with=lambda: Unlucky(site.broker, errors),
-        park=True,
+        non_blocking_redelivery=True,
         store=store,
         jms_conn_id="b",
         redelivery_handling=LATE,
@@ -204,7 +209,9 @@ def test_a_crash_before_the_acknowledgement_makes_no_second_copy(site: Site, sto
 
 def test_a_spec_that_connects_by_itself_has_no_limbo(site: Site, store: Store) -> None:
     """What sends from limbo would not find its broker."""
-    activation = site.activation(fail_bad, connect_with=lambda: NoDelay(site.broker), park=True, store=store)
+    activation = site.activation(
+        fail_bad, connect_with=lambda: NoDelay(site.broker), non_blocking_redelivery=True, store=store
+    )
     with pytest.raises(CapabilityError, match="leaving delays to the broker"):
         activation.run(idle_for=QUICK)
 
@@ -214,7 +221,7 @@ def test_a_stream_leaves_its_delays_to_limbo(store: Store) -> None:
 
     async def work() -> None:
         site.send("bad", "good")
-        made = streaming.settings(LATE, park=True)
+        made = streaming.settings(LATE, non_blocking_redelivery=True)
         made = replace(
             made, store=store, jms_conn_id="b", delivery=replace(made.delivery, record_attempts=True)
         )

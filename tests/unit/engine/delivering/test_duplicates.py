@@ -175,7 +175,7 @@ def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:
             handler,
             duplicate_event_elimination=True,
             balanced=True,
-            park=True,
+            non_blocking_redelivery=True,
             redelivery_handling="1:6000",
             **pool,
         )

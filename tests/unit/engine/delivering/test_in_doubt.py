@@ -191,7 +191,7 @@ def test_the_history_of_a_message_holds_no_password(
     def handle(_: Delivery) -> None:
         raise ValueError("could not log in as bob with t1ger-lily, nor at db://bob:hunter2@host")
 
-    site.activation(handle, **how(store, **mode)).run(failing_for=QUICK, run_for=timedelta(seconds=5))
+    site.activation(handle, **how(store, **mode)).run(failure_timeout=QUICK, run_for=timedelta(seconds=5))
     (message,) = store.attempts.page()
     said = {each.exception_message for each in store.attempts.history(message.activation, message.message)}
     assert said == {"could not log in as bob with ***, nor at db://***@host"}

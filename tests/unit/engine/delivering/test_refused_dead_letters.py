@@ -46,7 +46,7 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
         **ONLY_POISON,
         **mode,
     )
-    counts = listener.run(idle_for=QUICK, failing_for=LONG, run_for=LONG)
+    counts = listener.run(idle_for=QUICK, failure_timeout=LONG, run_for=LONG)
     assert (counts.committed, counts.moved, counts.failed) == (2, 1, 0)
     assert (counts.in_doubt > 0) is closing
     (letter,) = site.broker.messages("dlq")
@@ -75,7 +75,7 @@ def test_what_is_refused_in_every_way_stays_and_those_behind_it_go_on(
         **ONLY_POISON,
         **mode,
     )
-    counts = listener.run(idle_for=QUICK, failing_for=LONG, run_for=LONG)
+    counts = listener.run(idle_for=QUICK, failure_timeout=LONG, run_for=LONG)
     assert (counts.committed, counts.moved) == (2, 0)
     # Poison is known as such only while it is in hand, and a consumer that promised to settle in order needs
     # another connection to leave a message, and so gets it once more.

@@ -65,14 +65,18 @@ def test_minimal_reconnect_logging_comes_from_any_level_j108() -> None:
     assert listener_settings(spec).delivery.outage.minimal_logging
 
 
-@pytest.mark.parametrize("name", ["confirm", "park"])
+@pytest.mark.parametrize("name", ["confirm_acknowledgements", "non_blocking_redelivery"])
 def test_our_own_ways_are_fields_of_a_spec_and_of_its_surroundings(name: str) -> None:
     plain = ActivationSpec(destination="queue://q")
     asked = ActivationSpec(destination="queue://q", **{name: "true"})
 
     def found(spec: ActivationSpec, context: ListenerContext = BARE) -> bool:
         settings = listener_settings(spec, context)
-        return settings.delivery.park if name == "park" else settings.confirm
+        return (
+            settings.delivery.non_blocking_redelivery
+            if name == "non_blocking_redelivery"
+            else settings.confirm_acknowledgements
+        )
 
     assert not found(plain)
     assert found(asked)

@@ -355,7 +355,7 @@ def test_several_destinations_take_turns_i5(site: Site) -> None:
 def test_a_delay_above_5_seconds_may_be_left_to_the_broker(site: Site) -> None:
     async def work() -> None:
         site.send("a")
-        async with site.streaming(settings("1:6000", park=True)) as stream:
+        async with site.streaming(settings("1:6000", non_blocking_redelivery=True)) as stream:
             (await one(stream)).raised(ValueError())
             await until(lambda: stream.counts.parked == 1)
             site.broker.advance(timedelta(seconds=7))

@@ -152,7 +152,9 @@ def test_parked_where_it_came_from(site: Site) -> None:
         if delivery.body == "B1" and delivery.redelivery_count == 0:
             raise ValueError("later")
 
-    activation = site.activation(fail_once, destination=["A", "B"], park=True, redelivery_handling="1:60000")
+    activation = site.activation(
+        fail_once, destination=["A", "B"], non_blocking_redelivery=True, redelivery_handling="1:60000"
+    )
     activation.start()
     until(lambda: activation.counts.parked == 1)
     assert activation.counts.committed == 1
@@ -361,7 +363,7 @@ def test_while_all_are_refused_it_is_not_idle(site: Site) -> None:
         site.broker.forbid(each)
     settings = site.activation(lambda _: None, destination=["queue://A", "queue://B"]).settings
     activation = PlainActivation(
-        replace(settings, retry_permanent=True), lambda: connect(site.settings), lambda _: None
+        replace(settings, retry_permanent_errors=True), lambda: connect(site.settings), lambda _: None
     )
     activation.run(run_for=timedelta(seconds=1), idle_for=timedelta(seconds=0.3))
     assert activation.ended_by is EndReason.TIME

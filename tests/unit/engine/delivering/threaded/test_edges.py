@@ -455,7 +455,7 @@ def test_a_run_ends_when_the_same_message_only_fails(site: Site, mode: dict[str,
 
 
 def test_failures_among_successes_end_no_run(site: Site) -> None:
-    """Nor do failures that are few; `failing_for` may be longer than `idle_for`."""
+    """Nor do failures that are few; `failure_timeout` may be longer than `idle_for`."""
     site.send("bad", *map(str, range(12)))
 
     def handle(delivery: Delivery) -> None:
@@ -466,13 +466,13 @@ def test_failures_among_successes_end_no_run(site: Site) -> None:
     listener = site.activation(
         handler=handle, redelivery_handling="1:25", concurrency_mode="cc", endpoint_pool_max_size=2
     )
-    assert listener.run(idle_for=QUICK, failing_for=SECOND * 5, run_for=SECOND * 15).committed == 13
+    assert listener.run(idle_for=QUICK, failure_timeout=SECOND * 5, run_for=SECOND * 15).committed == 13
     assert listener.ended_by is EndReason.IDLE
 
 
-def test_failing_for_is_more_than_nothing(site: Site) -> None:
-    with pytest.raises(ConfigurationError, match="failing_for is 0:00:00; expected more than 0"):
-        site.activation(lambda _: None).run(idle_for=1, failing_for=timedelta(0))
+def test_failure_timeout_is_more_than_nothing(site: Site) -> None:
+    with pytest.raises(ConfigurationError, match="failure_timeout is 0:00:00; expected more than 0"):
+        site.activation(lambda _: None).run(idle_for=1, failure_timeout=timedelta(0))
 
 
 @every_mode

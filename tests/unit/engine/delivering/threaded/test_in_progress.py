@@ -265,5 +265,8 @@ def test_what_makes_no_sense_is_refused(spec: dict[str, Any], fault: str) -> Non
 
 def test_parking_is_refused() -> None:
     """P18, I9: a parked message would stand in neither queue."""
-    with pytest.raises(ConfigurationError, match="park is on with an in-progress queue"):
-        listener_settings(ActivationSpec(destination="queue://orders", **SPEC), ListenerContext(park=True))
+    with pytest.raises(ConfigurationError, match="non_blocking_redelivery is on with an in-progress queue"):
+        listener_settings(
+            ActivationSpec(destination="queue://orders", **SPEC),
+            ListenerContext(non_blocking_redelivery=True),
+        )

@@ -153,22 +153,24 @@ def test_both_acknowledge_modes_settle(site: Site, acknowledge_mode: str) -> Non
 
 def test_acknowledge_modes_differ_in_waiting_for_the_broker() -> None:
     """W23: DUPS_OK and container-managed may repeat after a crash, AUTO only the last one."""
-    assert Site.listener_settings(transaction_type="bean").confirm
-    assert not Site.listener_settings(transaction_type="bean", acknowledge_mode="dups_ok_acknowledge").confirm
-    assert not Site.listener_settings().confirm
-    assert Site.listener_settings(confirm=True).confirm
+    assert Site.listener_settings(transaction_type="bean").confirm_acknowledgements
+    assert not Site.listener_settings(
+        transaction_type="bean", acknowledge_mode="dups_ok_acknowledge"
+    ).confirm_acknowledgements
+    assert not Site.listener_settings().confirm_acknowledgements
+    assert Site.listener_settings(confirm_acknowledgements=True).confirm_acknowledgements
 
 
 @every_mode
 @pytest.mark.parametrize(
     ("spec", "confirms"),
     [
-        ({"confirm": True}, True),
+        ({"confirm_acknowledgements": True}, True),
         ({"transaction_type": "bean", "acknowledge_mode": "auto_acknowledge"}, True),
         ({"transaction_type": "bean", "acknowledge_mode": "dups_ok_acknowledge"}, False),
         ({}, False),
     ],
-    ids=["confirm", "auto", "dups_ok", "container"],
+    ids=["confirm_acknowledgements", "auto", "dups_ok", "container"],
 )
 def test_who_confirms_waits_for_the_broker_each_time(
     site: Site, mode: dict[str, Any], spec: dict[str, Any], confirms: bool

@@ -244,7 +244,7 @@ def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest
         opened.append(time.monotonic())
         return connect(site.settings)
 
-    settings = site.listener_settings(retry_permanent=True, minimal_reconnect_logging=True)
+    settings = site.listener_settings(retry_permanent_errors=True, minimal_reconnect_logging=True)
     backoff = Backoff(steps=tuple(timedelta(milliseconds=each) for each in (20, 50, 400)), jitter=0)
     outage = replace(settings.delivery.outage, backoff=backoff)
     settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
@@ -261,7 +261,9 @@ def test_a_missing_capability_is_refused_at_start(site: Site) -> None:
     """With the name of the flag."""
     lesser = functools.partial(LesserConnection, site.broker, Capabilities(stable_message_id=True))
     with pytest.raises(CapabilityError, match="delayed_delivery"):
-        site.activation(nothing, connect_with=lesser, park=True).run(idle_for=timedelta(seconds=20))
+        site.activation(nothing, connect_with=lesser, non_blocking_redelivery=True).run(
+            idle_for=timedelta(seconds=20)
+        )
     with pytest.raises(CapabilityError, match="selector"):
         site.activation(nothing, connect_with=lesser, message_selector="a = 1").run(
             idle_for=timedelta(seconds=20)
@@ -522,7 +524,7 @@ def test_a_long_delay_is_the_brokers(site: Site) -> None:
         if delivery.body == "a" and delivery.redelivery_count < 2:
             raise ValueError("a")
 
-    activation = site.activation(fail_a, park=True, redelivery_handling="1:6000")
+    activation = site.activation(fail_a, non_blocking_redelivery=True, redelivery_handling="1:6000")
     activation.start()
     until(lambda: activation.counts.parked == 1)
     until(lambda: activation.counts.committed == 1)

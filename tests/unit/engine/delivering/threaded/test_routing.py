@@ -21,8 +21,10 @@ from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, 
 
 
 @every_mode
-@pytest.mark.parametrize("confirm", [False, True])
-def test_the_archive_gets_a_copy_of_each_success(site: Site, mode: dict[str, Any], confirm: bool) -> None:
+@pytest.mark.parametrize("confirm_acknowledgements", [False, True])
+def test_the_archive_gets_a_copy_of_each_success(
+    site: Site, mode: dict[str, Any], confirm_acknowledgements: bool
+) -> None:
     """I26: unchanged, and of successes only."""
     site.send("a", region="eu")
     site.send("bad")
@@ -33,7 +35,7 @@ def test_the_archive_gets_a_copy_of_each_success(site: Site, mode: dict[str, Any
 
     counts = site.activation(
         fail_bad,
-        confirm=confirm,
+        confirm_acknowledgements=confirm_acknowledgements,
         archive_destination="queue://done",
         redelivery_handling="1:move(queue:dlq)",
         **mode,
@@ -279,9 +281,9 @@ def test_subscribes_needs_somewhere_for_the_rest() -> None:
 
 
 @every_mode
-@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("confirm_acknowledgements", [False, True])
 def test_container_managed_events_go_on_to_the_source_queue(
-    site: Site, mode: dict[str, Any], confirm: bool
+    site: Site, mode: dict[str, Any], confirm_acknowledgements: bool
 ) -> None:
     """I15, I16: unchanged, with the commit; what fails doesn't go on; the archive gets its copy too."""
     site.send("a", region="eu")
@@ -293,7 +295,7 @@ def test_container_managed_events_go_on_to_the_source_queue(
 
     counts = site.activation(
         fail_bad,
-        confirm=confirm,
+        confirm_acknowledgements=confirm_acknowledgements,
         container_managed_events="jms",
         source_queue="ADAPTER/SOURCEQUEUE",
         archive_destination="done",
