@@ -164,6 +164,7 @@ NAMES = st.text(min_size=1, max_size=20).filter(
         and ";" not in name
         and not any(ord(character) < 32 or ord(character) == 127 for character in name)
         and not any(f"{kind}" in name for kind in ("queue", "topic", "same"))
+        and not name.lower().startswith("jmsjca://")
     )
 )
 KINDS = st.sampled_from(list(MoveKind))
