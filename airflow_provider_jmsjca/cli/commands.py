@@ -64,17 +64,20 @@ def echo(text: str) -> None:
     sys.stderr.write(f"{escaped(text)}\n")
 
 
-def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "") -> None:
+def print_page(
+    args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "", more: bool = False
+) -> None:
     """Print a page of a list; if there are more rows, print on standard error how to list them.
 
     Args:
         args: `limit` is the length of a page, `after` the start of this one.
         rows: The page, and one more row if there is one.
         number: The column for `--after`; without it, `--after` is the number of rows to skip.
+        more: There are more rows, although none of them is in `rows`.
     """
     page = rows[: args.limit]
     AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))
-    if len(rows) > args.limit:
+    if more or len(rows) > args.limit:
         after = page[-1][number] if number else args.after + args.limit
         echo(
             f"note: there are more than these {args.limit}; add --after {after} for the next, or a higher "

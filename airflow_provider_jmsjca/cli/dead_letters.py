@@ -14,19 +14,12 @@ import tempfile
 import threading
 import uuid
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
-from airflow_provider_jmsjca.cli.queues import (
-    administration_of,
-    all_messages,
-    broker_connection,
-    found_message,
-    queue_named,
-)
+from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
@@ -35,12 +28,19 @@ from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
     editable,
-    grouped,
+    list_dead_letters,
     replay,
     require_selection,
     resend_edited,
 )
 from airflow_provider_jmsjca.operating.messages import moment
+from airflow_provider_jmsjca.operating.queues import (
+    QueueChange,
+    change_messages,
+    count_messages,
+    find_message,
+    queue_name,
+)
 from airflow_provider_jmsjca.transports.administration import MessageSelection
 
 _INTERRUPTED = 130
@@ -50,17 +50,18 @@ _INTERRUPTED = 130
 def list_command(args: argparse.Namespace) -> None:
     """Print the dead letters of a queue, grouped by reason and original destination."""
     with administration_of(args.conn_id) as administration:
-        found = all_messages(administration, queue_named(args.queue), args.selector)
-        letters = list(islice(found, args.limit + 1))
-        note = administration.browse_note
-    groups = grouped(letters[: args.limit])
+        found = list_dead_letters(
+            administration, queue_name(args.queue), selector=args.selector, limit=args.limit
+        )
     AirflowConsole().print_as(
-        data=[_row(each) for each in groups], output=args.output, mapper=lambda row: cells(row, args.output)
+        data=[_row(each) for each in found.groups],
+        output=args.output,
+        mapper=lambda row: cells(row, args.output),
     )
-    if len(letters) > args.limit:
+    if found.more:
         echo(f"note: these are the first {args.limit} dead letters; give a higher --limit")
-    if note:
-        echo(f"note: {note}")
+    if found.note:
+        echo(f"note: {found.note}")
 
 
 @one_line_errors
@@ -90,7 +91,7 @@ def replay_command(args: argparse.Namespace) -> None:
             sys.stderr.flush()
 
     with broker_connection(args.conn_id) as connection:
-        source = Destination.queue(queue_named(args.queue))
+        source = Destination.queue(queue_name(args.queue))
         result = replay(connection, source, asked, stopped=stopped, progress=progress)
     if shows_progress:
         sys.stderr.write("\n")
@@ -118,14 +119,14 @@ def edit_command(args: argparse.Namespace) -> None:
 
     Without a change, with an empty file, or if the editor fails, nothing is sent and the letter stays.
     """
-    queue = queue_named(args.queue)
+    queue = queue_name(args.queue)
     target = Destination.parse(args.to)
     with (
         broker_connection(args.conn_id) as connection,
         contextlib.closing(connection.administration()) as administration,
     ):
         require_selection(connection, administration)
-        letter = found_message(administration, queue, args.message)
+        letter = find_message(administration, queue, args.message)
     edited = _edited(editable(letter))
     if edited is None:
         sys.stdout.write("no change; the letter stays\n")
@@ -147,14 +148,10 @@ def edit_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
     """Delete the dead letters of a queue for good, after a question."""
-    queue = queue_named(args.queue)
+    queue = queue_name(args.queue)
     selection = MessageSelection(selector=args.selector)
     with administration_of(args.conn_id) as administration:
-        if selection.selector is None:
-            found = administration.statistics(queue)
-            count = 0 if found is None else found.messages
-        else:
-            count = sum(1 for _ in all_messages(administration, queue, selection.selector))
+        count = count_messages(administration, queue, selection.selector)
         if not count:
             sys.stdout.write("0 messages deleted\n")
             return
@@ -162,7 +159,8 @@ def purge_command(args: argparse.Namespace) -> None:
         if not args.yes and input(question).strip().lower() not in {"y", "yes"}:
             sys.stdout.write("nothing deleted\n")
             return
-        sys.stdout.write(f"{administration.delete(queue, selection)} messages deleted\n")
+        deleted = change_messages(administration, QueueChange.DELETE, queue, selection)
+        sys.stdout.write(f"{deleted} messages deleted\n")
 
 
 def _edited(message: JmsMessage) -> tuple[JmsMessage, Path] | None:

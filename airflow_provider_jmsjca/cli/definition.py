@@ -413,6 +413,21 @@ _DRY_RUN = Arg(("--dry-run",), action="store_true", help="count the messages, an
 _TARGET = Arg(("target",), metavar="TARGET", help="name of the other queue")
 
 
+_HIGHEST = 1e9
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _HIGHEST:
+        raise argparse.ArgumentTypeError(
+            f"got {text[:40]!r}, expected a number above 0 and at most {_HIGHEST:g}"
+        )
+    return number
+
+
 def _queues_commands() -> GroupCommand:
     chosen = (
         Arg(("--message",), action="append", metavar="ID", help="the message with this id; may be repeated"),
@@ -432,6 +447,17 @@ def _queues_commands() -> GroupCommand:
                     _CONN_ID,
                     Arg(("--match",), metavar="PATTERN", help="only names like this, for example 'orders.*'"),
                     Arg(("--filled",), action="store_true", help="only queues with messages"),
+                    Arg(
+                        ("--used",),
+                        action="store_true",
+                        help="only queues that activations, assets or tasks of this installation name",
+                    ),
+                    Arg(
+                        ("--rate",),
+                        type=_positive,
+                        metavar="SECONDS",
+                        help="count twice, this far apart, and print messages per second",
+                    ),
                     _LIMIT,
                     _SKIP,
                     ARG_OUTPUT,
@@ -683,21 +709,6 @@ def _check_command() -> ActionCommand:
             ARG_VERBOSE,
         ),
     )
-
-
-_HIGHEST = 1e9
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= _HIGHEST:
-        raise argparse.ArgumentTypeError(
-            f"got {text[:40]!r}, expected a number above 0 and at most {_HIGHEST:g}"
-        )
-    return number
 
 
 def get_jms_cli_commands() -> list[CLICommand]:

@@ -8,9 +8,6 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
 
 from airflow_provider_jmsjca.cli.commands import (
     check_choice,
@@ -18,27 +15,26 @@ from airflow_provider_jmsjca.cli.commands import (
     one_line_errors,
     print_page,
 )
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.escaping import escaped_json
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.operating.activations import as_listed
-from airflow_provider_jmsjca.store.base import (
-    Limbo,
-    LimboMessage,
-    LimboSelection,
-    LimboState,
-    Store,
+from airflow_provider_jmsjca.operating.limbo import (
+    LimboChange,
+    change_limbo,
+    limbo_selection,
+    list_limbo,
+    show_limbo,
 )
+from airflow_provider_jmsjca.store.base import LimboMessage, LimboSelection, LimboState, Store
 
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
     """Print messages in limbo, one a line."""
     with contextlib.closing(installed_store()) as store:
-        found = store.limbo.page(_selection(args, store), limit=args.limit + 1, after=args.after)
+        found = list_limbo(store, _selection(args, store), limit=args.limit + 1, after=args.after)
     print_page(args, [_row(each) for each in found], number="number")
 
 
@@ -46,43 +42,27 @@ def list_command(args: argparse.Namespace) -> None:
 def show_command(args: argparse.Namespace) -> None:
     """Print one message with its content, as JSON."""
     with contextlib.closing(installed_store()) as store:
-        found = store.limbo.page(LimboSelection(numbers=frozenset({args.number})))
-        message = store.limbo.contents([args.number]).get(args.number)
-    if not found or message is None:
-        raise ConfigurationError(f"no message {args.number} is in limbo; see airflow jms limbo list")
-    if isinstance(message, ConfigurationError):
-        raise message
-    shown = {**_row(found[0]), "message": message.to_json()}
+        found = show_limbo(store, args.number)
+    shown = {**_row(found.entry), "message": found.message.to_json()}
     sys.stdout.write(escaped_json(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
 
 
 @one_line_errors
 def revive_command(args: argparse.Namespace) -> None:
     """Let failed messages be sent again."""
-    _change(args, "revived", lambda limbo, chosen, now: limbo.revive(chosen, now))
+    _change(args, "revived", LimboChange.REVIVE)
 
 
 @one_line_errors
 def release_command(args: argparse.Namespace) -> None:
     """Let waiting messages be sent now."""
-
-    def release(limbo: Limbo, chosen: LimboSelection, now: datetime) -> int:
-        count = limbo.release(chosen, now)
-        waiting = replace(chosen, state=LimboState.WAITING)
-        if not count and chosen.state is not LimboState.FAILED and limbo.page(waiting, limit=1):
-            echo(
-                "note: these are due already; a triggerer with one of our triggers sends them, or airflow "
-                "jms store run"
-            )
-        return count
-
-    _change(args, "released", release)
+    _change(args, "released", LimboChange.RELEASE)
 
 
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
     """Drop messages from limbo."""
-    _change(args, "purged", lambda limbo, chosen, now: limbo.purge(chosen, now))
+    _change(args, "purged", LimboChange.PURGE)
 
 
 @one_line_errors
@@ -110,26 +90,17 @@ def run_command(args: argparse.Namespace) -> None:
 
 
 def _selection(args: argparse.Namespace, store: Store) -> LimboSelection:
-    return LimboSelection(
-        numbers=frozenset(args.numbers) if args.numbers else None,
+    return limbo_selection(
+        store,
+        numbers=args.numbers or None,
         state=None if args.state is None else LimboState(args.state),
-        activation=as_listed(args.activation, store.limbo.activations()),
+        activation=args.activation,
         jms_conn_id=args.conn_id,
-        destination=None if args.destination is None else _destination(args.destination),
+        destination=args.destination,
     )
 
 
-def _destination(text: str) -> str:
-    """Return how limbo writes a destination; the name of a queue will do."""
-    try:
-        return str(Destination.parse(text))
-    except ConfigurationError:  # a message for one that can't be read is there too
-        return text
-
-
-def _change(
-    args: argparse.Namespace, done: str, change: Callable[[Limbo, LimboSelection, datetime], int]
-) -> None:
+def _change(args: argparse.Namespace, done: str, change: LimboChange) -> None:
     filters = (args.state, args.activation, args.conn_id, args.destination)
     check_choice(
         args,
@@ -138,8 +109,13 @@ def _change(
         ways="their numbers, a filter such as --destination",
     )
     with contextlib.closing(installed_store()) as store:
-        count = change(store.limbo, _selection(args, store), store.limbo.now())
-    sys.stdout.write(f"{count} messages {done}\n")
+        result = change_limbo(store, change, _selection(args, store))
+    if result.due_already:
+        echo(
+            "note: these are due already; a triggerer with one of our triggers sends them, or airflow jms "
+            "store run"
+        )
+    sys.stdout.write(f"{result.count} messages {done}\n")
 
 
 def _row(message: LimboMessage) -> dict[str, str]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
-from airflow_provider_jmsjca.cli.queues import broker_connection, queue_named
+from airflow_provider_jmsjca.cli.queues import broker_connection
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.message import MessageHeaders
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operating.checking import check_connection
+from airflow_provider_jmsjca.operating.queues import queue_name
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 _STDIN = "-"
@@ -41,7 +42,7 @@ def send_command(args: argparse.Namespace) -> None:
 def check_command(args: argparse.Namespace) -> None:
     """Check a connection step by step; leave with exit code 1 if a step fails."""
     settings = JmsHook(args.conn_id).settings()
-    queue = None if args.queue is None else Destination.queue(queue_named(args.queue))
+    queue = None if args.queue is None else Destination.queue(queue_name(args.queue))
     checks = list(check_connection(settings, queue))
     AirflowConsole().print_as(
         data=[

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fnmatch
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from datetime import timedelta
 
 from airflow.cli.simple_table import AirflowConsole
 
@@ -19,102 +18,108 @@ from airflow_provider_jmsjca.cli.commands import (
     one_line_errors,
     print_page,
 )
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
-from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.administration import (
-    MessageSelection,
-    QueueAdministration,
-    QueueStatistics,
+from airflow_provider_jmsjca.operating.queues import (
+    DestinationUse,
+    QueueChange,
+    QueueEntry,
+    browse_queue,
+    change_messages,
+    find_message,
+    list_queues,
+    matching,
+    open_administration,
+    open_connection,
+    queue_name,
+    registered_uses,
+    used_queues,
 )
+from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection
-
-_PAGE = 200
+from airflow_provider_jmsjca.triggers.watchers import destination_uses
 
 
 @contextlib.contextmanager
 def broker_connection(conn_id: str) -> Iterator[Connection]:
     """Open a connection of its own to the broker of an Airflow connection, without its client id."""
-    connection = connect(replace(JmsHook(conn_id).settings(), client_id=None))
-    try:
+    with open_connection(JmsHook(conn_id).settings()) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 @contextlib.contextmanager
 def administration_of(conn_id: str) -> Iterator[QueueAdministration]:
     """Open the administration of a broker's queues."""
-    with broker_connection(conn_id) as connection, contextlib.closing(connection.administration()) as found:
+    with open_administration(JmsHook(conn_id).settings()) as found:
         yield found
-
-
-def queue_named(text: str) -> str:
-    """Return the name of a queue that was typed as `orders` or `queue://orders`.
-
-    Raises:
-        ConfigurationError: The text names a topic.
-    """
-    destination = Destination.parse(text)
-    if destination.kind is not DestinationKind.QUEUE:
-        raise ConfigurationError(f"{destination} is a topic; expected a queue, for example queue://orders")
-    return destination.name
 
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the broker's queues with their figures."""
-    with administration_of(args.conn_id) as administration:
-        found = administration.queues()
-    if args.match is not None:
-        found = [each for each in found if fnmatch.fnmatchcase(each.name, args.match)]
-    if args.filled:
-        found = [each for each in found if each.messages]
-    print_page(args, [_figures(each) for each in found[args.after : args.after + args.limit + 1]])
+    """Print the broker's queues with their figures, with `--used` those that this installation uses."""
+    settings = JmsHook(args.conn_id).settings()
+    used = used_queues(_uses(), jms_conn_id=args.conn_id, settings=settings) if args.used else {}
+    with open_administration(settings) as administration:
+        found = list_queues(
+            administration,
+            used=used,
+            only_used=args.used,
+            rate_over=None if args.rate is None else timedelta(seconds=args.rate),
+        )
+    chosen = matching(found.queues, pattern=args.match, filled=args.filled)
+    rows = [
+        _figures(each, used=args.used, rate=args.rate is not None)
+        for each in chosen[args.after : args.after + args.limit + 1]
+    ]
+    print_page(args, rows)
+    if found.note:
+        echo(f"note: {found.note}")
 
 
 @one_line_errors
 def browse_command(args: argparse.Namespace) -> None:
     """Print a page of messages, and leave them on the queue."""
     with administration_of(args.conn_id) as administration:
-        found = administration.browse(
-            queue_named(args.queue), selector=args.selector, skip=args.after, limit=args.limit + 1
+        found = browse_queue(
+            administration,
+            queue_name(args.queue),
+            selector=args.selector,
+            skip=args.after,
+            limit=args.limit,
         )
-        note = administration.browse_note
-    print_page(args, [_row(each) for each in found])
-    if note:
-        echo(f"note: {note}")
+    print_page(args, [_row(each) for each in found.messages], more=found.more)
+    if found.note:
+        echo(f"note: {found.note}")
 
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
     """Print one message with headers, properties and body."""
     with administration_of(args.conn_id) as administration:
-        message = found_message(administration, queue_named(args.queue), args.message)
+        message = find_message(administration, queue_name(args.queue), args.message)
     print_message(message, args.output)
 
 
 @one_line_errors
 def move_command(args: argparse.Namespace) -> None:
     """Move messages to another queue."""
-    _change(args, "moved", "move")
+    _change(args, "moved", QueueChange.MOVE)
 
 
 @one_line_errors
 def copy_command(args: argparse.Namespace) -> None:
     """Copy messages to another queue."""
-    _change(args, "copied", "copy")
+    _change(args, "copied", QueueChange.COPY)
 
 
 @one_line_errors
 def delete_command(args: argparse.Namespace) -> None:
     """Delete messages for good."""
-    _change(args, "deleted", "delete")
+    _change(args, "deleted", QueueChange.DELETE)
 
 
 def print_message(message: JmsMessage, output: str) -> None:
@@ -134,73 +139,50 @@ def print_message(message: JmsMessage, output: str) -> None:
         sys.stdout.write(escaped(line) + "\n")
 
 
-def _change(args: argparse.Namespace, done: str, operation: str) -> None:
+def _change(args: argparse.Namespace, done: str, change: QueueChange) -> None:
     check_choice(
         args,
         chosen=bool(args.message) or selector_text(args.selector) is not None,
         ids=args.message or (),
         ways="--message ID, --selector",
     )
-    source = queue_named(args.queue)
     selection = MessageSelection(ids=tuple(args.message or ()), selector=args.selector)
     with administration_of(args.conn_id) as administration:
-        if args.dry_run:
-            count = sum(
-                1 for each in all_messages(administration, source, args.selector) if _is_chosen(each, args)
-            )
-            sys.stdout.write(f"{count} messages would be {done}\n")
-            return
-        match operation:
-            case "move":
-                count = administration.move(source, queue_named(args.target), selection)
-            case "copy":
-                count = administration.copy(source, queue_named(args.target), selection)
-            case _:
-                count = administration.delete(source, selection)
-    sys.stdout.write(f"{count} messages {done}\n")
+        count = change_messages(
+            administration,
+            change,
+            queue_name(args.queue),
+            selection,
+            target="" if change is QueueChange.DELETE else queue_name(args.target),
+            dry_run=args.dry_run,
+        )
+    sys.stdout.write(f"{count} messages {'would be ' if args.dry_run else ''}{done}\n")
 
 
-def _is_chosen(message: JmsMessage, args: argparse.Namespace) -> bool:
-    return not args.message or message.message_id in args.message
+def _uses() -> Iterator[DestinationUse]:
+    """Yield the destinations of this installation: of its DAGs, and of activations in the store."""
+    yield from destination_uses()
+    if store_in_use():
+        with contextlib.closing(installed_store()) as store:
+            yield from registered_uses(store)
 
 
-def all_messages(
-    administration: QueueAdministration, queue: str, selector: str | None
-) -> Iterator[JmsMessage]:
-    """Yield the messages of a queue, page by page."""
-    skip = 0
-    while page := administration.browse(queue, selector=selector, skip=skip, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        skip += len(page)
-
-
-def found_message(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
-    """Return the message with an id.
-
-    Raises:
-        ConfigurationError: No message on the queue has it.
-    """
-    for each in all_messages(administration, queue, None):
-        if each.message_id == message_id:
-            return each
-    raise ConfigurationError(
-        f"no message {message_id!r} is on queue {queue!r}; see airflow jms queues browse"
-    )
-
-
-def _figures(queue: QueueStatistics) -> dict[str, str]:
+def _figures(entry: QueueEntry, *, used: bool, rate: bool) -> dict[str, str]:
+    queue = entry.statistics
     figures = {
-        "messages": queue.messages,
-        "in_flight": queue.in_flight,
-        "consumers": queue.consumers,
-        "enqueued": queue.enqueued,
-        "dequeued": queue.dequeued,
+        name: None if queue is None else getattr(queue, name)
+        for name in ("messages", "in_flight", "consumers", "enqueued", "dequeued")
     }
-    oldest = "" if queue.oldest is None else queue.oldest.isoformat(timespec="seconds")
     shown = {name: "" if value is None else str(value) for name, value in figures.items()}
-    return {"queue": queue.name, **shown, "oldest": oldest}
+    oldest = None if queue is None else queue.oldest
+    rates = {"in_per_second": entry.enqueued_per_second, "out_per_second": entry.dequeued_per_second}
+    return {
+        "queue": entry.name,
+        **shown,
+        "oldest": "" if oldest is None else oldest.isoformat(timespec="seconds"),
+        **({name: "" if value is None else f"{value:.1f}" for name, value in rates.items()} if rate else {}),
+        **({"used_by": "; ".join(entry.used_by)} if used else {}),
+    }
 
 
 def _row(message: JmsMessage) -> dict[str, str]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, shortened
-from airflow_provider_jmsjca.cli.queues import administration_of, queue_named
+from airflow_provider_jmsjca.cli.queues import administration_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.operating.queues import queue_name
 from airflow_provider_jmsjca.operating.schema_proposal import propose_schema
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages
@@ -37,7 +38,7 @@ def schema_command(args: argparse.Namespace) -> None:
 
 def _browsed(args: argparse.Namespace) -> Iterator[tuple[str, JmsMessage]]:
     with administration_of(args.conn_id) as administration:
-        found = administration.browse(queue_named(args.queue), selector=args.selector, limit=args.limit)
+        found = administration.browse(queue_name(args.queue), selector=args.selector, limit=args.limit)
     for number, message in enumerate(found):
         yield message.message_id or f"message {number}", message
 

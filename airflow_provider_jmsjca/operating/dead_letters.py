@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     PoisonMessageError,
 )
+from airflow_provider_jmsjca.operating.queues import first_messages
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
     QueueAdministration,
@@ -68,6 +69,47 @@ class DeadLetterGroup:
     first: int | None
     last: int | None
     example: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterList:
+    """The dead letters of a queue.
+
+    Attributes:
+        groups: By reason and original destination, the largest group first.
+        examined: Number of dead letters in the groups.
+        more: Whether there are more behind them.
+        note: Side effect of browsing on this broker, as a sentence; empty if there is none.
+    """
+
+    groups: tuple[DeadLetterGroup, ...]
+    examined: int
+    more: bool
+    note: str
+
+
+def list_dead_letters(
+    administration: QueueAdministration, queue: str, *, selector: str | None = None, limit: int = 1000
+) -> DeadLetterList:
+    """Return the first dead letters of a queue, grouped, and leave them there.
+
+    Args:
+        administration: Administration of the broker.
+        queue: Name of the dead-letter queue.
+        selector: Look at matching messages only.
+        limit: Maximum number of dead letters to look at.
+
+    Raises:
+        CapabilityError: The broker does not browse, or ignores selectors.
+        JmsError: The user is not allowed to, or the connection was lost.
+    """
+    found = first_messages(administration, queue, selector=selector, limit=limit)
+    return DeadLetterList(
+        groups=tuple(grouped(found.messages)),
+        examined=len(found.messages),
+        more=found.more,
+        note=found.note,
+    )
 
 
 def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.operating.doctor import Triggerer, WatchedDestination
+from airflow_provider_jmsjca.operating.queues import DestinationUse
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.producers import FAULT_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+_PACKAGE: Final = "airflow_provider_jmsjca."
+_DEFAULT_CONNECTION: Final = "jms_default"
 _TRIGGER: Final = "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
 
 
@@ -82,6 +85,67 @@ def airflow_state() -> AirflowState:
             )
     except SQLAlchemyError as error:
         raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+
+
+def destination_uses() -> list[DestinationUse]:
+    """Return the destinations that watchers and tasks of this installation's DAGs name, paused ones included.
+
+    Destinations that only a run resolves, such as templates, are left out.
+
+    Raises:
+        TransientStoreError: Airflow's database cannot be read.
+    """
+    from airflow.models.dag import DagModel  # noqa: PLC0415 - as above
+    from airflow.models.serialized_dag import SerializedDagModel  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+    from sqlalchemy import select  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    found: list[DestinationUse] = []
+    try:
+        with create_session() as session:
+            names = session.scalars(select(DagModel.dag_id).where(DagModel.is_stale.is_(False))).all()
+            for dag in SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(names), session=session):
+                for asset, arguments in _watchers(dag.data):
+                    found += _uses_of(f"asset {asset}", arguments)
+                for task_id, arguments in _tasks(dag.data):
+                    found += _uses_of(f"task {dag.dag_id}.{task_id}", arguments)
+    except SQLAlchemyError as error:
+        raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+    return found
+
+
+def _uses_of(user: str, arguments: Mapping[str, Any]) -> Iterator[DestinationUse]:
+    spec = arguments.get("spec") or arguments.get("activation")
+    fields = spec if isinstance(spec, dict) else {}
+    conn_id = arguments.get("jms_conn_id") or fields.get("jms_conn_id") or _DEFAULT_CONNECTION
+    for text in (arguments.get("destination"), fields.get("destination")):
+        for destination in _destinations(text):
+            if "{{" not in destination.name:
+                yield DestinationUse(destination=destination, user=user, jms_conn_id=str(conn_id))
+
+
+def _tasks(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield id and fields of each task of this package in a serialized DAG."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _tasks(each)
+    elif isinstance(value, dict):
+        if str(value.get("_task_module", "")).startswith(_PACKAGE):
+            partial = value.get("partial_kwargs")
+            fields = {**(partial if isinstance(partial, dict) else {}), **value}
+            yield str(value.get("task_id")), {name: _plain(each) for name, each in fields.items()}
+        for each in value.values():
+            yield from _tasks(each)
+
+
+def _plain(value: object) -> Any:
+    """Return a value without the type marks of Airflow's serialization."""
+    if isinstance(value, dict):
+        if value.keys() == {"__type", "__var"}:
+            return _plain(value["__var"])
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import sys
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from airflow.cli import cli_parser
+from airflow.sdk import DAG, Asset, AssetWatcher
 
-from airflow_provider_jmsjca import JmsHook, JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    JmsActivationTrigger,
+    JmsHook,
+    JmsListenOperator,
+    JmsMessage,
+    JmsSensor,
+    RunReport,
+    RunStatus,
+    open_store,
+)
+from tests.airflow.task_runs import serialized
 from tests.servers.broker import Broker
 
 CONN_ID = "jms_queues"
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b>x</b> 'quoted' \"double\""
 ORIGIN = {
     "JMS_Sun_JMSJCA_OriginalDestinationName": "orders",
@@ -94,6 +109,49 @@ def test_a_schema_is_proposed(queue: str, capsys: pytest.CaptureFixture[str]) ->
         with pytest.raises(SystemExit):
             run("schema", *arguments)
         assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.filterwarnings("default", "error:::airflow_provider_jmsjca")
+def test_queues_in_use_are_listed_with_their_users_and_rates(
+    queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
+    trigger = JmsActivationTrigger(jms_conn_id=CONN_ID, destination=f"queue://{queue}.watched")
+    asset = Asset(f"asset {queue}", watchers=[AssetWatcher(name="w", trigger=trigger)])
+    with DAG(f"dag.{queue}", schedule=asset) as dag:
+        listens = {"destination": f"{queue}.listened", "redelivery_handling": "3:move(queue:$.dlq)"}
+        JmsListenOperator(task_id="listen", spec=listens, jms_conn_id=CONN_ID, on_message=print, idle_for=1)
+        JmsSensor(task_id="sense", destination=f"queue://{queue}.sensed", jms_conn_id=CONN_ID)
+        JmsSensor(task_id="later", destination=f"queue://{queue}.{{{{ ds }}}}", jms_conn_id=CONN_ID)
+        JmsSensor(task_id="elsewhere", destination=f"queue://{queue}.elsewhere")
+    serialized(dag)
+    send(f"{queue}.watched", JmsMessage.text("a"))
+    report = RunReport(
+        run="1",
+        activation="orders",
+        kind=ActivationKind.LISTENER,
+        owner=HOSTILE,
+        broker=":".join(map(str, (JmsHook(CONN_ID).settings().hosts[0]))),
+        destination=f"queue://{queue}.run",
+        status=RunStatus.UP,
+        started_at=NOON,
+        since=NOON,
+    )
+    with contextlib.closing(open_store(url)) as store:
+        store.activations.report([report])
+        used = rows(capsys, "queues", "list", "--used", "--rate", "0.2", "--match", f"{queue}*")
+        assert [(each["queue"], each["messages"], each["used_by"]) for each in used] == [
+            (f"{queue}.listened", "", f"task dag.{queue}.listen"),
+            (f"{queue}.run", "", HOSTILE),
+            (f"{queue}.sensed", "", f"task dag.{queue}.sense"),
+            (f"{queue}.watched", "1", f"asset asset {queue}"),
+        ]
+        assert (used[-1]["in_per_second"], used[-1]["out_per_second"]) == ("0.0", "0.0")
+        for output in ("table", "plain"):
+            run("queues", "list", "--used", "--output", output)
+            assert not set(capsys.readouterr().out) & set("\x1b\x9b\u202e")
 
 
 def test_a_change_must_be_chosen(queue: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,367 @@
+"""Queues: those of a broker and those that this installation uses, and the messages on them."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fnmatch
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+from typing import Final, assert_never
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.operating.activations import list_activations
+from airflow_provider_jmsjca.store.base import RunStatus, Store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueStatistics,
+)
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+
+_PAGE: Final = 200
+
+
+@contextlib.contextmanager
+def open_connection(settings: ConnectionSettings) -> Iterator[Connection]:
+    """Open a connection for the time of the block.
+
+    Args:
+        settings: How to connect. The client id is left out: a running consumer may use it.
+
+    Raises:
+        JmsError: The broker cannot be reached or refuses.
+    """
+    with contextlib.closing(connect(replace(settings, client_id=None))) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def open_administration(settings: ConnectionSettings) -> Iterator[QueueAdministration]:
+    """Open the administration of a broker's queues for the time of the block; errors as `open_connection`."""
+    with open_connection(settings) as connection, contextlib.closing(connection.administration()) as found:
+        yield found
+
+
+def queue_name(text: str) -> str:
+    """Return the name of a queue that was typed as `orders` or `queue://orders`.
+
+    Raises:
+        ConfigurationError: The text names a topic.
+    """
+    destination = Destination.parse(text)
+    if destination.kind is not DestinationKind.QUEUE:
+        raise ConfigurationError(f"{destination} is a topic; expected a queue, for example queue://orders")
+    return destination.name
+
+
+# -- which queues there are -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationUse:
+    """A destination that an activation, an asset or a task of this installation names.
+
+    Attributes:
+        destination: The destination.
+        user: Name of the activation, asset or task.
+        jms_conn_id: The Airflow connection; empty if only the broker's address is known.
+        broker: Address of the broker, or its URL; empty if only the Airflow connection is known.
+    """
+
+    destination: Destination
+    user: str
+    jms_conn_id: str = ""
+    broker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEntry:
+    """One queue in a list.
+
+    Attributes:
+        name: The queue's name, without a prefix.
+        statistics: The broker's figures; `None`: the queue does not exist, or the broker reports none.
+        used_by: The activations, assets and tasks of this installation that name the queue, sorted.
+        enqueued_per_second: Messages that arrived in a second; `None`: it was not measured.
+        dequeued_per_second: Messages that were acknowledged in a second; `None`: it was not measured.
+    """
+
+    name: str
+    statistics: QueueStatistics | None = None
+    used_by: tuple[str, ...] = ()
+    enqueued_per_second: float | None = None
+    dequeued_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueList:
+    """The queues of a broker.
+
+    Attributes:
+        queues: Sorted by name.
+        note: Why figures are missing, as a sentence; empty if none are.
+    """
+
+    queues: tuple[QueueEntry, ...]
+    note: str = ""
+
+
+def registered_uses(store: Store) -> list[DestinationUse]:
+    """Return the destinations of the activations in the registry that have not ended.
+
+    Raises:
+        TransientStoreError: The store can't be used now.
+    """
+    found = []
+    for activation in list_activations(store):
+        for run in activation.runs:
+            report = run.report
+            for text in report.destination.split(", "):
+                with contextlib.suppress(ConfigurationError):  # a name with a comma in it was split
+                    found.append(
+                        DestinationUse(
+                            destination=Destination.parse(text),
+                            user=f"{report.owner} ({RunStatus.LOST})"
+                            if report.status is RunStatus.LOST
+                            else report.owner,
+                            broker=report.broker,
+                        )
+                    )
+    return found
+
+
+def used_queues(
+    uses: Iterable[DestinationUse], *, jms_conn_id: str, settings: ConnectionSettings
+) -> dict[str, tuple[str, ...]]:
+    """Return the queues of one broker that this installation uses: their users by the queue's name.
+
+    Args:
+        uses: Destinations, of all brokers.
+        jms_conn_id: The Airflow connection of the broker.
+        settings: Settings of that connection. Uses that name a broker belong to it if a host is the same.
+    """
+    here = _addresses(settings.url)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for use in uses:
+        belongs = use.jms_conn_id == jms_conn_id if use.jms_conn_id else bool(_addresses(use.broker) & here)
+        if belongs and use.destination.kind is DestinationKind.QUEUE:
+            found[use.destination.name].add(use.user)
+    return {name: tuple(sorted(users)) for name, users in sorted(found.items())}
+
+
+def list_queues(
+    administration: QueueAdministration,
+    *,
+    used: Mapping[str, Sequence[str]] | None = None,
+    only_used: bool = False,
+    rate_over: timedelta | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> QueueList:
+    """Return the queues of a broker with their figures, and those that this installation uses.
+
+    Args:
+        administration: Administration of the broker.
+        used: Users of queues by name, as `used_queues` returns them; a queue that the broker does not report
+            is listed without figures.
+        only_used: Leave out queues without a user.
+        rate_over: Count twice, this far apart, and return the rates. RabbitMQ updates its counts every five
+            seconds.
+        sleep: Waits between the two counts.
+
+    Raises:
+        CapabilityError: The broker does not list its queues, and no queue is in use.
+        JmsError: The user is not allowed to, or the connection was lost.
+    """
+    users = used or {}
+    try:
+        before = {each.name: each for each in administration.queues()} if rate_over is not None else {}
+        began = time.monotonic()
+        if rate_over is not None:
+            sleep(rate_over.total_seconds())
+        counted = administration.queues()
+        seconds = time.monotonic() - began
+    except CapabilityError as error:
+        if not users:
+            raise
+        entries = [QueueEntry(name=name, used_by=tuple(found)) for name, found in users.items()]
+        return QueueList(queues=tuple(sorted(entries, key=lambda each: each.name)), note=str(error))
+    entries = [_entry(each, before.get(each.name), seconds, users.get(each.name, ())) for each in counted]
+    reported = {each.name for each in counted}
+    entries += [
+        QueueEntry(name=name, used_by=tuple(found)) for name, found in users.items() if name not in reported
+    ]
+    chosen = [each for each in entries if each.used_by or not only_used]
+    return QueueList(queues=tuple(sorted(chosen, key=lambda each: each.name)))
+
+
+def matching(queues: Iterable[QueueEntry], *, pattern: str | None, filled: bool) -> list[QueueEntry]:
+    """Return the queues whose names match a pattern such as `orders.*`, with `filled` those with messages."""
+    return [
+        each
+        for each in queues
+        if (pattern is None or fnmatch.fnmatchcase(each.name, pattern))
+        and (not filled or (each.statistics is not None and each.statistics.messages))
+    ]
+
+
+def _entry(
+    now: QueueStatistics, before: QueueStatistics | None, seconds: float, users: Sequence[str]
+) -> QueueEntry:
+    return QueueEntry(
+        name=now.name,
+        statistics=now,
+        used_by=tuple(users),
+        enqueued_per_second=None if before is None else _rate(before.enqueued, now.enqueued, seconds),
+        dequeued_per_second=None if before is None else _rate(before.dequeued, now.dequeued, seconds),
+    )
+
+
+def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
+    """Return a rate; `None` without counts, and if the counter was reset, as after a restart."""
+    if before is None or now is None or now < before or seconds <= 0:
+        return None
+    return (now - before) / seconds
+
+
+def _addresses(broker: str) -> frozenset[str]:
+    """Return `host:port` of each host of a broker's URL or address."""
+    hosts = broker.rpartition("://")[2].partition("?")[0]
+    return frozenset(each.strip().lower() for each in hosts.split(",") if each.strip())
+
+
+# -- the messages on a queue ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """A page of messages.
+
+    Attributes:
+        messages: In queue order.
+        more: Whether there are more behind them.
+        note: Side effect of browsing on this broker, as a sentence; empty if there is none.
+    """
+
+    messages: tuple[JmsMessage, ...]
+    more: bool
+    note: str
+
+
+class QueueChange(enum.StrEnum):
+    """A change of messages on a queue."""
+
+    MOVE = "move"
+    COPY = "copy"
+    DELETE = "delete"
+
+
+def browse_queue(
+    administration: QueueAdministration,
+    queue: str,
+    *,
+    selector: str | None = None,
+    skip: int = 0,
+    limit: int = 100,
+) -> MessagePage:
+    """Return a page of messages, and leave them on the queue; arguments and errors as of the port."""
+    found = administration.browse(queue, selector=selector, skip=skip, limit=limit + 1)
+    return MessagePage(
+        messages=tuple(found[:limit]), more=len(found) > limit, note=administration.browse_note
+    )
+
+
+def all_messages(
+    administration: QueueAdministration, queue: str, selector: str | None = None
+) -> Iterator[JmsMessage]:
+    """Yield the messages of a queue, page by page, and leave them there; errors as `browse_queue`."""
+    skip = 0
+    while page := administration.browse(queue, selector=selector, skip=skip, limit=_PAGE):
+        yield from page
+        if len(page) < _PAGE:
+            return
+        skip += len(page)
+
+
+def find_message(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
+    """Return the message with an id, and leave it on the queue.
+
+    Raises:
+        ConfigurationError: No message on the queue has it.
+        JmsError: As `browse_queue`.
+    """
+    for each in all_messages(administration, queue):
+        if each.message_id == message_id:
+            return each
+    raise ConfigurationError(
+        f"no message {message_id!r} is on queue {queue!r}; see airflow jms queues browse"
+    )
+
+
+def change_messages(
+    administration: QueueAdministration,
+    change: QueueChange,
+    queue: str,
+    selection: MessageSelection,
+    *,
+    target: str = "",
+    dry_run: bool = False,
+) -> int:
+    """Move, copy or delete messages, and return their number.
+
+    Args:
+        administration: Administration of the broker.
+        change: The change.
+        queue: Name of the queue.
+        selection: The messages.
+        target: Name of the other queue, for `MOVE` and `COPY`.
+        dry_run: Count the messages, and change nothing.
+
+    Raises:
+        ConfigurationError: Source and target are the same queue.
+        CapabilityError: The broker does not offer it.
+        JmsError: The broker refused, or the connection was lost.
+
+    Guarantee: a crash leaves each moved message on exactly one of the two queues.
+    """
+    if dry_run:
+        found = all_messages(administration, queue, selection.selector)
+        return sum(1 for each in found if not selection.ids or each.message_id in selection.ids)
+    match change:
+        case QueueChange.MOVE:
+            return administration.move(queue, target, selection)
+        case QueueChange.COPY:
+            return administration.copy(queue, target, selection)
+        case QueueChange.DELETE:
+            return administration.delete(queue, selection)
+        case _:
+            assert_never(change)
+
+
+def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
+    """Return the number of messages on a queue, with a selector of those that match; 0 without a queue.
+
+    Raises:
+        JmsError: As `browse_queue`.
+    """
+    if selector is not None:
+        return sum(1 for _ in all_messages(administration, queue, selector))
+    found = administration.statistics(queue)
+    return 0 if found is None else found.messages
+
+
+def first_messages(
+    administration: QueueAdministration, queue: str, *, selector: str | None, limit: int
+) -> MessagePage:
+    """Return the first messages of a queue, over as many pages as that takes; errors as `browse_queue`."""
+    found = list(islice(all_messages(administration, queue, selector), limit + 1))
+    return MessagePage(
+        messages=tuple(found[:limit]), more=len(found) > limit, note=administration.browse_note
+    )
