@@ -24,10 +24,13 @@ from airflow_provider_jmsjca.store.base import (
     KEPT_HISTORY,
     KEPT_IDS,
     KEPT_RUNS,
+    KEPT_SAMPLES,
+    KEPT_SAMPLES_FOR,
     PRIVATE,
     SILENT_FOR,
     ActivationOrder,
     ActivationRun,
+    ActivationSample,
     AttemptEntry,
     AttemptSelection,
     LimboEntry,
@@ -514,6 +517,7 @@ class MemoryActivations:
         self._lock = threading.Lock()
         self._orders: dict[str, ActivationOrder] = {}
         self._runs: dict[str, ActivationRun] = {}
+        self._samples: dict[tuple[str, datetime], ActivationSample] = {}
 
     def seen_from(self, where: str, owners: MemoryOwners) -> Self:
         """Return the same registry as another process sees it."""
@@ -574,6 +578,7 @@ class MemoryActivations:
                         since=_stored(each.since),
                         last_message_at=each.last_message_at and _stored(each.last_message_at),
                         last_error_at=each.last_error_at and _stored(each.last_error_at),
+                        oldest_at=each.oldest_at and _stored(each.oldest_at),
                     ),
                     process=self._where,
                     host=socket.gethostname(),
@@ -605,15 +610,50 @@ class MemoryActivations:
             for each in found
         ]
 
+    def add_samples(self, samples: Collection[ActivationSample]) -> None:
+        """Add counts to those of their activations and minutes."""
+        with self._lock:
+            for each in samples:
+                minute = each.at.replace(second=0, microsecond=0)
+                key = stored_name(each.activation), minute
+                before = self._samples.get(key, ActivationSample(activation=key[0], at=minute))
+                newest = before if each.backlog is None else each
+                self._samples[key] = ActivationSample(
+                    activation=key[0],
+                    at=minute,
+                    delivered=before.delivered + each.delivered,
+                    committed=before.committed + each.committed,
+                    failed=before.failed + each.failed,
+                    dead_lettered=before.dead_lettered + each.dead_lettered,
+                    backlog=newest.backlog,
+                    oldest_at=newest.oldest_at and _stored(newest.oldest_at),
+                )
+
+    def samples(self, activation: str, since: datetime) -> list[ActivationSample]:
+        """Return the samples of an activation from a time on."""
+        minute, name = since.replace(second=0, microsecond=0), listed_name(activation)
+        with self._lock:
+            return [
+                each for (owner, at), each in sorted(self._samples.items()) if owner == name and at >= minute
+            ]
+
     def sweep(
         self,
         *,
         keep: int = KEPT_RUNS,
         ended_for: timedelta = KEPT_ENDED_FOR,
         lost_for: timedelta = KEPT_FOR,
+        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Drop old runs that have ended or are lost."""
         now = _stored(datetime.now(UTC))
+        minutes = sorted((at for _, at in self._samples), reverse=True)
+        oldest = now - samples_for
+        with self._lock:
+            for key in list(self._samples):
+                if key[1] < oldest or (len(minutes) > keep_samples and key[1] <= minutes[keep_samples]):
+                    del self._samples[key]
         dead = [each for each in self.runs() if each.report.status in {RunStatus.ENDED, RunStatus.LOST}]
         dead.sort(key=lambda each: (-each.seen_at.timestamp(), each.report.run))
         old = {RunStatus.ENDED: now - ended_for, RunStatus.LOST: now - lost_for}

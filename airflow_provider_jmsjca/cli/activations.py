@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.operating.activations import (
 from airflow_provider_jmsjca.store.base import ActivationRun, RunStatus, WantedState
 
 # Columns of a table. The other formats have every column.
-_COLUMNS = ("activation", "state", "owner", "where", "delivered", "committed", "in_flight", "note")
+_COLUMNS = ("activation", "state", "owner", "where", "delivered", "committed", "backlog", "oldest", "note")
 
 
 @one_line_errors
@@ -148,6 +148,7 @@ def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
         "dead_lettered": str(report.dead_lettered),
         "in_flight": str(report.in_flight),
         "backlog": "" if report.backlog is None else str(report.backlog),
+        "oldest": _time(report.oldest_at),
         "last_message": _time(report.last_message_at),
         "last_error": report.last_error,
         "last_error_at": _time(report.last_error_at),
@@ -159,7 +160,8 @@ _NOTHING = dict.fromkeys(
     (
         "activation", "title", "kind", "state", "since", "owner", "where", "broker", "destination",
         "spec_digest", "started", "heartbeat", "delivered", "committed", "rolled_back", "moved", "deleted",
-        "dead_lettered", "in_flight", "backlog", "last_message", "last_error", "last_error_at", "note",
+        "dead_lettered", "in_flight", "backlog", "oldest", "last_message", "last_error", "last_error_at",
+        "note",
     ),
     "",
 )  # fmt: skip

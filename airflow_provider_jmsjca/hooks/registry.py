@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.base import Store
+    from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 _registrars: dict[tuple[str, int], Registrar] = {}
 _making = threading.Lock()
@@ -32,10 +33,15 @@ def installed_registrar() -> Registrar | None:
         return _registrars[key]
 
 
-def task_supervision(task_instance: object) -> Supervision | None:
-    """Return the supervision of a listener that a task runs; `None` without a store."""
+def task_supervision(task_instance: object, connection: ConnectionSettings) -> Supervision | None:
+    """Return the supervision of a listener that a task runs; `None` without a store.
+
+    Args:
+        task_instance: The task.
+        connection: How the listener connects.
+    """
     registrar = installed_registrar()
-    return None if registrar is None else Supervision(registrar, task_name(task_instance))
+    return None if registrar is None else Supervision(registrar, task_name(task_instance), connection)
 
 
 def task_name(task_instance: object) -> str:

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import prefe
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
-from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting
+from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting, probed_queues
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
     DEFAULT_SEGMENT_MESSAGES,
@@ -251,6 +251,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             owner=task_name(of_context(context, "ti")),
             destination=str(destination),
             broker=settings.url.partition("?")[0],
+            probed=probed_queues(settings, [destination]),
         )
         batch = SpoolBatch(spool, batch_id, source=str(destination), activation=activation)
         connect = functools.partial(open_connection, settings, policy=policy)

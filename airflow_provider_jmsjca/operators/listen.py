@@ -258,7 +258,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 resources.enter_context(
                     kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
                 )
-            supervision = task_supervision(of_context(context, "ti"))
+            supervision = task_supervision(of_context(context, "ti"), settings)
             activation = activation_of(
                 spec,
                 settings,

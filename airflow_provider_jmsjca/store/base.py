@@ -38,6 +38,12 @@ KEPT_RUNS: Final = 1_000
 KEPT_ENDED_FOR: Final = timedelta(days=1)
 """Retention period of activation runs after their end."""
 
+KEPT_SAMPLES_FOR: Final = timedelta(days=1)
+"""Retention period of the samples of activations."""
+
+KEPT_SAMPLES: Final = 1_000_000
+"""Maximum number of samples kept: those of 700 activations over a day."""
+
 KEPT_HISTORY: Final = 50
 """Maximum number of attempts kept in the history of one message: the latest."""
 
@@ -530,6 +536,8 @@ class RunReport:
         dead_lettered: Messages moved because they failed.
         in_flight: Messages received and not settled.
         backlog: Messages waiting at the broker; `None` if the broker does not report it.
+        oldest_at: When the first message waiting at the broker was sent, by the broker's clock; `None`: no
+            message waits, or the broker does not report it.
         last_message_at: When a message was last delivered; `None`: none was.
         last_error: The latest error; empty if there was none.
         last_error_at: When that error was first reported.
@@ -554,6 +562,7 @@ class RunReport:
     dead_lettered: int = 0
     in_flight: int = 0
     backlog: int | None = None
+    oldest_at: datetime | None = None
     last_message_at: datetime | None = None
     last_error: str = ""
     last_error_at: datetime | None = None
@@ -576,6 +585,31 @@ class ActivationRun:
     host: str
     pid: int
     seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationSample:
+    """An activation during one minute, over all its runs.
+
+    Attributes:
+        activation: Name of the activation; on reading as stored (`stored_name`).
+        at: The minute; any time in it when samples are added, its start when they are read.
+        delivered: Deliveries to the handler.
+        committed: Messages settled after their handler returned.
+        failed: Deliveries rolled back.
+        dead_lettered: Messages moved because they failed.
+        backlog: Messages waiting at the broker, as reported last in the minute; `None`: it is not known.
+        oldest_at: When the first of them was sent; `None`: it is not known, or no message waits.
+    """
+
+    activation: str
+    at: datetime
+    delivered: int = 0
+    committed: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    backlog: int | None = None
+    oldest_at: datetime | None = None
 
 
 class Activations(Protocol):
@@ -619,19 +653,32 @@ class Activations(Protocol):
             activations: Only runs of these, by name or as listed; `None`: all.
         """
 
+    def add_samples(self, samples: Collection[ActivationSample]) -> None:
+        """Add counts to those of their activations and minutes; a known backlog replaces the one before."""
+
+    def samples(self, activation: str, since: datetime) -> list[ActivationSample]:
+        """Return the samples of an activation, by name or as listed, from a time on, the oldest first."""
+
     def sweep(
         self,
         *,
         keep: int = KEPT_RUNS,
         ended_for: timedelta = KEPT_ENDED_FOR,
         lost_for: timedelta = KEPT_FOR,
+        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Drop old runs that have ended or are lost, and return how many. Runs of live processes stay.
+
+        Old samples are dropped too.
 
         Args:
             keep: Maximum number of ended and lost runs to keep, the latest.
             ended_for: Retention period of ended runs.
             lost_for: Retention period of lost runs.
+            samples_for: Retention period of samples.
+            keep_samples: Maximum number of samples to keep, the latest. Those of the minute of the last one
+                are dropped too.
         """
 
 

@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
-from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
+from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, probed_queues, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
@@ -247,6 +247,7 @@ class _Producer(SharedStreamProducer):
             destination=", ".join(map(str, spec.destinations)),
             broker=settings.url.partition("?")[0],
             spec_digest=spec_digest(spec),
+            probed=probed_queues(settings, spec.destinations),
         )
         if self._control is not None:
             if self._control.identity.activation == identity.activation:

@@ -147,7 +147,7 @@ class Activation(ActivationGroup):
         if kept_in is not None:
             jms_conn_id = jms_conn_id or private_name(settings)
         settings = replace(settings, client_id=self.client_id)
-        self._supervision = None if store is None else Supervision(registrar_of(store), owner)
+        self._supervision = None if store is None else Supervision(registrar_of(store), owner, settings)
         self._whole = activation_of(
             self.spec,
             settings,

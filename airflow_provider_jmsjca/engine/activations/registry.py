@@ -2,7 +2,7 @@
 
 A `Registrar` is one thread for a store and process, however many activations the process runs. Every second
 it reads the requests for all of them in one statement, and reports runs after a change of state. Counts are
-reported every five seconds, all in one statement.
+reported every five seconds, all in one statement. Once a minute their differences are added to the samples.
 
 | event | effect |
 |---|---|
@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,19 +31,24 @@ from typing import Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.engine.activations.base import ActivationBase
 from airflow_provider_jmsjca.engine.collecting.batcher import Steering
+from airflow_provider_jmsjca.engine.watching.depths import DepthProbes, ProbedQueues, QueueDepth
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import (
     ActivationKind,
     ActivationOrder,
+    ActivationSample,
     RunReport,
     RunStatus,
     Store,
     WantedState,
     stored_name,
 )
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.members import settings_of
 
 _log = safe_logger("airflow_provider_jmsjca.registry")
 
@@ -52,6 +57,9 @@ POLL_EVERY: Final = timedelta(seconds=1)
 
 REPORT_EVERY: Final = timedelta(seconds=5)
 """How often it reports counts that changed; changes of state are reported at the next poll."""
+
+SAMPLE_EVERY: Final = timedelta(seconds=60)
+"""How often it adds the counts since then to the samples."""
 
 _SWEEP_SECONDS = 600.0
 _FIRST_ANSWER_SECONDS = 5.0
@@ -64,7 +72,11 @@ _SETTLED_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The part of a report that stays the same during a run; attributes as in `RunReport`."""
+    """The part of a report that stays the same during a run; attributes as in `RunReport`.
+
+    Attributes:
+        probed: The queues whose depth is reported as the backlog; `None`: none is reported.
+    """
 
     activation: str
     kind: ActivationKind
@@ -72,6 +84,7 @@ class Identity:
     destination: str
     broker: str = ""
     spec_digest: str = ""
+    probed: ProbedQueues | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +115,23 @@ class Supervised(Protocol):
         """Do as requested; called when the request changes. `None`: the request was withdrawn."""
 
 
+def probed_queues(
+    connection: ConnectionSettings | None, sources: Iterable[Destination], members: Collection[str] = ()
+) -> ProbedQueues | None:
+    """Return the queues among the destinations of a run; `None` if there are none.
+
+    Args:
+        connection: How the run connects; `None` returns `None`.
+        sources: The destinations.
+        members: Hosts with a part of the queues each; empty: one broker has all messages.
+    """
+    queues = tuple(each.name for each in sources if each.kind is DestinationKind.QUEUE)
+    if connection is None or not queues:
+        return None
+    settings = tuple(settings_of(each, connection) for each in members) or (connection,)
+    return ProbedQueues(settings=settings, queues=queues)
+
+
 def spec_digest(spec: ActivationSpec | None) -> str:
     """Return the SHA-256 digest of a spec with its secrets masked; empty without a spec."""
     return "" if spec is None else hashlib.sha256(repr(spec).encode("utf-8", "replace")).hexdigest()
@@ -111,13 +141,17 @@ class Registration:
     """One registered run, from `Registrar.register` until it has ended.
 
     Attributes:
+        key: Unique id of the run.
         order: The request in force, as read last; `None`: the run may consume.
+        report: The latest report that the store has; `None`: it has none.
+        sampled: The report whose counts the samples have; `None`: they have none.
     """
 
     def __init__(self, registrar: Registrar, identity: Identity, run: Supervised, *, refuses: bool) -> None:
         self._registrar = registrar
         self.identity = identity
         self.name = stored_name(identity.activation)
+        self.key = uuid.uuid4().hex
         self.run = run
         self.order: ActivationOrder | None = None
         self._answered = threading.Event()
@@ -128,6 +162,7 @@ class Registration:
         self._told = False
         self.ended = False
         self.report: RunReport | None = None
+        self.sampled: RunReport | None = None
 
     def admit(self) -> None:
         """Return once the run may connect. Wait for the first answer of the store, at most 5 seconds.
@@ -319,8 +354,10 @@ class _Rounds:
     def __init__(self, report_seconds: float) -> None:
         self._report_seconds = report_seconds
         self._next_report = self._next_sweep = 0.0
+        self._next_sample = time.monotonic() + SAMPLE_EVERY.total_seconds()
         self._ahead = timedelta(0)
         self._complete = True
+        self._depths = DepthProbes()
 
     def forget(self) -> None:
         """Report all runs in the next round: the store may have missed some."""
@@ -334,8 +371,18 @@ class _Rounds:
             self._ahead = store.owners.now() - datetime.now(UTC)
             self._next_report = now + self._report_seconds
         stored_now = datetime.now(UTC) + self._ahead
+        if counts_are_due:
+            self._depths.probe_if_due(
+                {
+                    each.key: each.identity.probed
+                    for each in registrations
+                    if each.identity.probed is not None and not each.ended
+                }
+            )
         made = [
-            (each, _report(each, stored_now)) for each in registrations if counts_are_due or each.is_changing
+            (each, _report(each, stored_now, self._depths.depth(each.key)))
+            for each in registrations
+            if counts_are_due or each.is_changing
         ]
         due = [
             (each, report)
@@ -348,6 +395,8 @@ class _Rounds:
             store.activations.report([report for _, report in due])
         for each, report in due:
             each.report = report
+        self._sample(store, registrations, now, stored_now)
+        for each, report in due:
             if report.status is RunStatus.ENDED:
                 each.reported_end()
         orders = store.activations.orders()
@@ -358,19 +407,57 @@ class _Rounds:
             store.activations.sweep()
         return any(told)
 
+    def _sample(
+        self, store: Store, registrations: list[Registration], now: float, stored_now: datetime
+    ) -> None:
+        """Add the counts since the last samples to them: once a minute, and of runs that end."""
+        is_due = now >= self._next_sample
+        sampled = [
+            (each, each.report)
+            for each in registrations
+            if each.report is not None and (is_due or each.report.status is RunStatus.ENDED)
+        ]
+        if sampled:
+            store.activations.add_samples(
+                [_sample(report, each.sampled, stored_now) for each, report in sampled]
+            )
+        for each, report in sampled:
+            each.sampled = report
+        if is_due:
+            self._next_sample = now + SAMPLE_EVERY.total_seconds()
+
+
+def _sample(report: RunReport, before: RunReport | None, now: datetime) -> ActivationSample:
+    """Return what a run has done since the report before."""
+
+    def since(name: str) -> int:
+        done: int = getattr(report, name) - (0 if before is None else getattr(before, name))
+        return max(0, done)
+
+    return ActivationSample(
+        activation=report.activation,
+        at=now,
+        delivered=since("delivered"),
+        committed=since("committed"),
+        failed=since("rolled_back"),
+        dead_lettered=since("dead_lettered"),
+        backlog=report.backlog,
+        oldest_at=report.oldest_at,
+    )
+
 
 def _is_urgent(before: RunReport, after: RunReport) -> bool:
     return (before.status, before.last_error, before.broker) != (after.status, after.last_error, after.broker)
 
 
-def _report(registration: Registration, now: datetime) -> RunReport:
+def _report(registration: Registration, now: datetime, depth: QueueDepth | None) -> RunReport:
     """Return the report of a run: its state now, with the times of its changes since the last report."""
     found, identity, before = registration.run.sample(), registration.identity, registration.report
     status = RunStatus.ENDED if registration.ended else found.status
     errors = found.error if found.error or before is None else before.last_error
     delivered_before = 0 if before is None else before.delivered
     return RunReport(
-        run=before.run if before is not None else uuid.uuid4().hex,
+        run=registration.key,
         activation=identity.activation,
         title=identity.activation,
         kind=identity.kind,
@@ -388,7 +475,8 @@ def _report(registration: Registration, now: datetime) -> RunReport:
         deleted=found.deleted,
         dead_lettered=found.dead_lettered,
         in_flight=0 if status is RunStatus.ENDED else found.in_flight,
-        backlog=found.backlog,
+        backlog=found.backlog if depth is None else depth.waiting,
+        oldest_at=None if depth is None else depth.oldest,
         last_message_at=(
             now if found.delivered > delivered_before else None if before is None else before.last_message_at
         ),
@@ -478,10 +566,12 @@ class Supervision:
     Args:
         registrar: Of the store in which they are registered.
         owner: The task, asset or application that runs the listener.
+        connection: How the listener connects, to report the backlog of its queues; `None`: it isn't reported.
     """
 
     registrar: Registrar
     owner: str
+    connection: ConnectionSettings | None = None
     _registration: Registration | None = field(default=None, init=False)
     _listening: _Listening | None = field(default=None, init=False)
 
@@ -506,6 +596,7 @@ class Supervision:
             destination=", ".join(map(str, settings.delivery.sources)),
             broker=settings.url.partition("?")[0],
             spec_digest=spec_digest(settings.spec),
+            probed=probed_queues(self.connection, settings.delivery.sources, activation.member_names),
         )
         self._listening = _Listening(activation)
         self._registration = self.registrar.register(identity, self._listening)

@@ -42,6 +42,7 @@ from airflow_provider_jmsjca.engine.activations.registry import (
     Identity,
     Registrar,
     Registration,
+    probed_queues,
     register_collector,
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
@@ -183,6 +184,7 @@ class SpoolingReceiver:
             owner=f"Spark, spool {self.spool}",
             destination=str(self.destination),
             broker=broker,
+            probed=probed_queues(self.settings(), [self.destination]),
         )
         return register_collector(
             Registrar(functools.partial(_opened_store, url)), identity, self.steering, self.stop.set

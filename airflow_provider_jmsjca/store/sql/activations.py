@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, select, text
+from sqlalchemy import Row, Table, delete, select, text
 
 from airflow_provider_jmsjca.store.base import (
     KEPT_ENDED_FOR,
     KEPT_FOR,
     KEPT_RUNS,
+    KEPT_SAMPLES,
+    KEPT_SAMPLES_FOR,
     SILENT_FOR,
     ActivationKind,
     ActivationOrder,
     ActivationRun,
+    ActivationSample,
     RunReport,
     RunStatus,
     WantedState,
@@ -30,7 +33,7 @@ from airflow_provider_jmsjca.store.base import (
 )
 from airflow_provider_jmsjca.store.sql.database import Database
 from airflow_provider_jmsjca.store.sql.owners import SqlOwners
-from airflow_provider_jmsjca.store.sql.tables import ACTIVATION, ACTIVATION_RUN, OWNER
+from airflow_provider_jmsjca.store.sql.tables import ACTIVATION, ACTIVATION_RUN, ACTIVATION_SAMPLE, OWNER
 from airflow_provider_jmsjca.store.sql.windows import chunks
 
 _COUNTS: Final = (
@@ -39,8 +42,10 @@ _COUNTS: Final = (
 # Columns updated by later reports; the others keep their values.
 _CHANGES: Final = (
     "owner", "broker", "status", "since_at", "reported_at", *_COUNTS, "last_message_at", "last_error",
-    "last_error_at",
+    "last_error_at", "oldest_at",
 )  # fmt: skip
+_SAMPLED: Final = ("delivered", "committed", "failed", "dead_lettered")
+_MINUTE: Final = 60_000
 
 
 class SqlActivations:
@@ -56,7 +61,18 @@ class SqlActivations:
         self._database = database
         self._where = stored_text(where)[:250]
         self._owners = owners
-        self._upsert = text(_upsert(sqlite=database.is_sqlite))
+        sqlite = database.is_sqlite
+        changes = {name: f"excluded.{name}" for name in _CHANGES}
+        self._upsert = text(_upsert(ACTIVATION_RUN, "run", changes, sqlite=sqlite))
+        table = ACTIVATION_SAMPLE.name
+        sums = {name: f"{table}.{name} + excluded.{name}" for name in _SAMPLED}
+        # The age belongs to the backlog.
+        known = {
+            "oldest_at": f"CASE WHEN excluded.backlog IS NULL THEN {table}.oldest_at "
+            "ELSE excluded.oldest_at END",
+            "backlog": f"COALESCE(excluded.backlog, {table}.backlog)",
+        }
+        self._add = text(_upsert(ACTIVATION_SAMPLE, "activation, minute_at", sums | known, sqlite=sqlite))
         self._beating = 0
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
@@ -142,15 +158,52 @@ class SqlActivations:
         found.sort(key=lambda row: (row.activation, row.started_at, row.run))
         return [_run(row, lives=row.process in living) for row in found]
 
+    def add_samples(self, samples: Collection[ActivationSample]) -> None:
+        """Add samples; see `base.Activations.add_samples`."""
+        rows: dict[tuple[str, int], dict[str, Any]] = {}
+        for each in samples:
+            row = _sample_row(each)
+            before = rows.setdefault((row["activation"], row["minute_at"]), row)
+            if before is not row:
+                before |= {name: before[name] + row[name] for name in _SAMPLED}
+                if row["backlog"] is not None:
+                    before |= {"backlog": row["backlog"], "oldest_at": row["oldest_at"]}
+        # In order, so that two processes don't wait for each other's rows.
+        ordered = [row for _, row in sorted(rows.items())]
+        with self._database.write() as connection:
+            for some in chunks(ordered):
+                connection.execute(self._add, {"rows": json.dumps(some)})
+
+    def samples(self, activation: str, since: datetime) -> list[ActivationSample]:
+        """Return samples; see `base.Activations.samples`."""
+        table = ACTIVATION_SAMPLE.c
+        query = select(ACTIVATION_SAMPLE).where(
+            table.activation == listed_name(activation), table.minute_at >= _minute(since)
+        )
+        with self._database.read() as connection:
+            return [_sample(row) for row in connection.execute(query.order_by(table.minute_at))]
+
+    def _sweep_samples(self, now: datetime, keep: int, kept_for: timedelta) -> None:
+        minute = ACTIVATION_SAMPLE.c.minute_at
+        beyond = select(minute).order_by(minute.desc()).limit(1).offset(keep)
+        with self._database.write() as connection:
+            latest = connection.execute(beyond).scalar()
+            oldest = to_milliseconds(now - kept_for)
+            old = minute < oldest if latest is None else (minute < oldest) | (minute <= latest)
+            connection.execute(delete(ACTIVATION_SAMPLE).where(old))
+
     def sweep(
         self,
         *,
         keep: int = KEPT_RUNS,
         ended_for: timedelta = KEPT_ENDED_FOR,
         lost_for: timedelta = KEPT_FOR,
+        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Drop old runs; see `base.Activations.sweep`."""
         now, run = self._database.now(), ACTIVATION_RUN.c
+        self._sweep_samples(now, keep_samples, samples_for)
         living = select(OWNER.c.owner).where(OWNER.c.seen_at >= to_milliseconds(now - SILENT_FOR))
         ended = run.status == RunStatus.ENDED
         dead = ended | run.process.not_in(living)
@@ -166,20 +219,26 @@ class SqlActivations:
             return connection.execute(delete(ACTIVATION_RUN).where(gone)).rowcount
 
 
-def _upsert(*, sqlite: bool) -> str:
-    """Return the statement that inserts or updates runs. Its one parameter is a JSON array of rows.
+def _upsert(table: Table, key: str, changes: Mapping[str, str], *, sqlite: bool) -> str:
+    """Return the statement that inserts or updates rows. Its one parameter is a JSON array of rows.
 
-    So a thousand runs are one statement with one parameter, and no driver's limit of parameters applies.
+    So a thousand rows are one statement with one parameter, and no driver's limit of parameters applies.
+
+    Args:
+        table: The table.
+        key: Columns of its primary key.
+        changes: Expressions for the columns of a row that exists.
+        sqlite: Whether the database is SQLite.
     """
-    names = ", ".join(each.name for each in ACTIVATION_RUN.c)
+    names = ", ".join(each.name for each in table.c)
     if sqlite:
-        values = ", ".join(f"json_extract(value, '$.{each.name}')" for each in ACTIVATION_RUN.c)
+        values = ", ".join(f"json_extract(value, '$.{each.name}')" for each in table.c)
         rows = f"SELECT {values} FROM json_each(:rows) WHERE true"  # noqa: S608 - names of columns
     else:
-        types = ", ".join(f"{each.name} {_postgresql_type(each.type)}" for each in ACTIVATION_RUN.c)
+        types = ", ".join(f"{each.name} {_postgresql_type(each.type)}" for each in table.c)
         rows = f"SELECT {names} FROM json_to_recordset(CAST(:rows AS json)) AS given({types})"  # noqa: S608
-    changes = ", ".join(f"{name} = excluded.{name}" for name in _CHANGES)
-    return f"INSERT INTO {ACTIVATION_RUN.name} ({names}) {rows} ON CONFLICT (run) DO UPDATE SET {changes}"
+    sets = ", ".join(f"{name} = {expression}" for name, expression in changes.items())
+    return f"INSERT INTO {table.name} ({names}) {rows} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
 
 def _postgresql_type(kind: Any) -> str:
@@ -202,7 +261,32 @@ def _row(report: RunReport) -> dict[str, Any]:
         "last_message_at": _optional(report.last_message_at),
         "last_error": stored_text(report.last_error),
         "last_error_at": _optional(report.last_error_at),
+        "oldest_at": _optional(report.oldest_at),
     } | {name: getattr(report, name) for name in _COUNTS}
+
+
+def _minute(moment: datetime) -> int:
+    milliseconds = to_milliseconds(moment)
+    return milliseconds - milliseconds % _MINUTE
+
+
+def _sample_row(sample: ActivationSample) -> dict[str, Any]:
+    return {
+        "activation": stored_name(sample.activation),
+        "minute_at": _minute(sample.at),
+        "backlog": sample.backlog,
+        "oldest_at": _optional(sample.oldest_at),
+    } | {name: getattr(sample, name) for name in _SAMPLED}
+
+
+def _sample(row: Row[Any]) -> ActivationSample:
+    return ActivationSample(
+        activation=row.activation,
+        at=from_milliseconds(row.minute_at),
+        backlog=row.backlog,
+        oldest_at=_moment(row.oldest_at),
+        **{name: getattr(row, name) for name in _SAMPLED},
+    )
 
 
 def _optional(moment: datetime | None) -> int | None:
@@ -230,6 +314,7 @@ def _run(row: Row[Any], *, lives: bool) -> ActivationRun:
         last_message_at=_moment(row.last_message_at),
         last_error=row.last_error,
         last_error_at=_moment(row.last_error_at),
+        oldest_at=_moment(row.oldest_at),
         **{name: getattr(row, name) for name in _COUNTS},
     )
     beat = row.beat_at if status is not RunStatus.ENDED and row.beat_at is not None else 0

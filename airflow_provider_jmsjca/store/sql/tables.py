@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -131,8 +131,25 @@ ACTIVATION_RUN: Final = Table(
     Column("last_message_at", BigInteger),
     Column("last_error", Text, nullable=False),
     Column("last_error_at", BigInteger),
+    Column("oldest_at", BigInteger),
     Index("jms_activation_run_activation", "activation", "started_at"),
     Index("jms_activation_run_process", "process"),
+)
+
+# An activation during one minute, over all its runs. `base.ActivationSample`.
+ACTIVATION_SAMPLE: Final = Table(
+    "jms_activation_sample",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("minute_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("delivered", BigInteger, nullable=False),
+    Column("committed", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("dead_lettered", BigInteger, nullable=False),
+    Column("backlog", BigInteger),
+    Column("oldest_at", BigInteger),
+    Index("jms_activation_sample_minute", "minute_at"),
+    sqlite_with_rowid=False,
 )
 
 # A message in limbo: due later, or failed for good. Its content is in another table, so that listing reads

@@ -10,7 +10,14 @@ from typing import Any
 
 from sqlalchemy import event
 
-from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, Store, WantedState
+from airflow_provider_jmsjca.store.base import (
+    ActivationKind,
+    ActivationSample,
+    RunReport,
+    RunStatus,
+    Store,
+    WantedState,
+)
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store
 from tests.memory_store import MemoryStore
@@ -107,6 +114,7 @@ def test_runs_are_reported_by_each_process_and_updated(store: Store) -> None:
         last_message_at=START,
         last_error="no stock",
         last_error_at=START,
+        oldest_at=START,
     )
     store.activations.report([later])
     store.activations.report([])
@@ -184,4 +192,66 @@ def test_a_thousand_runs_are_two_statements(tmp_path: Path) -> None:
     store.activations.report([report(str(number), f"a{number}") for number in range(1_000)])
     assert sum("jms_activation_run" in each for each in statements) == 2
     assert len(store.activations.runs()) == 1_000
+    store.close()
+
+
+def test_samples_of_all_processes_add_up_by_the_minute(store: Store) -> None:
+    now = datetime.now(UTC).replace(second=10, microsecond=0)
+    minute, name = now.replace(second=0), "orders\0 " + "x" * 300
+    first = ActivationSample(
+        activation=name, at=now, delivered=3, committed=2, failed=1, dead_lettered=1, backlog=7, oldest_at=now
+    )
+    store.activations.add_samples([first, ActivationSample(activation="bills", at=now)])
+    later = now + timedelta(seconds=20)
+    again = ActivationSample(activation=name, at=later, delivered=2)
+    seen_from(store, "host/2").activations.add_samples([again, again])
+    next_minute = now + timedelta(minutes=1)
+    store.activations.add_samples(
+        [replace(first, at=next_minute), replace(first, at=next_minute, backlog=0, oldest_at=None)]
+    )
+    found = store.activations.samples(name, now)
+    assert store.activations.samples(found[0].activation, now) == found
+    assert found == [
+        replace(first, activation=found[0].activation, at=minute, delivered=7),
+        ActivationSample(
+            activation=found[0].activation,
+            at=minute + timedelta(minutes=1),
+            delivered=6,
+            committed=4,
+            failed=2,
+            dead_lettered=2,
+            backlog=0,
+        ),
+    ]
+    assert store.activations.samples(name, next_minute) == found[1:]
+    assert store.activations.samples("unknown", now) == []
+
+
+def test_only_so_many_samples_are_kept(store: Store) -> None:
+    now = datetime.now(UTC)
+    store.activations.add_samples(
+        [ActivationSample(activation="orders", at=now - timedelta(minutes=each)) for each in range(10)]
+    )
+
+    def kept() -> int:
+        return len(store.activations.samples("orders", now - timedelta(days=1)))
+
+    store.activations.sweep()
+    assert kept() == 10
+    store.activations.sweep(samples_for=timedelta(minutes=7, seconds=30))
+    assert kept() in {7, 8}
+    store.activations.sweep(keep_samples=4)
+    assert kept() == 4
+
+
+def test_a_thousand_samples_are_two_statements(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path / 'store.db'}")
+    statements: list[str] = []
+    with store.database.read() as connection:
+        event.listen(connection.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    now = datetime.now(UTC)
+    store.activations.add_samples(
+        [ActivationSample(activation=f"a{number}", at=now) for number in range(1_000)]
+    )
+    assert sum("jms_activation_sample" in each for each in statements) == 2
     store.close()

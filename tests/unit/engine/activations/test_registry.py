@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.engine.activations import registry
 from airflow_provider_jmsjca.engine.activations.activation import Activation
+from airflow_provider_jmsjca.engine.watching import depths
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
+from airflow_provider_jmsjca.operating.samples import samples
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, WantedState
 from tests.memory_store import MemoryActivations, MemoryStore
 from tests.unit.engine.listening import Site, fail, nothing, until
@@ -88,6 +92,33 @@ def test_a_suspension_holds_from_the_start_of_the_next_run(site: Site, store: Me
     store.activations.resume([only_live(store).activation])
     until(lambda: activation.counts.committed == 1, within=IN_TIME)
     activation.stop()
+
+
+def test_samples_have_the_counts_of_each_minute_and_the_backlog(
+    site: Site, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "SAMPLE_EVERY", timedelta(0))
+    registrar = registry.Registrar(lambda: contextlib.nullcontext(store), report_every=timedelta(0))
+    monkeypatch.setitem(registry._registrars, id(store), registrar)
+    monkeypatch.setattr(depths, "PROBE_AFTER", timedelta(0))
+    spec = SPEC | {"redelivery_handling": "1:delete", "concurrency_mode": "serial"}
+    site.send("a", "b")
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> None:
+        entered.set()
+        assert leave.wait(20)
+
+    with Activation(spec, wait, connection=site.settings, store=store):
+        assert entered.wait(20)
+        until(lambda: only(store).backlog is not None, within=IN_TIME)
+        assert only(store).oldest_at is not None
+        leave.set()
+        until(lambda: only(store).committed == 2, within=IN_TIME)
+    found = samples(store, only(store).activation, datetime.now(UTC) - timedelta(hours=1))
+    assert sum(each.delivered for each in found) == sum(each.committed for each in found) == 2
+    assert sum(each.failed for each in found) == 0
+    assert found[0].backlog is not None
 
 
 def only_live(store: MemoryStore) -> RunReport:

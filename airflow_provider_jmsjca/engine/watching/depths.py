@@ -1,0 +1,200 @@
+"""Depths of the queues that registered runs consume, asked of their brokers once a minute."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.administration import QueueOperation, QueueStatistics
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+
+_log = safe_logger("airflow_provider_jmsjca.registry")
+
+PROBE_AFTER: Final = timedelta(seconds=20)
+"""Time from the first run of a process to the first probe: short tasks probe nothing."""
+
+PROBE_EVERY: Final = timedelta(seconds=60)
+"""Interval of the probes. After a failure it doubles, up to `_LONGEST_PAUSE`."""
+
+_LONGEST_PAUSE: Final = 3_600.0
+_FEW: Final = 20
+"""Up to so many queues are asked for one by one; more are found in the list of all queues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedQueues:
+    """The queues that a run consumes.
+
+    Attributes:
+        settings: How to connect: one for each broker that has a part of the queues.
+        queues: Names of the queues.
+    """
+
+    settings: tuple[ConnectionSettings, ...] = field(repr=False)
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepth:
+    """Messages on some queues together.
+
+    Attributes:
+        waiting: Messages on them, without in-flight ones.
+        oldest: Time at which the first of them was sent; `None`: there is none, or the broker does not report
+            it.
+    """
+
+    waiting: int
+    oldest: datetime | None = None
+
+
+@dataclass(slots=True)
+class _Broker:
+    """A broker that is probed.
+
+    Attributes:
+        next: Time on the clock of the next probe; `None`: the broker does not report depths.
+        failures: Failed probes since the last success.
+    """
+
+    next: float | None
+    failures: int = 0
+
+
+class DepthProbes:
+    """Asks brokers for the depths of queues, in a thread and over connections of its own.
+
+    A probe never delays a consumer. Brokers that do not report depths are asked once, and those that fail
+    less and less often.
+
+    Args:
+        open_connection: Opens a connection.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        open_connection: Callable[[ConnectionSettings], Connection] = connect,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open = open_connection
+        self._clock = clock
+        self._began = clock()
+        self._brokers: dict[tuple[str, str | None, str | None], _Broker] = {}
+        self._found: dict[str, QueueDepth | None] = {}
+        self._busy = False
+
+    def depth(self, run: str) -> QueueDepth | None:
+        """Return the depth of a run's queues as last reported; `None`: it is not known."""
+        return self._found.get(run)
+
+    def probe_if_due(self, runs: Mapping[str, ProbedQueues]) -> None:
+        """Start a probe in a thread if one is due; return at once.
+
+        Args:
+            runs: The queues of each run, by the run's key.
+        """
+        self._found = {run: depth for run, depth in self._found.items() if run in runs}
+        due = self._due(runs.values())
+        if due and not self._busy:
+            self._busy = True
+            threading.Thread(target=self._run, args=(dict(runs), due), name="jms-depths", daemon=True).start()
+
+    def _due(self, runs: Collection[ProbedQueues]) -> list[ConnectionSettings]:
+        """Return the settings of the brokers to probe now, one for each."""
+        now, due = self._clock(), {}
+        for settings in (each for run in runs for each in run.settings if run.queues):
+            broker = self._brokers.setdefault(
+                _key(settings), _Broker(next=max(now, self._began + PROBE_AFTER.total_seconds()))
+            )
+            if broker.next is not None and now >= broker.next:
+                due[_key(settings)] = settings
+        return list(due.values())
+
+    def _run(self, runs: dict[str, ProbedQueues], due: list[ConnectionSettings]) -> None:
+        try:
+            statistics = {_key(each): self._probe(each, _queues_of(each, runs.values())) for each in due}
+            for run, probed in runs.items():
+                keys = [_key(each) for each in probed.settings]
+                if all(each in statistics for each in keys):
+                    self._found[run] = _depth(probed.queues, [statistics[each] for each in keys])
+        finally:
+            self._busy = False
+
+    def _probe(
+        self, settings: ConnectionSettings, queues: frozenset[str]
+    ) -> dict[str, QueueStatistics | None] | None:
+        """Return the figures of queues, `None` for a missing queue; `None` instead: they are not known."""
+        broker = self._brokers[_key(settings)]
+        broker.next = self._clock() + PROBE_EVERY.total_seconds()
+        try:
+            with contextlib.closing(self._open(replace(settings, client_id=None))) as connection:
+                found = dict(_statistics(connection, queues))
+        except CapabilityError as error:
+            _log.info("The backlog at %s is not known: %s", settings.url, error)
+            broker.next = None
+            return None
+        except JmsError as error:
+            broker.failures += 1
+            level = _log.info if isinstance(error, (PermanentBrokerError, ConfigurationError)) else _log.debug
+            level("The backlog at %s is not known: %s", settings.url, error)
+            pause = PROBE_EVERY.total_seconds() * 2 ** min(broker.failures, 16)
+            broker.next = self._clock() + min(pause, _LONGEST_PAUSE)
+            return None
+        broker.failures = 0
+        return found
+
+
+def _key(settings: ConnectionSettings) -> tuple[str, str | None, str | None]:
+    return settings.url, settings.username, settings.virtual_host
+
+
+def _queues_of(settings: ConnectionSettings, runs: Collection[ProbedQueues]) -> frozenset[str]:
+    key = _key(settings)
+    return frozenset(
+        name for run in runs if any(_key(each) == key for each in run.settings) for name in run.queues
+    )
+
+
+def _statistics(
+    connection: Connection, queues: frozenset[str]
+) -> Iterator[tuple[str, QueueStatistics | None]]:
+    names = connection.broker.names
+    plain = sorted(each for each in queues if names.meaning(Destination.queue(each)) is None)
+    if not plain:
+        raise CapabilityError(f"{connection.broker}: no depth can be asked for by a pattern or with options")
+    with contextlib.closing(connection.administration()) as administration:
+        if QueueOperation.STATISTICS not in administration.operations:
+            raise CapabilityError(f"{connection.broker} does not report it")
+        if len(plain) > _FEW:
+            listed = {each.name: each for each in administration.queues()}
+            yield from ((name, listed.get(name)) for name in plain)
+        else:
+            yield from ((name, administration.statistics(name)) for name in plain)
+
+
+def _depth(
+    queues: Collection[str], brokers: Collection[Mapping[str, QueueStatistics | None] | None]
+) -> QueueDepth | None:
+    """Return the depth of queues over all brokers; `None` if a part of it is not known."""
+    waiting, oldest = 0, None
+    for statistics in brokers:
+        for name in queues:
+            if statistics is None or name not in statistics:
+                return None
+            figures = statistics[name]
+            if figures is None:
+                continue
+            waiting += max(0, figures.messages - (figures.in_flight or 0))
+            if figures.oldest is not None and figures.messages:
+                oldest = figures.oldest if oldest is None else min(oldest, figures.oldest)
+    return QueueDepth(waiting=waiting, oldest=oldest)
