@@ -1,4 +1,4 @@
-"""Listeners: to stored events, to the start and end of DAG runs, and to the start of a triggerer."""
+"""Airflow's plugin, with listeners: to stored events, DAG runs, and the start of a triggerer."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.plugins.asset_references import add_events, add_events_to_queued_runs
+from airflow_provider_jmsjca.plugins.page import applications, views
 from airflow_provider_jmsjca.plugins.run_requests import (
     lagging_dags,
     lock_asset,
@@ -247,7 +248,9 @@ def _outcome(runs: Any) -> dict[str, Any] | None:
 
 
 class JmsPlugin(AirflowPlugin):
-    """Registers the listeners with Airflow."""
+    """Registers the listeners and the page with Airflow."""
 
     name = "jms"
+    fastapi_apps = applications()
+    external_views = views()
     listeners = [EventStored(), RunStarted(), RunEnded(), TriggererStarting()]  # noqa: RUF012 - Airflow's form

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.servers.spark_cluster import bare_python
 
 ROOT = Path(__file__).parents[2]
+PAGE = ("static/htmx.min.js", "static/page.css", "templates/layout.html", "templates/activations.html")
 
 
 def _uv() -> str:
@@ -54,6 +55,7 @@ def test_it_holds_the_package_its_types_its_licence_and_nothing_else(wheel: Path
     tops = {name.split("/")[0] for name in names}
     assert tops == {"airflow_provider_jmsjca", f"airflow_provider_jmsjca-{__version__}.dist-info"}
     assert "airflow_provider_jmsjca/py.typed" in names
+    assert {f"airflow_provider_jmsjca/page/{each}" for each in PAGE} <= set(names)
     assert f"airflow_provider_jmsjca-{__version__}.dist-info/licenses/LICENSE" in names
 
 

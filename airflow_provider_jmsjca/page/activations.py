@@ -1,0 +1,96 @@
+"""Activations: a list that updates itself, and one activation with its actions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from starlette.responses import Response
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
+from airflow_provider_jmsjca.operating.activations import (
+    ActivationStatus,
+    activation_status,
+    list_activations,
+    request_activation_state,
+    resume_activations,
+)
+from airflow_provider_jmsjca.page.access import Permission
+from airflow_provider_jmsjca.page.audit import record
+from airflow_provider_jmsjca.page.visit import Visit
+from airflow_provider_jmsjca.store.base import Store, WantedState
+
+_RESUME: Final = "resume"
+_ACTIONS: Final = {
+    "suspend": WantedState.SUSPENDED,
+    "drain": WantedState.DRAINED,
+    "stop": WantedState.STOPPED,
+}
+_MOST: Final = 500
+
+
+@contextlib.contextmanager
+def open_store() -> Iterator[Store]:
+    """Open the store of this installation.
+
+    Raises:
+        ConfigurationError: There is none, or it can't be used.
+        TransientStoreError: The store can't be used now.
+    """
+    if not store_in_use():
+        raise ConfigurationError(
+            "there is no store yet: it is made by the first task or trigger, or named by [jmsjca] store_url"
+        )
+    store = shared_store()
+    try:
+        yield store
+    finally:
+        leave_shared_store(store)
+
+
+def listed(visit: Visit) -> Response:
+    """Show activations with their runs in all processes."""
+    ended, match = "ended" in visit.query, visit.query.get("match", "")
+    with open_store() as store:
+        found = [each for each in list_activations(store, ended=ended) if _matches(each, match)]
+    return visit.page(
+        "activations.html",
+        title="Activations",
+        found=found[:_MOST],
+        more=len(found) - _MOST,
+        match=match,
+        ended=ended,
+    )
+
+
+def shown(visit: Visit) -> Response:
+    """Show one activation, with its actions."""
+    with open_store() as store:
+        found = activation_status(store, visit.query.get("name", ""))
+    return visit.page("activation.html", title=found.title, found=found, done=visit.query.get("done", ""))
+
+
+def changed(visit: Visit) -> Response:
+    """Suspend, resume, drain or stop an activation."""
+    visit.require(Permission.OPERATE)
+    action, reason = visit.form.get("action", ""), visit.form.get("reason", "").strip()
+    if action not in {_RESUME, *_ACTIONS}:
+        raise ConfigurationError(f"action {action!r}: expected one of {_RESUME}, {', '.join(_ACTIONS)}")
+    if not reason and action != _RESUME:
+        raise ConfigurationError("the reason is empty; expected why, for the log and for the list")
+    with open_store() as store:
+        name = activation_status(store, visit.query.get("name", "")).name
+        record(visit.user, f"{action}_activation", activation=name, reason=reason)
+        if action == _RESUME:
+            resume_activations(store, [name])
+        else:
+            user = f"user {visit.user.get_name()}"
+            request_activation_state(store, [name], _ACTIONS[action], reason=reason, user=user)
+    return visit.go("activation", name=name, done=action)
+
+
+def _matches(status: ActivationStatus, text: str) -> bool:
+    texts = [status.name, status.title, *(run.report.owner for run in status.runs)]
+    return any(text.casefold() in each.casefold() for each in texts)
