@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
-from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
@@ -33,10 +31,9 @@ from airflow_provider_jmsjca.operating.doctor import (
     examine_triggerer,
     examine_watchers,
 )
-from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state
+from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state, environment_connections
 
 _GIB: Final = 1 << 30
-_ENVIRONMENT: Final = "AIRFLOW_CONN_"
 _NOTHING_RECORDED: Final = AirflowState(
     triggerer=None, watched=(), deferred=0, connections=(), dead_letter_queues=frozenset()
 )
@@ -88,19 +85,8 @@ def _examined(args: argparse.Namespace) -> Iterator[Finding]:
 
 def _connections(state: AirflowState) -> list[str]:
     """Return the JMS connections of the database, of the environment, and those that watchers name."""
-    in_environment = {
-        name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT)
-    }
-    with_type = {name for name in in_environment if _is_jms(name)}
-    return sorted({*state.connections, *with_type, *(each.jms_conn_id for each in state.watched)})
-
-
-def _is_jms(conn_id: str) -> bool:
-    """Return whether a connection of the environment is a JMS connection; an unreadable one is not."""
-    try:
-        return JmsHook.get_connection(conn_id).conn_type == "jms"
-    except (AirflowException, ValueError):
-        return False
+    watched = {each.jms_conn_id for each in state.watched}
+    return sorted({*state.connections, *environment_connections(), *watched})
 
 
 def _store(args: argparse.Namespace) -> Iterator[Finding]:

@@ -47,6 +47,7 @@ _MOST_COUNTED: Final = 10_000
 """Letters that a dry run counts on a broker without browsing, where it holds all of them until the end."""
 _GATHER_SECONDS: Final = 0.05
 _LONGEST_REASON: Final = 300
+_DEAD_LETTERS: Final = re.compile(r"(^|[._/-])(dlq|dead|dead[._-]?letters?)([._/-]|$)", re.IGNORECASE)
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
@@ -86,6 +87,11 @@ class DeadLetterList:
     examined: int
     more: bool
     note: str
+
+
+def is_dead_letter_queue(name: str) -> bool:
+    """Return whether a queue is named like a dead-letter queue, for example `orders.dlq`, `DLQ` or `dead`."""
+    return _DEAD_LETTERS.search(name) is not None
 
 
 def list_dead_letters(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import re
 import shlex
 import shutil
 import time
@@ -27,7 +26,7 @@ from airflow_provider_jmsjca.errors import (
     SpoolError,
 )
 from airflow_provider_jmsjca.operating.activations import list_activations
-from airflow_provider_jmsjca.operating.dead_letters import grouped
+from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
 from airflow_provider_jmsjca.store.base import ActivationKind, LimboSelection, LimboState, RunStatus, Store
@@ -41,7 +40,6 @@ _MANY_ATTEMPTS: Final = 5
 _CLOCK_SECONDS: Final = 5.0
 _FILLING_PERCENT: Final = 80.0
 _GIB: Final = 1 << 30
-_DEAD_LETTERS: Final = re.compile(r"(^|[._/-])(dlq|dead|dead[._-]?letters?)([._/-]|$)", re.IGNORECASE)
 
 
 class FindingKind(enum.StrEnum):
@@ -323,7 +321,7 @@ def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Findi
 
 def _letters(conn_id: str, administration: QueueAdministration, known: Collection[str]) -> Iterator[Finding]:
     for queue in administration.queues():
-        if not queue.messages or not (queue.name in known or _DEAD_LETTERS.search(queue.name)):
+        if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
             continue
         cause = "messages failed and were moved there"
         if not administration.browse_note and QueueOperation.BROWSE in administration.operations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class MessageView:
         body_form: `text`, `json` or `hex`: how `body` shows it.
         body: The body as text, indented JSON, or a hexadecimal dump.
         body_bytes: Length of the body in bytes.
+        body_cut: Whether `body` is the beginning of a longer body.
     """
 
     headers: Mapping[str, str]
@@ -33,6 +35,7 @@ class MessageView:
     body_form: str
     body: str
     body_bytes: int
+    body_cut: bool = False
 
 
 def moment(milliseconds: int | None) -> str:
@@ -45,8 +48,14 @@ def moment(milliseconds: int | None) -> str:
         return str(milliseconds)
 
 
-def message_view(message: JmsMessage) -> MessageView:
-    """Return a message completely, in a form that a person reads."""
+def message_view(message: JmsMessage, *, most: int | None = None) -> MessageView:
+    """Return a message completely, in a form that a person reads.
+
+    Args:
+        message: The message.
+        most: Maximum length of the body, in bytes, or in characters for text; the rest is left out.
+            `None`: no limit.
+    """
     headers = {
         "message id": message.message_id,
         "destination": message.destination,
@@ -60,7 +69,7 @@ def message_view(message: JmsMessage) -> MessageView:
         "redelivered": message.redelivered,
         "delivery count": message.delivery_count,
     }
-    form, body, size = _body(message)
+    form, body, size, is_cut = _body(message, most)
     return MessageView(
         headers={name: str(value) for name, value in headers.items() if value not in {None, ""}},
         properties={
@@ -71,6 +80,7 @@ def message_view(message: JmsMessage) -> MessageView:
         body_form=form,
         body=body,
         body_bytes=size,
+        body_cut=is_cut,
     )
 
 
@@ -85,30 +95,34 @@ def body_preview(message: JmsMessage, characters: int = 60) -> str:
         case str(text):
             pass
         case _:
-            text = _body(message)[1]
+            text = _body(message, None)[1]
     line = " ".join(text[: 4 * characters].split())
     return line if len(line) <= characters else line[: characters - 3] + "..."
 
 
-def _body(message: JmsMessage) -> tuple[str, str, int]:
+def _body(message: JmsMessage, most: int | None) -> tuple[str, str, int, bool]:
+    """Return form and text of a body, its length in bytes, and whether it was cut."""
     body = message.body
     if body is None:
-        return "text", "", 0
+        return "text", "", 0, False
     if isinstance(body, bytes):
+        is_cut = most is not None and len(body) > most
         try:
-            text = body.decode()
+            # A character that is cut off at the end is left out.
+            text = codecs.getincrementaldecoder("utf-8")().decode(body[:most], final=not is_cut)
         except UnicodeDecodeError:
-            return "hex", hex_dump(body), len(body)
-        return (*_text(text), len(body))
+            return "hex", hex_dump(body[:most]), len(body), is_cut
+        return (*_text(text, is_cut=is_cut), len(body), is_cut)
     if isinstance(body, str):
-        return (*_text(body), len(body.encode("utf-8", "surrogatepass")))
+        is_cut = most is not None and len(body) > most
+        return (*_text(body[:most], is_cut=is_cut), len(body.encode("utf-8", "surrogatepass")), is_cut)
     text = json.dumps(message.to_json()["body"], indent=2, ensure_ascii=False)
-    return "json", text, len(text.encode())
+    return "json", text[:most], len(text.encode()), most is not None and len(text) > most
 
 
-def _text(text: str) -> tuple[str, str]:
+def _text(text: str, *, is_cut: bool) -> tuple[str, str]:
     """Return the form and the text; JSON is indented only if that changes no name and no number."""
-    if text.lstrip()[:1] in {"{", "["}:
+    if not is_cut and text.lstrip()[:1] in {"{", "["}:
         try:
             value = json.loads(
                 text, object_pairs_hook=_object, parse_float=_same(float), parse_int=_same(int)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Final
 
 from starlette.responses import Response
@@ -17,8 +18,10 @@ from airflow_provider_jmsjca.operating.activations import (
     request_activation_state,
     resume_activations,
 )
+from airflow_provider_jmsjca.operating.samples import ActivationSample, samples
 from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.audit import record
+from airflow_provider_jmsjca.page.plots import plot
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.store.base import Store, WantedState
 
@@ -29,6 +32,12 @@ _ACTIONS: Final = {
     "stop": WantedState.STOPPED,
 }
 _MOST: Final = 500
+_SPAN: Final = timedelta(hours=6)
+_PLOTS: Final[dict[str, Callable[[ActivationSample], float | None]]] = {
+    "Backlog": lambda each: each.backlog,
+    "Messages a minute": lambda each: each.delivered,
+    "Failures a minute": lambda each: each.failed,
+}
 
 
 @contextlib.contextmanager
@@ -69,7 +78,20 @@ def shown(visit: Visit) -> Response:
     """Show one activation, with its actions."""
     with open_store() as store:
         found = activation_status(store, visit.query.get("name", ""))
-    return visit.page("activation.html", title=found.title, found=found, done=visit.query.get("done", ""))
+        now = store.owners.now()
+        points = samples(store, found.name, now - _SPAN)
+    plots = [
+        plot(title, [(each.at, value(each)) for each in points], now - _SPAN, now)
+        for title, value in _PLOTS.items()
+    ]
+    done = visit.query.get("done", "")
+    return visit.page(
+        "activation.html",
+        title=found.title,
+        found=found,
+        plots=plots if points else [],
+        done=done if done in {_RESUME, *_ACTIONS} else "",
+    )
 
 
 def changed(visit: Visit) -> Response:

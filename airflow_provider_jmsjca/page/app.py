@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.page import activations
+from airflow_provider_jmsjca.page import activations, dead_letters, limbo, queues
 from airflow_provider_jmsjca.page.access import Permission, is_own_token, logged_in
 from airflow_provider_jmsjca.page.rendering import FOLDER, rendered
 from airflow_provider_jmsjca.page.visit import ForbiddenError, Visit
@@ -62,10 +62,17 @@ class _Threads:
 def application() -> Starlette:
     """Return the page as an ASGI application, to be mounted at a path of Airflow's API server."""
     store = _Threads(ThreadPoolExecutor(4, "jms-page"), seconds=20.0)
+    broker = _Threads(ThreadPoolExecutor(8, "jms-page-broker"), seconds=30.0)
     return Starlette(
         routes=[
             _route("/", store, activations.listed),
             _route("/activation", store, activations.shown, activations.changed),
+            _route("/queues", broker, queues.listed),
+            _route("/queue", broker, queues.browsed, queues.browsed),
+            _route("/message", broker, queues.shown, queues.shown),
+            _route("/dead-letters", broker, dead_letters.listed, dead_letters.changed),
+            _route("/limbo", store, limbo.listed),
+            _route("/limbo-message", store, limbo.shown),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
         middleware=[Middleware(_SecurityHeaders)],

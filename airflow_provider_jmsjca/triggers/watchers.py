@@ -6,12 +6,16 @@ For commands on a host that reaches the database, not for tasks and triggers.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow.sdk.exceptions import AirflowException
+
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operating.doctor import Triggerer, WatchedDestination
 from airflow_provider_jmsjca.operating.queues import DestinationUse
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "airflow_provider_jmsjca."
 _DEFAULT_CONNECTION: Final = "jms_default"
+_ENVIRONMENT: Final = "AIRFLOW_CONN_"
 _TRIGGER: Final = "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
 
 
@@ -85,6 +90,38 @@ def airflow_state() -> AirflowState:
             )
     except SQLAlchemyError as error:
         raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+
+
+def jms_connections() -> list[str]:
+    """Return the ids of the JMS connections of Airflow's database and of the environment, sorted.
+
+    Raises:
+        TransientStoreError: Airflow's database cannot be read.
+    """
+    from airflow.models.connection import Connection  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+    from sqlalchemy import select  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    try:
+        with create_session() as session:
+            stored = session.scalars(select(Connection.conn_id).where(Connection.conn_type == "jms")).all()
+    except SQLAlchemyError as error:
+        raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+    return sorted({*stored, *environment_connections()})
+
+
+def environment_connections() -> frozenset[str]:
+    """Return the ids of JMS connections of the environment, without connections that cannot be read."""
+    named = (name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT))
+    return frozenset(name for name in named if _is_jms(name))
+
+
+def _is_jms(conn_id: str) -> bool:
+    try:
+        return JmsHook.get_connection(conn_id).conn_type == "jms"
+    except (AirflowException, ValueError):
+        return False
 
 
 def destination_uses() -> list[DestinationUse]:

@@ -31,8 +31,9 @@ FORMS = [path for method, path in ROUTES if method == "POST"]
 
 
 def test_the_routes_are_those_that_are_tested() -> None:
-    assert {"", "activation"} <= set(VIEWS)
-    assert "activation" in FORMS
+    names = {"", "activation", "queues", "queue", "message", "dead-letters", "limbo", "limbo-message"}
+    assert set(VIEWS) == names
+    assert set(FORMS) == {"activation", "queue", "message", "dead-letters"}
     assert {method for method, _ in ROUTES} == {"GET", "HEAD", "POST"}
 
 

@@ -50,3 +50,21 @@ def test_a_body_that_is_not_text_is_dumped() -> None:
 )
 def test_previews(message: JmsMessage, shown: str) -> None:
     assert body_preview(message) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (JmsMessage.text("abcdef"), ("text", "abc", 6, True)),
+        (JmsMessage.text("abc"), ("text", "abc", 3, False)),
+        (JmsMessage.text("[1, 2]"), ("text", "[1,", 6, True)),
+        (JmsMessage.bytes("aéé".encode()), ("text", "aé", 5, True)),
+        (JmsMessage.bytes("éé".encode()), ("text", "é", 4, True)),
+        (JmsMessage.bytes("aé".encode()), ("text", "aé", 3, False)),
+    ],
+)
+def test_of_a_long_body_the_beginning_is_shown(
+    message: JmsMessage, shown: tuple[str, str, int, bool]
+) -> None:
+    view = message_view(message, most=3)
+    assert (view.body_form, view.body, view.body_bytes, view.body_cut) == shown

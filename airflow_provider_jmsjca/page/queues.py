@@ -1,0 +1,132 @@
+"""Queues and the messages on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
+from airflow_provider_jmsjca.hooks.store import store_in_use
+from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
+from airflow_provider_jmsjca.operating.queues import (
+    browse_queue,
+    find_message,
+    list_queues,
+    matching,
+    registered_uses,
+    used_queues,
+)
+from airflow_provider_jmsjca.page.access import Permission
+from airflow_provider_jmsjca.page.activations import open_store
+from airflow_provider_jmsjca.page.audit import record
+from airflow_provider_jmsjca.page.brokers import (
+    AskFirstError,
+    ask_before_browsing,
+    chosen_connection,
+    opened,
+    required,
+    settings_of,
+)
+from airflow_provider_jmsjca.page.visit import Visit
+
+_PAGE: Final = 50
+_MOST_QUEUES: Final = 500
+_MOST_SHOWN: Final = 256 * 1024
+"""Length of a body beyond which its end is left out, in bytes or characters."""
+_MOST_DIGITS: Final = 9
+
+
+def listed(visit: Visit) -> Response:
+    """Show the queues of a connection, and who in this installation uses them."""
+    conn_id, known = chosen_connection(visit)
+    match, filled = visit.query.get("match", ""), "filled" in visit.query
+    found, note = [], ""
+    if conn_id is not None:
+        uses = []
+        if store_in_use():
+            with open_store() as store:
+                uses = registered_uses(store)
+        used = used_queues(uses, jms_conn_id=conn_id, settings=settings_of(conn_id))
+        with opened(conn_id) as (_, administration):
+            queues = list_queues(administration, used=used)
+        found = matching(queues.queues, pattern=f"*{match}*" if match else None, filled=filled)
+        note = queues.note
+    return visit.page(
+        "queues.html",
+        title="Queues",
+        conn_id=conn_id,
+        known=known,
+        found=found[:_MOST_QUEUES],
+        more=len(found) - _MOST_QUEUES,
+        note=note,
+        match=match,
+        filled=filled,
+    )
+
+
+def browsed(visit: Visit) -> Response:
+    """Show the messages on a queue, page by page."""
+    conn_id, _ = chosen_connection(visit)
+    queue, selector = required(visit, "queue"), visit.query.get("selector", "")
+    visit.require(Permission.READ_MESSAGES, conn_id)
+    skip = _number(visit.query.get("skip", ""))
+    with opened(conn_id or "") as (_, administration):
+        try:
+            ask_before_browsing(visit, administration)
+        except AskFirstError as asked:
+            return visit.page("ask.html", title=queue, note=str(asked))
+        if administration.browse_note:
+            record(visit.user, "browse_queue", conn_id=str(conn_id), queue=queue)
+        page = browse_queue(administration, queue, selector=selector_text(selector), skip=skip, limit=_PAGE)
+    return visit.page(
+        "queue.html",
+        title=queue,
+        conn_id=conn_id,
+        queue=queue,
+        selector=selector,
+        rows=[_row(each) for each in page.messages],
+        note=page.note,
+        newer=None if not skip else max(0, skip - _PAGE),
+        older=skip + _PAGE if page.more else None,
+    )
+
+
+def shown(visit: Visit) -> Response:
+    """Show one message with headers, properties and body."""
+    conn_id, _ = chosen_connection(visit)
+    queue, message_id = required(visit, "queue"), required(visit, "id")
+    visit.require(Permission.READ_MESSAGES, conn_id)
+    with opened(conn_id or "") as (_, administration):
+        try:
+            ask_before_browsing(visit, administration)
+        except AskFirstError as asked:
+            return visit.page("ask.html", title=message_id, note=str(asked))
+        if administration.browse_note:
+            record(visit.user, "browse_message", conn_id=str(conn_id), queue=queue, message=message_id)
+        message = find_message(administration, queue, message_id)
+    view = message_view(message, most=_MOST_SHOWN)
+    return visit.page(
+        "message.html",
+        title=message_id,
+        view=view,
+        back=visit.link("queue", conn_id=conn_id, queue=queue),
+        back_name=queue,
+        most=_MOST_SHOWN,
+    )
+
+
+def _row(message: JmsMessage) -> dict[str, object]:
+    return {
+        "id": message.message_id,
+        "sent": moment(message.timestamp),
+        "redelivered": message.redelivered,
+        "properties": len(message.properties),
+        "body": body_preview(message),
+    }
+
+
+def _number(text: str) -> int:
+    """Return the number of messages to skip; 0 for what is no number."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0

@@ -1,0 +1,337 @@
+"""Queues, dead letters and limbo on the page: what each role sees and may do."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca import Destination, JmsMessage, RunReport
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.store.base import ActivationKind, ActivationSample, LimboEntry, RunStatus
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
+from tests.airflow.page.browsing import Browser, audit
+
+pytestmark = [
+    pytest.mark.usefixtures("server", "store"),
+    # A server of Airflow loads all of it, whose dependencies warn about each other.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+Browse = Callable[..., Browser]
+CONN = {"conn_id": "jms_test"}
+HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b onclick=x>b</b> 'quoted' \"double\" &amp; {{ 7*7 }}"
+PLAIN = "\\x1b[2Jred\\x9b31m \\u202eevil <b onclick=x>b</b> 'quoted' \"double\" &amp; {{ 7*7 }}"
+"""The same without characters that steer a terminal or a browser."""
+ORIGIN = {
+    "JMS_Sun_JMSJCA_OriginalDestinationName": "orders",
+    "JMS_Sun_JMSJCA_OriginalDestinationType": "javax.jms.Queue",
+    "JMS_Sun_JMSJCA_ExceptionClass": "ValueError",
+    "JMS_Sun_JMSJCA_ExceptionMessage": "no stock of 'tea'",
+}
+
+
+@pytest.fixture
+def send(server: Broker) -> Callable[..., None]:
+    def put(queue: str, *messages: JmsMessage) -> None:
+        connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+        connection.send(Outgoing(destination=Destination.queue(queue), message=each) for each in messages)
+        connection.close()
+
+    return put
+
+
+@pytest.fixture
+def count(server: Broker) -> Callable[[str], int]:
+    def found(queue: str) -> int:
+        connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+        try:
+            return len(list(connection.browse(Destination.queue(queue))))
+        finally:
+            connection.close()
+
+    return found
+
+
+def only_id(text: str) -> str:
+    (found,) = set(re.findall(r"[?&;]id=([^\"&]+)", text))
+    return str(found)
+
+
+def dead(text: str = "x", **properties: Any) -> JmsMessage:
+    return JmsMessage.text(text, {**ORIGIN, **properties})
+
+
+def test_viewers_see_depths_and_no_messages(send: Callable[..., None], browser: Browse) -> None:
+    send("orders", JmsMessage.text("secret body"), JmsMessage.text("b"))
+    send("empty.q", JmsMessage.text("c"))
+    viewer = browser("viewer")
+    shown = viewer.get("queues", **CONN)
+    assert shown.status_code == 200
+    assert re.search(r'>orders</a></td>\s*<td class="number">2</td>', shown.text)
+    assert "secret body" not in shown.text
+    assert "empty.q" not in viewer.get("queues", **CONN, match="ord").text
+    for path, query in [
+        ("queue", {"queue": "orders"}),
+        ("message", {"queue": "orders", "id": "x"}),
+        ("dead-letters", {"queue": "orders"}),
+    ]:
+        for role in ("viewer", "user"):
+            refused = browser(role).get(path, **CONN, **query)
+            assert refused.status_code == 403
+            assert "connections: read" in refused.text
+            assert "secret body" not in refused.text
+
+
+def test_messages_are_browsed_page_by_page(send: Callable[..., None], browser: Browse) -> None:
+    send("orders", *(JmsMessage.text(f"body {n:03}", {"n": n}) for n in range(60)))
+    operator = browser("op")
+    first = operator.get("queue", **CONN, queue="orders").text
+    assert "body 000" in first
+    assert "body 049" in first
+    assert "body 050" not in first
+    (following,) = re.findall(r'href="([^"]+)">Next', first)
+    second = operator.client.get(html.unescape(following)).text
+    assert "body 050" in second
+    assert "body 049" not in second
+    selected = operator.get("queue", **CONN, queue="orders", selector="n = 7").text
+    assert "body 007" in selected
+    assert "body 008" not in selected
+    assert operator.get("queue", **CONN, queue="orders", selector="n = ").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "form"),
+    [
+        (JmsMessage.text(HOSTILE, {"p": HOSTILE}), PLAIN, "text"),
+        (JmsMessage.text('{"a": [1]}', {"p": HOSTILE}), '{\n  "a": [\n    1\n  ]\n}', "json"),
+        (JmsMessage.bytes(b"\xff\xfe<i>", {"p": HOSTILE}), "ff fe 3c 69 3e", "hex"),
+        (JmsMessage.text("line 1\nline\r2\n", {"p": HOSTILE}), "line 1\nline\\r2\n", "text"),
+    ],
+)
+def test_a_message_is_shown_completely_and_is_no_markup(
+    send: Callable[..., None], browser: Browse, message: JmsMessage, body: str, form: str
+) -> None:
+    queue = f"q.{uuid.uuid4().hex}"
+    send(queue, message)
+    operator = browser("op")
+    found = operator.get("queue", **CONN, queue=queue)
+    shown = operator.client.get(f"/jms/message?conn_id=jms_test&queue={queue}&id={only_id(found.text)}").text
+    assert f"shown as {form}" in shown
+    (pre,) = re.findall(r"<pre>(.*?)</pre>", shown, re.DOTALL)
+    assert body in html.unescape(pre)
+    assert html.escape(PLAIN, quote=False).replace("'", "&#39;").replace('"', "&#34;") in shown
+    for text in (found.text, shown):
+        assert "<b onclick" not in text
+        assert "<i>" not in text
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "49" not in re.findall(r"<dd>(.*?)</dd>", text)
+
+
+def test_of_a_body_of_10_mib_the_beginning_is_shown(send: Callable[..., None], browser: Browse) -> None:
+    send("big", JmsMessage.text("é" * (10 << 20)))
+    operator = browser("op")
+    found = operator.get("queue", **CONN, queue="big").text
+    shown = operator.client.get(f"/jms/message?conn_id=jms_test&queue=big&id={only_id(found)}")
+    assert shown.status_code == 200
+    assert "20971520 bytes, shown as text; only the beginning is shown" in shown.text
+    assert len(shown.text) < 400_000
+
+
+def test_names_of_queues_are_no_markup(send: Callable[..., None], browser: Browse) -> None:
+    name = "a'\"<b>&x=1 #é\x1b[31m"
+    send(name, JmsMessage.text("found"))
+    operator = browser("op")
+    shown = operator.get("queues", **CONN).text
+    assert "<b>" not in shown
+    assert "\x1b" not in shown
+    (link,) = re.findall(r'href="(/jms/queue\?[^"]+)"', shown)
+    assert "found" in operator.client.get(html.unescape(link)).text
+
+
+def test_where_looking_changes_something_the_page_asks_first(
+    send: Callable[..., None], browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryAdministration, "browse_note", "browsing marks messages as redelivered")
+    send("orders", dead("seen"))
+    operator = browser("op")
+    for path, query in [("queue", {}), ("dead-letters", {}), ("message", {"id": "no such id"})]:
+        asked = operator.get(path, **CONN, queue="orders", **query)
+        assert "browsing marks messages as redelivered" in asked.text
+        assert "seen" not in asked.text
+        assert "Look at the messages" in asked.text
+    assert audit() == []
+    assert "seen" in operator.post("queue", {}, **CONN, queue="orders").text
+    assert "ValueError" in operator.post("dead-letters", {}, **CONN, queue="orders").text
+    assert operator.post("message", {}, **CONN, queue="orders", id="no such id").status_code == 400
+    target = {"conn_id": "jms_test", "queue": "orders"}
+    assert audit() == [
+        ("jms_browse_queue", "op", target),
+        ("jms_browse_queue", "op", target),
+        ("jms_browse_message", "op", {**target, "message": "no such id"}),
+    ]
+    assert browser("viewer").post("queue", {}, **CONN, queue="orders").status_code == 403
+
+
+def test_dead_letters_are_grouped_by_reason_and_origin(send: Callable[..., None], browser: Browse) -> None:
+    send("orders.dlq", dead("1"), dead("2"), JmsMessage.text("3"))
+    send("orders", JmsMessage.text("no dead letter"))
+    operator = browser("op")
+    queues = operator.get("dead-letters", **CONN).text
+    assert ">orders.dlq</a>" in queues
+    assert ">orders</a>" not in queues
+    shown = operator.get("dead-letters", **CONN, queue="orders.dlq").text
+    assert "ValueError: no stock of …" in html.unescape(shown)
+    assert re.search(r'<td class="number">2</td><td>queue://orders</td>', shown)
+    assert "no reason is known" in shown
+
+
+@pytest.mark.parametrize("form", [{"origin": "queue://orders"}, {"to": "queue://orders"}])
+def test_dead_letters_are_sent_back(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse, form: dict[str, str]
+) -> None:
+    send("orders.dlq", dead("1"), dead("2"))
+    operator = browser("op")
+    query = {**CONN, "queue": "orders.dlq"}
+    counted = operator.post("dead-letters", {"action": "replay", "dry_run": "1", **form}, **query)
+    assert "2 would be sent back to queue://orders" in counted.text
+    assert (count("orders.dlq"), audit()) == (2, [])
+    sent = operator.post("dead-letters", {"action": "replay", **form}, **query)
+    assert "2 sent back to queue://orders" in sent.text
+    assert (count("orders.dlq"), count("orders")) == (0, 2)
+    assert audit() == [
+        (
+            "jms_replay_dead_letters",
+            "op",
+            {"conn_id": "jms_test", "queue": "orders.dlq", "selector": "", **form},
+        )
+    ]
+
+
+def test_dead_letters_are_deleted_once_the_name_is_typed(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse
+) -> None:
+    send("orders.dlq", dead("1", region="eu"), dead("2", region="us"))
+    operator = browser("op")
+    query = {**CONN, "queue": "orders.dlq", "selector": "region = 'eu'"}
+    refused = operator.post("dead-letters", {"action": "purge", "confirm": "orders"}, **query)
+    assert refused.status_code == 400
+    assert "type the name of the queue" in refused.text
+    assert (count("orders.dlq"), audit()) == (2, [])
+    deleted = operator.post("dead-letters", {"action": "purge", "confirm": "orders.dlq"}, **query)
+    assert "1 messages deleted" in deleted.text
+    assert count("orders.dlq") == 1
+    target = {"conn_id": "jms_test", "queue": "orders.dlq", "selector": "region = 'eu'"}
+    assert audit() == [("jms_purge_dead_letters", "op", target)]
+
+
+@pytest.mark.parametrize("role", ["viewer", "user"])
+@pytest.mark.parametrize("action", ["replay", "purge"])
+def test_others_change_no_dead_letters(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse, role: str, action: str
+) -> None:
+    send("orders.dlq", dead())
+    form = {"action": action, "to": "queue://orders", "confirm": "orders.dlq"}
+    refused = browser(role).post("dead-letters", form, **CONN, queue="orders.dlq")
+    assert refused.status_code == 403
+    assert (count("orders.dlq"), audit()) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"action": "replay"}, "give either one target"),
+        ({"action": "replay", "to": "queue://orders.dlq"}, "expected two destinations"),
+        ({"action": "explode"}, "expected replay or purge"),
+    ],
+)
+def test_what_is_wrong_with_a_replay_is_said(
+    send: Callable[..., None], browser: Browse, form: dict[str, str], said: str
+) -> None:
+    send("orders.dlq", dead())
+    refused = browser("op").post("dead-letters", form, **CONN, queue="orders.dlq")
+    assert refused.status_code == 400
+    assert said in refused.text
+
+
+def test_only_jms_connections_are_reached(browser: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": "example.com"}))
+    for conn_id in ("web", "nothing", "jms_test'"):
+        for path in ("queues", "queue", "dead-letters", "message"):
+            refused = browser("op").get(path, conn_id=conn_id, queue="q", id="1")
+            assert refused.status_code == 400
+            assert "there is no JMS connection" in refused.text
+
+
+def test_a_broker_that_is_away_is_reported(browser: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": "stomp://127.0.0.1", "port": 1})
+    )
+    shown = browser("viewer").get("queues", **CONN)
+    assert shown.status_code == 502
+    assert "127.0.0.1" in shown.text
+
+
+def test_limbo_is_listed_and_its_messages_are_for_those_who_may_read(store: Any, browser: Browse) -> None:
+    now = store.limbo.now()
+    failure = Failure.of(ValueError(f"no {HOSTILE}"))
+    entries = [
+        LimboEntry(
+            jms_conn_id="jms_test", destination="queue://a", message=JmsMessage.text("m1"), due_at=now
+        ),
+        LimboEntry(
+            jms_conn_id="jms_test",
+            destination=f"queue://{HOSTILE}",
+            message=JmsMessage.text(HOSTILE),
+            due_at=now,
+            failure=failure,
+        ),
+    ]
+    numbers = store.limbo.put(entries, now)
+    viewer, operator = browser("viewer"), browser("op")
+    shown = viewer.get("limbo").text
+    assert "queue://a" in shown
+    assert "<b onclick" not in shown
+    assert "\x1b" not in shown
+    assert "queue://a" not in viewer.get("limbo", state="failed").text
+    assert viewer.get("limbo", state="x").status_code == 400
+    assert viewer.get("limbo", after="x").status_code == 400
+    assert viewer.get("limbo-message", number=numbers[0]).status_code == 403
+    assert "m1" in operator.get("limbo-message", number=numbers[0]).text
+    assert "<b onclick" not in operator.get("limbo-message", number=numbers[1]).text
+    assert operator.get("limbo-message", number="999").status_code == 400
+
+
+def test_backlog_and_rates_are_plotted(store: Any, browser: Browse) -> None:
+    now = store.owners.now()
+    store.activations.report(
+        [
+            RunReport(
+                run="r",
+                activation="a",
+                title="a",
+                kind=ActivationKind.LISTENER,
+                owner="d.t",
+                broker="b",
+                destination="queue://q",
+                status=RunStatus.UP,
+                started_at=now,
+                since=now,
+            )
+        ]
+    )
+    assert "<svg" not in browser("viewer").get("activation", name="a").text
+    store.activations.add_samples([ActivationSample(activation="a", at=now, delivered=7, backlog=1234)])
+    shown = browser("viewer").get("activation", name="a").text
+    assert shown.count("<svg") == 3
+    assert ">1234</text>" in shown
+    assert datetime.now(UTC).strftime("%Y") in shown
