@@ -19,11 +19,12 @@ from pathlib import Path
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
-from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection
+from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection, print_message
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
+from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
@@ -41,6 +42,7 @@ from airflow_provider_jmsjca.operating.queues import (
     find_message,
     queue_name,
 )
+from airflow_provider_jmsjca.operating.rejects import RejectGroup, list_rejects, show_reject
 from airflow_provider_jmsjca.transports.administration import MessageSelection
 
 _INTERRUPTED = 130
@@ -48,20 +50,50 @@ _INTERRUPTED = 130
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the dead letters of a queue, grouped by reason and original destination."""
-    with administration_of(args.conn_id) as administration:
-        found = list_dead_letters(
-            administration, queue_name(args.queue), selector=args.selector, limit=args.limit
-        )
-    AirflowConsole().print_as(
-        data=[_row(each) for each in found.groups],
-        output=args.output,
-        mapper=lambda row: cells(row, args.output),
-    )
-    if found.more:
-        echo(f"note: these are the first {args.limit} dead letters; give a higher --limit")
-    if found.note:
-        echo(f"note: {found.note}")
+    """Print the dead letters of a queue, grouped by reason and original destination.
+
+    With `--rejects`, or without a queue, rejected rows of Spark batches that are still in the spool follow.
+    """
+    rows: list[dict[str, str]] = []
+    notes: list[str] = []
+    if args.queue is not None:
+        with administration_of(args.conn_id) as administration:
+            found = list_dead_letters(
+                administration, queue_name(args.queue), selector=args.selector, limit=args.limit
+            )
+        rows += [_row(each) for each in found.groups]
+        if found.more:
+            notes.append(f"these are the first {args.limit} dead letters; give a higher --limit")
+        notes += filter(None, [found.note])
+    if args.rejects or args.queue is None:
+        rejects = list_rejects(spool_path(args.spool_path), limit=args.limit)
+        rows = [each | {"batch": "", "row": ""} for each in rows]
+        rows += [_reject_row(each) for each in rejects.groups]
+        if rejects.more:
+            notes.append(f"these are the first {args.limit} rejected rows; give a higher --limit")
+        notes += rejects.faults
+    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: cells(row, args.output))
+    for note in notes:
+        echo(f"note: {note}")
+
+
+@one_line_errors
+def show_command(args: argparse.Namespace) -> None:
+    """Print one dead letter, with `--rejects` one rejected row of a batch."""
+    if not args.rejects:
+        with administration_of(args.conn_id) as administration:
+            message = find_message(administration, queue_name(args.queue), args.message)
+        print_message(message, args.output)
+        return
+    found = show_reject(spool_path(args.spool_path), args.queue, args.message)
+    why = {
+        "batch": found.batch_id,
+        "row": found.row,
+        "exception class": found.exception_class,
+        "exception message": found.exception_message,
+        "sent to the dead-letter destination": "yes" if found.sent else "no",
+    }
+    print_message(found.message, args.output, why)
 
 
 @one_line_errors
@@ -191,6 +223,20 @@ def _edited(message: JmsMessage) -> tuple[JmsMessage, Path] | None:
         return JmsMessage.from_json(json.loads(after)), file
     except (ConfigurationError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"not a message: {error}; your text is in {name}") from error
+
+
+def _reject_row(group: RejectGroup) -> dict[str, str]:
+    changed = moment(int(group.changed * 1000))
+    return {
+        "count": str(group.count),
+        "from": group.source,
+        "reason": group.reason,
+        "first": "",
+        "last": changed,
+        "example": "",
+        "batch": group.batch_id,
+        "row": group.row,
+    }
 
 
 def _row(group: DeadLetterGroup) -> dict[str, str]:

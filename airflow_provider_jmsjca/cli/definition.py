@@ -512,9 +512,19 @@ def _dead_letter_commands() -> GroupCommand:
             ActionCommand(
                 name="list",
                 help="Count dead letters by reason and original destination",
+                description=(
+                    "Rejected rows of Spark batches stay in the spool until they are sent to a dead-letter "
+                    "queue. Without QUEUE only those are listed."
+                ),
                 func=lazy_load_command(f"{_DEAD_LETTERS}.list_command"),
                 args=(
-                    _QUEUE,
+                    Arg(("queue",), metavar="QUEUE", nargs="?", help="name of the queue, or queue://name"),
+                    Arg(
+                        ("--rejects",),
+                        action="store_true",
+                        help="list rejected rows of Spark batches in the spool too",
+                    ),
+                    _SPOOL_PATH,
                     _CONN_ID,
                     _SELECTOR,
                     Arg(
@@ -530,10 +540,16 @@ def _dead_letter_commands() -> GroupCommand:
             ActionCommand(
                 name="show",
                 help="Show one dead letter with its reason, properties and body",
-                func=lazy_load_command(f"{_QUEUES}.show_command"),
+                func=lazy_load_command(f"{_DEAD_LETTERS}.show_command"),
                 args=(
-                    _QUEUE,
-                    Arg(("message",), metavar="ID", help="its id, as list or queues browse shows it"),
+                    Arg(("queue",), metavar="QUEUE", help="name of the queue; with --rejects of the batch"),
+                    Arg(
+                        ("message",),
+                        metavar="ID",
+                        help="its id, as list or queues browse shows it; with --rejects the row",
+                    ),
+                    Arg(("--rejects",), action="store_true", help="show a rejected row of a Spark batch"),
+                    _SPOOL_PATH,
                     _CONN_ID,
                     ARG_OUTPUT,
                     ARG_VERBOSE,

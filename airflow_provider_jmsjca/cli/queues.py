@@ -6,8 +6,10 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
 
@@ -42,6 +44,8 @@ from airflow_provider_jmsjca.operating.queues import (
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection
 from airflow_provider_jmsjca.triggers.watchers import destination_uses
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @contextlib.contextmanager
@@ -122,13 +126,19 @@ def delete_command(args: argparse.Namespace) -> None:
     _change(args, "deleted", QueueChange.DELETE)
 
 
-def print_message(message: JmsMessage, output: str) -> None:
-    """Print one message: as lines, or as one line of JSON that `airflow jms send --messages` takes."""
+def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] = _NOTHING) -> None:
+    """Print one message: as lines, or as one line of JSON that `airflow jms send --messages` takes.
+
+    Args:
+        message: The message.
+        output: The format.
+        besides: Further lines above its headers; they are no part of the JSON.
+    """
     view = message_view(message)
     if output == "json":
         sys.stdout.write(json.dumps(message.to_json()) + "\n")
         return
-    rows = [{"name": name, "value": value, "type": ""} for name, value in view.headers.items()]
+    rows = [{"name": name, "value": value, "type": ""} for name, value in {**besides, **view.headers}.items()]
     rows += [
         {"name": f"property {name}", "value": value, "type": kind}
         for name, (value, kind) in view.properties.items()

@@ -233,7 +233,7 @@ _CARE: Final = {
     State.UNDONE: ("the Spark job failed or was not retried", "airflow jms spool show {}"),
     State.REJECTS: (
         "rejected rows were not sent to the dead-letter destination",
-        "airflow jms spool show {}",
+        "airflow jms dlq list --rejects",
     ),
     State.DAMAGED: ("a file cannot be read", "airflow jms spool verify {}"),
 }
@@ -415,7 +415,17 @@ def _activations(store: Store) -> Iterator[Finding]:
             cause=f"{order.asked_by}: {order.reason}",
             fix=f"airflow jms activations resume {shlex.quote(order.activation)}",
         )
-    for run in (run for each in list_activations(store) for run in each.runs):
+    runs = [run for each in list_activations(store) for run in each.runs]
+    if waiting := [run.report for run in runs if run.report.status is RunStatus.WAITING]:
+        first = min(waiting, key=lambda report: report.since)
+        yield Finding(
+            kind=FindingKind.NOTE,
+            symptom=f"{_counted(len(waiting), 'listener')} deferred, waiting for messages; one on "
+            f"{first.destination} since {first.since.isoformat(timespec='seconds')}",
+            cause="no messages are on the queues",
+            fix="airflow jms activations list",
+        )
+    for run in runs:
         report = run.report
         if report.status is RunStatus.LOST:
             yield Finding(

@@ -197,12 +197,14 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             AirflowTaskTimeout: `execution_timeout` is over, counted from the first start of this try.
         """
         event = event or {}
-        if event.get("event") not in {"ready", "deadline"}:
+        if event.get("event") not in {"ready", "deadline", "requested"}:
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
         run_state = RunState.resumed(event, time.time())
         if run_state.woken_by is not None:
             first = escaped(event["message_id"])
             self.log.info("%s holds messages; the first is %s", escaped(event["watch"]), first)
+        elif event["event"] == "requested":
+            self.log.info("The activation was stopped or drained while the task was deferred")
         else:
             self.log.info("Nothing came while the task was deferred, and its time is up")
         if event["event"] == "deadline" and run_state.ends_by_time:
@@ -440,6 +442,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 deadline=run_state.deadline,
                 not_before={name: rest.until for name, rest in run_state.rests.items()},
                 retry_permanent_errors=listener.retry_permanent_errors,
+                activation=listener.whole or listener.name,
+                broker=listener.url.partition("?")[0],
                 state=run_state.as_state(),
             ),
             method_name="resume",

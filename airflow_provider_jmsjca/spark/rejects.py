@@ -307,6 +307,38 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     Raises:
         SpoolError: The batch isn't finished, or a file is missing or damaged.
     """
+    for number, wanted, before in _by_segment(manifest):
+        yield from _messages(manifest, number, wanted, before)
+
+
+def numbered_rejects(manifest: Manifest) -> Iterator[tuple[int, Reject]]:
+    """Yield the rejects of a finished batch, numbered as by `rejected_messages`; reads no message.
+
+    Raises:
+        SpoolError: As `rejected_messages`.
+    """
+    for _, wanted, before in _by_segment(manifest):
+        for place, position in enumerate(sorted(wanted), start=before):
+            yield place, wanted[position]
+
+
+def rejected_message(manifest: Manifest, segment: int, position: int) -> RejectedMessage | None:
+    """Return one rejected message of a finished batch; `None` if that row was not rejected.
+
+    Also `None` if its segment was given up (`salvage`).
+
+    Raises:
+        SpoolError: As `rejected_messages`.
+    """
+    for number, wanted, before in _by_segment(manifest):
+        if number == segment and position in wanted:
+            place = before + sorted(wanted).index(position)
+            return next(_messages(manifest, number, {position: wanted[position]}, place), None)
+    return None
+
+
+def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], int]]:
+    """Yield segment, rejects by position, and the number of rejects in earlier segments."""
     done = Done.read(manifest.folder)
     if done is None:
         raise SpoolError(f"{manifest.folder}: no _DONE: the job hasn't finished, its rejects don't count yet")
@@ -323,7 +355,7 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
             for reject in _read(manifest.folder, file):
                 if reject.segment == number:
                     wanted.setdefault(reject.position, reject)
-        yield from _messages(manifest, number, wanted, before)
+        yield number, wanted, before
         before += len(wanted)
 
 
@@ -345,14 +377,15 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
         if not exists(manifest.folder / file.file):
             continue
         for reject in _read(manifest.folder, file):
-            reason = _general(reject.exception_message)
+            reason = general_reason(reject.exception_message)
             found[reason if reason in found or len(found) < _MOST_REASONS else OTHER_REASONS] += 1
     named = [each for each in found.most_common() if each[0] != OTHER_REASONS]
     rest = found[OTHER_REASONS] + sum(count for _, count in named[most:])
     return dict(named[:most]) | ({OTHER_REASONS: rest} if rest else {})
 
 
-def _general(reason: str) -> str:
+def general_reason(reason: str) -> str:
+    """Return a reason without the values that differ from message to message, on one line, masked."""
     for pattern, shown in _PARTICULAR:
         reason = pattern.sub(shown, reason)
     return masked_text(" ".join(reason.split()))

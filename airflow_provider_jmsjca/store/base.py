@@ -501,6 +501,8 @@ class RunStatus(StrEnum):
 
     CONNECTING = "connecting"
     UP = "up"
+    WAITING = "waiting"
+    """A deferred task waits in the triggerer until messages arrive."""
     SUSPENDED = "suspended"
     DRAINING = "draining"
     STOPPING = "stopping"

@@ -10,11 +10,15 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_provider_jmsjca.core.delivery.outage import RETRY
+from airflow_provider_jmsjca.engine.activations.registry import Identity, application
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.hooks.registry import installed_registrar, task_name
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.store.base import ActivationKind
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.ready import CANNOT_WATCH, JmsReadyTrigger
+from airflow_provider_jmsjca.triggers.registry import WaitingListener
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = safe_logger(__name__)
@@ -25,9 +29,10 @@ class JmsListenTrigger(JmsReadyTrigger):
 
     The event is that of `JmsReadyTrigger`, with three more keys: `watch` (the queue, with its member),
     `message_id` (`None` if the message has none or can't be decoded) and `deliveries` (0 where probes don't
-    count). At the deadline it is `{"event": "deadline"}`. Both return `state`. A refused queue is tried again
-    after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an error, unless
-    `retry_permanent_errors` is set.
+    count). At the deadline it is `{"event": "deadline"}`. When an operator stops or drains the activation, it
+    is `{"event": "requested"}`; while the activation is suspended, there is none. All return `state`. A
+    refused queue is tried again after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an
+    error, unless `retry_permanent_errors` is set.
 
     Args:
         further: Queues to watch besides `destination`.
@@ -35,6 +40,9 @@ class JmsListenTrigger(JmsReadyTrigger):
         message_selector: The effective selector; that of the connection is not applied again.
         not_before: Time of the first probe of each `watch`, in seconds since the epoch; at once by default.
         retry_permanent_errors: Whether to go on when all queues are refused.
+        activation: Name of the activation in the registry, as which the task waits; empty: it isn't
+            registered.
+        broker: Address of its broker, for the registry.
         state: Returned to the task in the event. It is not passed as an argument of `defer`, because
             `dag.test()` drops those.
         **kwargs: The arguments of `JmsReadyTrigger`.
@@ -47,6 +55,8 @@ class JmsListenTrigger(JmsReadyTrigger):
         members: Sequence[str] = (),
         not_before: Mapping[str, float] | None = None,
         retry_permanent_errors: bool = False,
+        activation: str = "",
+        broker: str = "",
         state: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -55,6 +65,8 @@ class JmsListenTrigger(JmsReadyTrigger):
         self.members = list(members)
         self.not_before = dict(not_before or {})
         self.retry_permanent_errors = retry_permanent_errors
+        self.activation = activation
+        self.broker = broker
         self.state = dict(state or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -65,6 +77,8 @@ class JmsListenTrigger(JmsReadyTrigger):
             "members": self.members,
             "not_before": self.not_before,
             "retry_permanent_errors": self.retry_permanent_errors,
+            "activation": self.activation,
+            "broker": self.broker,
             "state": self.state,
         }
 
@@ -74,10 +88,43 @@ class JmsListenTrigger(JmsReadyTrigger):
         try:
             with releasing():
                 async with asyncio.timeout(self._left):
-                    payload = await self._first()
+                    payload = await self._registered_first()
         except TimeoutError:
             pass
         yield TriggerEvent(payload | {"state": self.state})
+
+    async def _registered_first(self) -> dict[str, Any]:
+        """Return the event, and be registered as waiting until then."""
+        registrar = installed_registrar() if self.activation else None
+        if registrar is None:
+            return await self._first()
+        task = self.task_instance
+        identity = Identity(
+            activation=self.activation,
+            kind=ActivationKind.LISTENER,
+            owner=application() if task is None else task_name(task),
+            destination=", ".join((self.destination, *self.further)),
+            broker=self.broker,
+        )
+        waiting = WaitingListener(registrar, identity)
+        try:
+            while (order := waiting.order) is None or not order.ends_runs:
+                if order is not None:
+                    await waiting.changed_from(order)
+                    continue
+                first = asyncio.ensure_future(self._first())
+                changed = asyncio.ensure_future(waiting.changed_from(None))
+                try:
+                    await asyncio.wait({first, changed}, return_when=asyncio.FIRST_COMPLETED)
+                    if first.done() and waiting.order is None:
+                        return first.result()
+                finally:
+                    first.cancel()
+                    changed.cancel()
+                    await asyncio.gather(first, changed, return_exceptions=True)
+            return {"event": "requested"}
+        finally:
+            waiting.leave()
 
     async def _first(self) -> dict[str, Any]:
         """Return the event of the first queue that has messages; an error if all are refused."""

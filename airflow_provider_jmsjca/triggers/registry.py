@@ -1,4 +1,4 @@
-"""Registers streams of events in the store, and lets them obey the states requested there."""
+"""Registers streams of events and deferred listeners in the store; they obey the states requested there."""
 
 from __future__ import annotations
 
@@ -100,4 +100,51 @@ class StreamControl:
 
     def leave(self) -> None:
         """Report the end of the stream, without waiting for it."""
+        self._registration.end(within=0)
+
+
+class WaitingListener:
+    """A deferred listener in the registry; for its event loop.
+
+    Args:
+        registrar: Of the store in which it is registered.
+        identity: The listener.
+    """
+
+    def __init__(self, registrar: Registrar, identity: Identity) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._identity = identity
+        self._changed = Signal()
+        self._registration = registrar.register(identity, self, refuses=False)
+
+    @property
+    def order(self) -> ActivationOrder | None:
+        """The state requested; `None`: the listener may consume."""
+        return self._registration.order
+
+    def sample(self) -> Sample:
+        """Return the state of the listener; for the registrar's thread."""
+        return Sample(status=RunStatus.WAITING if self.order is None else RunStatus.SUSPENDED)
+
+    def obey(self, order: ActivationOrder | None) -> None:
+        """Tell the trigger in its loop; for the registrar's thread."""
+        if order is None:
+            log.warning("%s: resumed; its task waits for messages again", self._identity.activation)
+        else:
+            log.warning("%s: %s", self._identity.activation, order)
+        try:
+            self._loop.call_soon_threadsafe(self._changed.set)
+        except RuntimeError:
+            log.debug("The event loop of %s has ended", self._identity.activation)
+
+    async def changed_from(self, order: ActivationOrder | None) -> None:
+        """Return as soon as another state is requested than the one given."""
+        while True:
+            self._changed.clear()
+            if self.order != order:
+                return
+            await self._changed.wait()
+
+    def leave(self) -> None:
+        """Report the end of the wait, without waiting for it."""
         self._registration.end(within=0)

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.store.base import WantedState
+from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.pace import at_most
+from tests.unit.engine.listening import until
 
 Publish = Callable[..., None]
 Change = Callable[..., None]
@@ -233,6 +243,48 @@ def test_a_queue_that_rests_is_looked_at_later(server: Broker) -> None:
     assert time.monotonic() - began >= 0.9
     assert (payload["watch"], payload["deliveries"]) == ("queue://orders", 0)
     assert payload["message_id"] == server.messages("orders")[0].message_id
+
+
+def test_a_deferred_listener_is_registered_as_waiting_and_obeys(
+    server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
+    operator = listen(idle_for=60)
+    with contextlib.closing(open_store(url)) as store:
+        trigger = first_trigger(operator)
+
+        def status() -> str:
+            return str(store.activations.runs()[-1].report.status)
+
+        def reaches(wanted: str) -> None:
+            until(lambda: status() == wanted)
+
+        async def run() -> list[Event]:
+            running = asyncio.create_task(first())
+            await asyncio.to_thread(reaches, "waiting")
+            found = store.activations.runs()[-1].report
+            assert found.activation.startswith("queue://orders at vm://")
+            assert found.destination == "queue://orders"
+            for wanted in (WantedState.SUSPENDED, WantedState.STOPPED):
+                store.activations.want(found.activation, wanted, reason="the disk is full", asked_by="ada")
+                if wanted is WantedState.SUSPENDED:
+                    await asyncio.to_thread(reaches, "suspended")
+                    put(server, "a")
+                    await asyncio.sleep(0.5)
+                    assert not running.done(), "the task stays deferred while it is suspended"
+            return await asyncio.wait_for(running, 20)
+
+        async def first() -> list[Event]:
+            _, arguments = json.loads(json.dumps(trigger.serialize()))
+            return [event.payload async for event in JmsListenTrigger(**arguments).run()]
+
+        (payload,) = asyncio.run(run())
+        assert payload["event"] == "requested"
+        reaches("ended")
+        with pytest.raises(AirflowSkipException, match=r"by ada .*: the disk is full"):
+            operator.resume(CONTEXT, payload)
+    assert len(server.messages("orders")) == 1
 
 
 def test_only_a_broker_that_answers_makes_it_idle(server: Broker) -> None:

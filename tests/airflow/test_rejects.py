@@ -1,0 +1,67 @@
+"""`airflow jms dlq list|show --rejects`: rejected rows of Spark batches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from airflow.cli import cli_parser
+
+from airflow_provider_jmsjca import JmsMessage
+from airflow_provider_jmsjca.spark.rejects import Reject
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.unit.spool.batches import write_rejects
+
+HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b>x</b> [bold]\nnext"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A spool with one batch, of which the second row was rejected."""
+    with SpoolBatch(tmp_path, "b1", source=f"queue://{HOSTILE}", activation="a") as batch:
+        batch.seal(
+            [
+                Row(JmsMessage.text(f"{n}{HOSTILE}", {"h": HOSTILE}), 1_700_000_000_000_000 + n)
+                for n in range(2)
+            ]
+        )
+        manifest = batch.complete()
+    take_fence(batch.folder)
+    assert isinstance(batch.folder, Path)
+    reject = Reject(segment=0, position=1, exception_class="ValueError", exception_message=HOSTILE)
+    Done(
+        batch_id="b1",
+        fence=1,
+        rows=manifest.rows,
+        stored={"/t": 1},
+        rejected=1,
+        rejects=(write_rejects(batch.folder, 1, 0, [reject]),),
+        finished="2026-01-01",
+    ).create(batch.folder)
+    return tmp_path
+
+
+def run(spool: Path, *arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", "dlq", *arguments, "--spool-path", str(spool)])
+    parsed.func(parsed)
+
+
+def test_rejected_rows_are_listed_and_shown(spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(spool, "list", "--output", "json")
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["count"], row["batch"], row["row"]) == ("1", "b1", "0/1")
+    assert row["reason"].startswith("ValueError: ")
+    run(spool, "show", "b1", "0/1", "--rejects", "--output", "json")
+    assert json.loads(capsys.readouterr().out)["body"] == f"1{HOSTILE}"
+    for output in ("table", "plain"):
+        for command in (["list"], ["show", "b1", "0/1", "--rejects"]):
+            run(spool, *command, "--output", output)
+            shown = capsys.readouterr().out
+            assert not set(shown) & set("\x1b\x9b\u202e")
+            assert "ValueError" in shown
+    with pytest.raises(SystemExit):
+        run(spool, "show", "b1", "0/0", "--rejects")
+    assert "row 0/0 of batch 'b1' was not rejected" in capsys.readouterr().err
