@@ -140,7 +140,7 @@ def explain_command(args: argparse.Namespace) -> None:
 
     Contradictions between the levels, and addresses or objects that cannot be resolved, follow the table.
     """
-    activation = None if args.activation is None else _layer(Path(args.activation), args.name)
+    activation = None if args.activation is None else activation_layer(Path(args.activation), args.name)
     named = _connection_of(activation)
     conn_id = args.conn_id or named
     resolved = resolve_levels(None if conn_id is None else JmsHook(conn_id), activation)
@@ -253,7 +253,16 @@ def _transport_notes(url: str | None) -> Iterator[str]:
             yield str(error)
 
 
-def _layer(path: Path, name: str | None) -> Layer:
+def activation_layer(path: Path, name: str | None) -> Layer:
+    """Return the activation spec of a file in YAML or JSON, or of a deployment descriptor, as a level.
+
+    Args:
+        path: The file.
+        name: The activation of a descriptor that has several.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is no activation spec.
+    """
     fields = (
         _descriptor(path).activation(name)
         if path.suffix == ".xml"

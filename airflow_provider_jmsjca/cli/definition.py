@@ -468,7 +468,21 @@ def _queues_commands() -> GroupCommand:
                 name="browse",
                 help="List messages of a queue, and leave them there",
                 func=lazy_load_command(f"{_QUEUES}.browse_command"),
-                args=(_QUEUE, _CONN_ID, _SELECTOR, _LIMIT, _SKIP, ARG_OUTPUT, ARG_VERBOSE),
+                args=(
+                    _QUEUE,
+                    _CONN_ID,
+                    _SELECTOR,
+                    Arg(
+                        ("--by-consuming",),
+                        action="store_true",
+                        help="where the broker cannot browse: receive the messages and return them. They are "
+                        "marked as redelivered, and others may overtake them",
+                    ),
+                    _LIMIT,
+                    _SKIP,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
             ),
             ActionCommand(
                 name="show",
@@ -721,6 +735,13 @@ def _check_command() -> ActionCommand:
         args=(
             Arg(("conn_id",), metavar="CONN_ID", help="the Airflow connection"),
             Arg(("--queue",), help="send a message to this queue and receive it; without, nothing is sent"),
+            Arg(
+                ("--spec",),
+                metavar="FILE",
+                help="an activation spec in YAML or JSON, or a deployment descriptor (.xml): say what in it "
+                "would not work on this broker",
+            ),
+            Arg(("--name",), help="which activation of a descriptor that has several"),
             ARG_OUTPUT,
             ARG_VERBOSE,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -11,13 +12,18 @@ from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import activation_layer, cells, one_line_errors
 from airflow_provider_jmsjca.cli.queues import broker_connection
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.message import MessageHeaders
+from airflow_provider_jmsjca.engine.activations.activation import activation_of
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
+from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+from airflow_provider_jmsjca.hooks.store import store_for
 from airflow_provider_jmsjca.operating.checking import check_connection
 from airflow_provider_jmsjca.operating.queues import queue_name
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -40,10 +46,21 @@ def send_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def check_command(args: argparse.Namespace) -> None:
-    """Check a connection step by step; leave with exit code 1 if a step fails."""
+    """Check a connection step by step; leave with exit code 1 if a step fails.
+
+    With `--spec`, print what in an activation spec would not work on this broker.
+    """
     settings = JmsHook(args.conn_id).settings()
     queue = None if args.queue is None else Destination.queue(queue_name(args.queue))
-    checks = list(check_connection(settings, queue))
+    with contextlib.ExitStack() as opened:
+        listener = None
+        if args.spec is not None:
+            activation = activation_layer(Path(args.spec), args.name)
+            spec = looked_up(ActivationSpec.from_resolved(resolve_levels(JmsHook(args.conn_id), activation)))
+            store = opened.enter_context(store_for(spec))
+            context = ListenerContext(find=finder(), store=store, jms_conn_id=args.conn_id)
+            listener = activation_of(spec, settings, lambda _: None, context).settings
+        checks = list(check_connection(settings, queue, listener=listener))
     AirflowConsole().print_as(
         data=[
             {"check": each.name, "result": "ok" if each.passed else "failed", "detail": each.detail}

@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.operating.queues import (
     DestinationUse,
     QueueChange,
     QueueEntry,
+    browse_by_consuming,
     browse_queue,
     change_messages,
     find_message,
@@ -86,15 +87,14 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def browse_command(args: argparse.Namespace) -> None:
-    """Print a page of messages, and leave them on the queue."""
-    with administration_of(args.conn_id) as administration:
-        found = browse_queue(
-            administration,
-            queue_name(args.queue),
-            selector=args.selector,
-            skip=args.after,
-            limit=args.limit,
-        )
+    """Print a page of messages, and leave them on the queue, or return them there (`--by-consuming`)."""
+    page = {"selector": args.selector, "skip": args.after, "limit": args.limit}
+    with broker_connection(args.conn_id) as connection:
+        if args.by_consuming:
+            found = browse_by_consuming(connection, queue_name(args.queue), **page)
+        else:
+            with contextlib.closing(connection.administration()) as administration:
+                found = browse_queue(administration, queue_name(args.queue), **page)
     print_page(args, [_row(each) for each in found.messages], more=found.more)
     if found.note:
         echo(f"note: {found.note}")

@@ -1,4 +1,4 @@
-"""Checks of one broker connection, step by step: login, capabilities, administration, a round trip."""
+"""Checks of one broker connection: login, capabilities, administration, an activation spec, a round trip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
+from airflow_provider_jmsjca.engine.delivering.consumers import check_targets
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -21,6 +24,9 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 
+_TARGETS: Final = "spec: targets of moves and copies"
+_DELAYS: Final = "non_blocking_redelivery"
+_SKIPPING: Final = frozenset({InDoubtEvents.IGNORE, InDoubtEvents.LOG_ERROR})
 _WITHIN_SECONDS: Final = 10.0
 _CLOCK_SECONDS: Final = 5.0
 
@@ -40,11 +46,17 @@ class Check:
     detail: str
 
 
-def check_connection(settings: ConnectionSettings, round_trip: Destination | None = None) -> Iterator[Check]:
-    """Yield the result of each check; the first that fails is the last.
+def check_connection(
+    settings: ConnectionSettings,
+    round_trip: Destination | None = None,
+    *,
+    listener: ListenerSettings | None = None,
+) -> Iterator[Check]:
+    """Yield the result of each check; after a failed login there are no more.
 
     Args:
         settings: How to connect. The client id is left out: a running consumer may use it.
+        listener: A listener that is to work on this broker; nothing is consumed. `None`: none is checked.
         round_trip: A queue to send a message to and receive it from; messages of others on it go back, marked
             as redelivered. `None`: no message is sent.
     """
@@ -64,10 +76,71 @@ def check_connection(settings: ConnectionSettings, round_trip: Destination | Non
         offered = ", ".join(sorted(administration.operations))
         yield Check(name="administration", passed=True, detail=offered or administration.way_out)
         administration.close()
+        if listener is not None:
+            yield from _listener(connection, listener)
         if round_trip is not None:
             yield _round_trip(connection, round_trip)
     finally:
         connection.close()
+
+
+def _listener(connection: Connection, listener: ListenerSettings) -> Iterator[Check]:
+    """Yield a check for each capability that a listener needs, and for its targets of moves and copies."""
+    in_progress, delivery = listener.in_progress, listener.delivery
+    subscriptions = listener.subscriptions
+    needs = (
+        (
+            any(each.selector for each in subscriptions),
+            "message_selector",
+            "selector",
+            "leave it out, and choose messages in the function with subscribes",
+        ),
+        (
+            any(each.durable_name for each in subscriptions),
+            "subscription_name",
+            "durable_subscription",
+            "consume a queue to which the topic is forwarded",
+        ),
+        (
+            delivery.non_blocking_redelivery and not listener.has_limbo,
+            _DELAYS,
+            "delayed_delivery",
+            "set use_store, so that delayed messages wait in the store",
+        ),
+        (
+            in_progress is not None and in_progress.events in _SKIPPING,
+            "in_doubt_events",
+            "selector",
+            "set in_doubt_events to reprocess or fail_on_startup",
+        ),
+    )
+    for is_needed, option, capability, way_out in needs:
+        if is_needed:
+            yield _capability(connection, option, capability, way_out)
+    try:
+        check_targets(listener, connection.broker)
+    except ConfigurationError as error:
+        for fault in error.faults:
+            yield Check(name=_TARGETS, passed=False, detail=fault)
+    else:
+        yield Check(name=_TARGETS, passed=True, detail="no message can come back from them")
+    if not connection.capabilities.atomic_commit:
+        yield Check(
+            name="sends of the function",
+            passed=True,
+            detail=f"{connection.broker} does not commit sends and acknowledgements together: after a crash "
+            "they may be sent twice, and none is lost",
+        )
+
+
+def _capability(connection: Connection, option: str, capability: str, way_out: str) -> Check:
+    try:
+        connection.capabilities.require(
+            connection.broker, capability, purpose=option, otherwise=f"; {way_out}"
+        )
+    except CapabilityError as error:
+        return Check(name=f"spec: {option}", passed=False, detail=str(error))
+    return Check(name=f"spec: {option}", passed=True, detail=f"the broker has the capability {capability!r}")
 
 
 def _round_trip(connection: Connection, destination: Destination) -> Check:

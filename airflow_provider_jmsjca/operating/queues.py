@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.store.base import RunStatus, Store
@@ -22,11 +23,17 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
     QueueAdministration,
+    QueueOperation,
     QueueStatistics,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 
 _PAGE: Final = 200
+_BY_CONSUMING: Final = (
+    "the messages were received and returned to the queue. They are marked as redelivered, a quorum queue "
+    "counts the delivery against its delivery limit, and other consumers may have received later messages "
+    "first"
+)
 
 
 @contextlib.contextmanager
@@ -272,10 +279,48 @@ def browse_queue(
     limit: int = 100,
 ) -> MessagePage:
     """Return a page of messages, and leave them on the queue; arguments and errors as of the port."""
-    found = administration.browse(queue, selector=selector, skip=skip, limit=limit + 1)
+    try:
+        found = administration.browse(queue, selector=selector, skip=skip, limit=limit + 1)
+    except CapabilityError as error:
+        if QueueOperation.BROWSE in administration.operations:
+            raise
+        raise CapabilityError(
+            f"{error}. Or give --by-consuming, which receives the messages and returns them"
+        ) from error
     return MessagePage(
         messages=tuple(found[:limit]), more=len(found) > limit, note=administration.browse_note
     )
+
+
+def browse_by_consuming(
+    connection: Connection, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+) -> MessagePage:
+    """Receive messages of a queue and return them, where the broker cannot browse.
+
+    Args:
+        connection: A connection of its own.
+        queue: The queue's name.
+        selector: Receive matching messages only.
+        skip: Number of messages to leave out; they are received too.
+        limit: Maximum number of messages to return.
+
+    Raises:
+        ConfigurationError: The broker can browse, which has fewer side effects.
+        JmsError: The broker refused, or the connection was lost.
+
+    Guarantee: no message is acknowledged. A crash returns all of them to the queue. Each received message may
+    be marked as redelivered, its delivery may count against a limit, and other consumers do not get it in the
+    meantime.
+    """
+    with contextlib.closing(connection.administration()) as administration:
+        if QueueOperation.BROWSE in administration.operations:
+            raise ConfigurationError(f"{connection.broker} can browse; leave out --by-consuming")
+    found = list(
+        islice(
+            browse_or_receive(connection, Destination.queue(queue), selector, skip + limit + 1), skip, None
+        )
+    )
+    return MessagePage(messages=tuple(found[:limit]), more=len(found) > limit, note=_BY_CONSUMING)
 
 
 def all_messages(

@@ -109,7 +109,7 @@ class Consumers:
         if self._settings.delivery.non_blocking_redelivery and not self._settings.has_limbo:
             purpose = "leaving delays to the broker"
             connection.capabilities.require(connection.broker, "delayed_delivery", purpose=purpose)
-        _check_targets(self._settings, connection.broker)
+        check_targets(self._settings, connection.broker)
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
         if not self._in_doubt.checked and self._in_doubt.left is not None:
@@ -221,8 +221,12 @@ def consumers_of(settings: ListenerSettings, source: int, connection: Connection
     return subscription, settings.receivers if is_queue else 1
 
 
-def _check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
-    """Refuse targets of moves and copies from which a message could come back, all faults at once."""
+def check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
+    """Refuse targets of moves and copies from which a message could come back.
+
+    Raises:
+        ConfigurationError: All faults at once.
+    """
     delivery = settings.delivery
     in_progress = None if settings.in_progress is None else settings.in_progress.destination
     plain = [each for each in (*settings.copies, delivery.unsubscribed, in_progress) if each is not None]
