@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import prefe
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
+from airflow_provider_jmsjca.engine.activations.metrics import measured_collection
 from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting, probed_queues
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
@@ -35,6 +36,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedEr
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.metrics import QueueProbe, sending
 from airflow_provider_jmsjca.hooks.registry import installed_registrar, task_name
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
@@ -258,7 +260,12 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         try:
             with batch:
                 registrar = installed_registrar() if batch.manifest is None else None
-                with collecting(registrar, identity, self._stop.set) as steering:
+                with (
+                    collecting(registrar, identity, self._stop.set) as steering,
+                    sending(
+                        lambda: measured_collection(identity, steering), QueueProbe(settings, (destination,))
+                    ),
+                ):
                     result = collect(connect, batch, spec, stop=self._stop, steering=steering)
         except DeliveryStoppedError as error:
             # Sealed messages stay in the batch: an attempt after the resumption goes on with it.

@@ -248,7 +248,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.base import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.activations.metrics import measured  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.hooks.metrics import QueueProbe, sending  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.registry import task_supervision  # noqa: PLC0415 - not at parse time
 
         with task_failures(), contextlib.ExitStack() as resources:
@@ -286,6 +288,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             )
             if supervision is not None:
                 resources.enter_context(supervision.running(activation))
+            queues = QueueProbe(settings, tuple(activation.settings.delivery.sources))
+            resources.enter_context(sending(lambda: measured(activation), queues))
             counts = so_far + self._run(
                 activation,
                 so_far,

@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.metrics import count
 from airflow_provider_jmsjca.hooks.spark_submit import (
     RM_ADDRESS,
     Cluster,
@@ -269,7 +270,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     def _store(self, hook_class: Any, manifest: Manifest, target: MoveTarget) -> dict[str, Any]:
         """Process a batch and send its dead letters; completed steps aren't repeated."""
-        done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
+        done = Done.read(manifest.folder)
+        if done is None:
+            done = self._submit(hook_class, manifest)
+            _count_rows(manifest.source, done)
         for table in done.stored:
             if self.jdbc_conn_id and self.application is None:  # another job may have tables elsewhere
                 table = database_table(self.jdbc_conn_id, table)  # noqa: PLW2901 - what lineage calls it
@@ -541,6 +545,13 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._dead_letters_link = console_address(self.jms_conn_id, hook.options()["console_url"], target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
+
+
+def _count_rows(source: str, done: Done) -> None:
+    """Add the result of a job to Airflow's statistics."""
+    for table, rows in done.stored.items():
+        count("stored_rows", rows, {"destination": source, "table": table})
+    count("rejected_rows", done.rejected, {"destination": source})
 
 
 def _nowhere(_key: str, _value: object) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import math
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -23,7 +24,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory
 from airflow_provider_jmsjca.core.message.message import size_of
+from airflow_provider_jmsjca.core.metrics import Measured
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.activations.metrics import counted, tags_of
 from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, probed_queues, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
@@ -40,6 +43,8 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
     TransientStoreError,
 )
+from airflow_provider_jmsjca.hooks.metrics import QueueProbe, Watch
+from airflow_provider_jmsjca.hooks.metrics import sender as metrics_sender
 from airflow_provider_jmsjca.hooks.registry import installed_registrar
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
@@ -139,6 +144,7 @@ class _Producer(SharedStreamProducer):
         self._mending = mending
         self._connection: AsyncConnection | None = None
         self._control: StreamControl | None = None
+        self._watch_of_metrics: tuple[Identity, Watch] | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events, each with the token with which Airflow confirms it; never ends.
@@ -237,8 +243,7 @@ class _Producer(SharedStreamProducer):
 
     def _register(self, spec: ActivationSpec, settings: ConnectionSettings) -> None:
         """Register the stream in the store, if there is one; again where its name has changed."""
-        registrar = installed_registrar() if self._retry else None
-        if registrar is None:
+        if not self._retry:
             return
         identity = Identity(
             activation=activation_name(spec.title, settings.url, spec.durable_name, settings.client_id),
@@ -249,11 +254,49 @@ class _Producer(SharedStreamProducer):
             spec_digest=spec_digest(spec),
             probed=probed_queues(settings, spec.destinations),
         )
+        self._send_metrics(identity, QueueProbe(settings, spec.destinations))
+        registrar = installed_registrar()
+        if registrar is None:
+            return
         if self._control is not None:
             if self._control.identity.activation == identity.activation:
                 return
             self._control.leave()
         self._control = StreamControl(registrar, identity, sample=self._sample, interrupt=self._interrupt)
+
+    def _send_metrics(self, identity: Identity, queues: QueueProbe) -> None:
+        """Send the metrics of the stream, if statistics are configured; again where its name has changed."""
+        metrics = metrics_sender()
+        if metrics is None:
+            return
+        if self._watch_of_metrics is not None:
+            if self._watch_of_metrics[0].activation == identity.activation:
+                return
+            self._leave_metrics()
+        self._watch_of_metrics = identity, metrics.watch(lambda: self._measured(identity), queues)
+
+    def _leave_metrics(self) -> None:
+        found, self._watch_of_metrics = self._watch_of_metrics, None
+        if found is not None and (metrics := metrics_sender()) is not None:
+            metrics.leave(found[1], wait=False)
+
+    def _measured(self, identity: Identity) -> Measured:
+        """Return the metrics of the stream; from any thread."""
+        suspended = self._control is not None and self._control.order is not None
+        up = self._is_up and not suspended
+        return Measured(
+            tags=tags_of(identity),
+            values=self._counters()
+            | {
+                "connections_up": int(up),
+                "connections_down": int(not up and not suspended),
+                "suspended": int(suspended),
+            },
+        )
+
+    def _counters(self) -> dict[str, float]:
+        """Return the metrics of its messages; from any thread."""
+        return {}
 
     def _sample(self) -> Sample:
         """Return the state of the stream; from any thread."""
@@ -296,6 +339,7 @@ class _Producer(SharedStreamProducer):
         self._stop_waiting()
         if self._control is not None:
             self._control.leave()
+        self._leave_metrics()
         await asyncio.shield(leave_to_task(self._end()))
 
     async def _end(self) -> None:
@@ -403,6 +447,8 @@ class MessageProducer(_Producer):
         self._store: SqlStore | None = None
         # Of streams that were closed.
         self._counts = Counts()
+        self._outages = 0
+        self._counting = threading.Lock()
         # The messages of a batch that is not complete.
         self._collected: list[StreamDelivery] = []
 
@@ -495,6 +541,17 @@ class MessageProducer(_Producer):
             return _sample_of(before, 0)
         return _sample_of(before + stream.counts, stream.in_flight)
 
+    def _counters(self) -> dict[str, float]:
+        with self._counting:
+            stream, counts, outages = self._stream, self._counts, self._outages
+            if stream is None:
+                return {**counted(counts), "outages": outages, "in_flight": 0}
+            return {
+                **counted(counts + stream.counts),
+                "outages": outages + stream.outages,
+                "in_flight": stream.in_flight,
+            }
+
     def _interrupt(self) -> None:
         if self._stream is not None:
             self._stream.finish()
@@ -518,9 +575,11 @@ class MessageProducer(_Producer):
 
     def _leave_stream(self) -> DeliveryStream | None:
         """Return the stream, which is about to be closed, and keep its counts."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            self._counts += stream.counts
+        with self._counting:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                self._counts += stream.counts
+                self._outages += stream.outages
         return stream
 
     async def _close(self) -> None:

@@ -19,6 +19,8 @@ from tests.docs import brokers_page
 from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import explain, gaps, render_conformance_page
 from tests.docs.docstrings import subject_faults
+from tests.docs.metrics_page import PAGE as MONITORING
+from tests.docs.metrics_page import render_monitoring_page
 from tests.docs.prose import prose_faults, text_faults
 from tests.docs.references import reference_faults
 
@@ -32,6 +34,7 @@ def pages() -> dict[Path, str]:
         reference / "options.md": render_options_page(),
         reference / "conformance.md": render_conformance_page(ROOT),
         reference / "cli.md": render_cli_page(),
+        ROOT / MONITORING: render_monitoring_page(ROOT),
         brokers_page.RESULTS.with_suffix(".md"): brokers_page.render(),
         pictures / "brokers.svg": render_picture(brokers_page.render_picture_source()),
         **{

@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.precedence import resolve
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.metrics import prometheus_text
 from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.engine.activations.base import (
     STOP_WITHIN,
@@ -38,6 +39,8 @@ from airflow_provider_jmsjca.engine.activations.base import (
     duration,
 )
 from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
+from airflow_provider_jmsjca.engine.activations.health import HealthServer, health_of
+from airflow_provider_jmsjca.engine.activations.metrics import measured
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.activations.registry import Supervision, registrar_of
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
@@ -166,6 +169,7 @@ class Activation(ActivationGroup):
             None if kept_in is None else _upkeep_of(self._whole, settings, kept_in, jms_conn_id)
         )
         self._upkeep = contextlib.ExitStack()
+        self._health = contextlib.ExitStack()
         self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
 
@@ -238,6 +242,32 @@ class Activation(ActivationGroup):
     def attributes(self) -> dict[str, object]:
         """Return the attributes of JMSJCA's MBean, under its names."""  # J117
         return self._whole.attributes()
+
+    def metrics(self) -> str:
+        """Return the metrics in Prometheus' text format; the page on monitoring has their names."""
+        return prometheus_text([measured(self)])
+
+    def serve_health(self, port: int, host: str = "127.0.0.1") -> HealthServer:
+        """Serve `/healthz` and `/metrics` over HTTP, until `run` or the `with` block ends, or `stop`.
+
+        While the activation has stopped by itself, `/healthz` answers 503 with the reason.
+
+        Args:
+            port: TCP port; 0 takes a free one.
+            host: Address to listen on. There is no login: let nobody else reach another address.
+
+        Returns:
+            The server, with its `port`, its `url` and `close()`.
+
+        Raises:
+            ConfigurationError: The address can't be used.
+        """
+        server = HealthServer(lambda: health_of(self), self.metrics, port=port, host=host)
+        self._health.callback(server.close)
+        return server
+
+    def _unused(self) -> None:
+        self._health.close()
 
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)

@@ -541,7 +541,9 @@ class ActivationBase(ABC):
         Source: J120.
         """
         self.refuse_in_handler("restart")
-        self.stop(within, reason="told to restart")
+        deadline = self._clock() + duration("within", within).total_seconds()
+        self.request_stop(within, reason="told to restart")
+        self.await_stop(deadline)
         self.start()
 
     def drain(self, within: Seconds = STOP_WITHIN) -> bool:
@@ -586,7 +588,13 @@ class ActivationBase(ABC):
         """
         deadline = self._clock() + duration("within", within).total_seconds()
         self.request_stop(within, reason=reason)
-        return self.await_stop(deadline)
+        clean = self.await_stop(deadline)
+        if not self.in_handler:
+            self._unused()
+        return clean
+
+    def _unused(self) -> None:  # noqa: B027 - most kinds have nothing to release
+        """Release what serves a running activation: it was stopped, or its run has ended."""
 
     def refuse_in_handler(self, method: str) -> None:
         """Raise `ConfigurationError` if the caller is a handler of this activation."""
@@ -666,6 +674,7 @@ class ActivationBase(ABC):
         finally:
             self.missing = self.down if self.member_names else None
             self.ended_by = watch.end(self, found)
+            self._unused()
         if self.fault is not None:
             raise self.fault
         if self.ended_by is EndReason.FAILURES and found is not None:

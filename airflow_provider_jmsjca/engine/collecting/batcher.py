@@ -83,12 +83,13 @@ class Steering:
         stored: Messages sealed.
         in_flight: Messages received and not sealed.
         trouble: The last failure of the connection; empty if there was none.
+        outages: Connections that were lost.
     """
 
     def __init__(self) -> None:
         self.suspended, self.drained = threading.Event(), threading.Event()
         self.connected = False
-        self.received = self.stored = self.in_flight = 0
+        self.received = self.stored = self.in_flight = self.outages = 0
         self.trouble = ""
         self._lock = threading.Lock()
 
@@ -251,6 +252,7 @@ class _Collection:
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
             self._steering.trouble = str(loss)
+            self._steering.outages += not isinstance(loss, SealedElsewhereError)
             lost = True
         finally:
             self._steering.connected = False

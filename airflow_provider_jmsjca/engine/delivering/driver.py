@@ -259,6 +259,8 @@ class Driver(ABC):
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
+                if isinstance(event, ConnectionLost):
+                    self.counters.lose()
                 link.mark_lost()
                 self._shut()
                 link.close()

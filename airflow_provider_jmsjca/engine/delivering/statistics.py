@@ -82,6 +82,8 @@ class Statistics:
             activation has none.
         dead_lettered: Messages moved because they failed; `counts.moved` has moves for any reason.
         last_failure: The last exception of a handler; empty if none raised.
+        outages: Connections lost since the last start.
+        handler_seconds: Time spent in the handler since the last start, in seconds.
 
     Source: J117, J121.
     """
@@ -102,6 +104,8 @@ class Statistics:
     holds_subscription: bool | None = None
     dead_lettered: int = 0
     last_failure: str = ""
+    outages: int = 0
+    handler_seconds: float = 0.0
 
     def as_map(self) -> dict[str, float]:
         """Return the statistics under JMSJCA's keys, as its management bean shows them.
@@ -159,6 +163,8 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
         calls=sum(each.calls for each in found),
         dead_lettered=sum(each.dead_lettered for each in found),
         last_failure=next((each.last_failure for each in found if each.last_failure), ""),
+        outages=sum(each.outages for each in found),
+        handler_seconds=sum(each.handler_seconds for each in found),
         samples=(),
         refused=tuple(f"{name}: {reason}" for name, each in statistics.items() for reason in each.refused),
     )
@@ -180,7 +186,8 @@ class Counters:
         self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
         self.active = self.highest_active = self.connections = 0
         self.since_commit = self.since_move = self.redelivered_messages = self.batch_ends = 0
-        self.dead_lettered = 0
+        self.dead_lettered = self.outages = 0
+        self.handler_seconds = 0.0
         self._last_failure: tuple[Failure, Iterable[str]] | None = None
         self._before = Counts()
         self._samples: list[float] = []
@@ -204,6 +211,10 @@ class Counters:
         """A connection came up."""
         self.connections += 1
 
+    def lose(self) -> None:
+        """The connection was lost."""
+        self.outages += 1
+
     def deliver(self, seen: int, now: float) -> None:
         """A handler is about to be called with a message that was seen so often before."""
         self.delivered += 1
@@ -224,9 +235,10 @@ class Counters:
         self.active += 1
         self.highest_active = max(self.highest_active, self.active)
 
-    def call_over(self) -> None:
-        """A handler has returned or raised, or is not called after all."""
+    def call_over(self, seconds: float = 0.0) -> None:
+        """A handler has returned or raised after this time, or is not called after all."""
         self.active -= 1
+        self.handler_seconds += seconds
 
     def undeliver(self, seen: int) -> None:
         """The handler could not be called after all."""
@@ -317,4 +329,6 @@ class Counters:
             calls=self.calls,
             dead_lettered=self.dead_lettered,
             last_failure="" if failure is None else f"{failure.class_name}: {failure.message}",
+            outages=self.outages,
+            handler_seconds=self.handler_seconds,
         )

@@ -120,6 +120,11 @@ class DeliveryStream:
         return Counts() if self._driver is None else self._driver.counters.counts()
 
     @property
+    def outages(self) -> int:
+        """Number of connections lost so far."""
+        return 0 if self._driver is None else self._driver.counters.outages
+
+    @property
     def in_flight(self) -> int:
         """Number of messages received and not settled."""
         return 0 if self._driver is None else self._driver.machine.in_flight

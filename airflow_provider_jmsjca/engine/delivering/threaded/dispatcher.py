@@ -675,9 +675,13 @@ class FastPath:
                 workers.notify_next(buffer)
             direct, received, message = begun
             delivery = Delivery(message, self._engine, buffer, direct.call, direct.unit, self._handling)
+            began = dispatcher.clock()
             events = self._call(delivery)
+            seconds = dispatcher.clock() - began
             with lock:
-                dispatcher.counters.active -= 1
+                counters = dispatcher.counters
+                counters.active -= 1
+                counters.handler_seconds += seconds
                 if events is not None or not self._is_plain(direct):
                     todo = dispatcher.handle(events or (HandlerReturned(call=direct.call),))
                     break

@@ -392,19 +392,22 @@ class HandlerCaller:
         handling = self._handling if given is None else str(given)
         delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling)
         delivery.tell(decision, buffer.origin(decision.delivery), self._batch_size)
-        return self._over(self.call(delivery))
+        began = self._driver.clock()
+        return self._over(self.call(delivery), began)
 
     def _deliver_end_of_batch(self, buffer: ReceiveBuffer, decision: DeliverEndOfBatch) -> list[Work]:
         delivery = Delivery(_END_OF_BATCH, self.engine, buffer, decision.call, decision.unit)
         delivery.tell_end_of_batch(decision, self._batch_size)
         with self._driver.lock:
             self._counters.end_batch()
-        return self._over(self.call(delivery))
+        began = self._driver.clock()
+        return self._over(self.call(delivery), began)
 
-    def _over(self, events: tuple[Event, ...]) -> list[Work]:
+    def _over(self, events: tuple[Event, ...], began: float | None = None) -> list[Work]:
         driver = self._driver
+        seconds = 0.0 if began is None else driver.clock() - began
         with driver.lock:
-            self._counters.call_over()
+            self._counters.call_over(seconds)
             todo = driver.handle(events)
         driver.flush_log()
         return todo

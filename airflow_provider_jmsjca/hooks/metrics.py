@@ -1,0 +1,367 @@
+"""Sends metrics through Airflow's statistics: to StatsD, Datadog or OpenTelemetry, as `[metrics]` says.
+
+One daemon thread of a process measures its listeners, triggers and collectors every ten seconds, and sends
+what changed. Where no statistics are configured, nothing runs and nothing is measured. A failure to measure
+or to send is logged once, and stops no consumption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol, cast
+
+from airflow.sdk.configuration import conf
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.metrics import BY_NAME, Measured, MetricKind, increases, statsd_tag
+from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.administration import QueueStatistics
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+
+_log = safe_logger(__name__)
+
+SEND_EVERY: Final = timedelta(seconds=10)
+"""How often metrics are measured and sent."""
+
+QUEUES_EVERY: Final = timedelta(seconds=60)
+"""How often the broker is asked for the backlog of the queues."""
+
+_ANSWER: Final = timedelta(seconds=5)
+_SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+# Airflow has its statistics twice: for its servers, and for tasks. Each process has set up one of them.
+_OF_SERVERS = "airflow._shared.observability.metrics.stats"
+_OF_TASKS = "airflow.sdk._shared.observability.metrics.stats"
+_TRIGGERER = "airflow.jobs.triggerer_job_runner"
+
+Measure = Callable[[], Measured]
+
+
+class Statistics(Protocol):
+    """The part of Airflow's statistics that is used."""
+
+    def incr(self, stat: str, count: Any = None, *, tags: dict[str, Any] | None = None) -> object:
+        """Increase a counter."""
+
+    def gauge(self, stat: str, value: float, *, tags: dict[str, Any] | None = None) -> object:
+        """Set a gauge."""
+
+
+def statistics_on() -> bool:
+    """Return whether `[metrics]` configures statistics."""
+    return any(conf.getboolean("metrics", each, fallback=False) for each in _SWITCHES)
+
+
+def statistics() -> Statistics:
+    """Return Airflow's statistics as this process has set them up."""
+    order = (_OF_SERVERS, _OF_TASKS) if _TRIGGERER in sys.modules else (_OF_TASKS, _OF_SERVERS)
+    for name in order:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "_factory", None) is not None:
+            return cast("Statistics", module)
+    return cast("Statistics", importlib.import_module("airflow.sdk.observability.stats"))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProbe:
+    """The queues of a broker whose backlog is sent.
+
+    Attributes:
+        settings: Settings of the connection.
+        destinations: The destinations; topics are left out.
+    """
+
+    settings: ConnectionSettings
+    destinations: tuple[Destination, ...]
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names of the queues."""
+        return tuple(each.name for each in self.destinations if each.kind is DestinationKind.QUEUE)
+
+
+class Watch:
+    """One listener, trigger or collector whose metrics are sent.
+
+    Attributes:
+        measure: Returns the values now.
+        probe: The queues whose backlog is sent too.
+        sent: The values sent last.
+        last: The values after which no others are sent; `None` until the watch is left.
+    """
+
+    def __init__(self, measure: Measure, probe: QueueProbe | None) -> None:
+        self.measure = measure
+        self.probe = probe
+        self.sent: Mapping[str, float] = {}
+        self.last: Measured | None = None
+
+
+class MetricsSender:
+    """Sends the metrics of a process. Its thread ends with the last watch.
+
+    Args:
+        emit: Returns where they are sent to; called for each round, because it changes at a fork.
+        every: How often metrics are measured and sent.
+        queues_every: How often brokers are asked for the backlog of queues.
+        open_connection: Opens a connection to a broker.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[], Statistics] = statistics,
+        *,
+        every: timedelta = SEND_EVERY,
+        queues_every: timedelta = QUEUES_EVERY,
+        open_connection: Callable[[ConnectionSettings], Connection] = connect,
+    ) -> None:
+        self._emit = emit
+        self._every = every.total_seconds()
+        self._queues_every = queues_every.total_seconds()
+        self._open = open_connection
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._woken = threading.Event()
+        self._watches: list[Watch] = []
+        self._left: list[tuple[Watch, Measured]] = []
+        self._runs = False
+        self._trouble = ""
+        self._probing: threading.Thread | None = None
+        self._next_probe = 0.0
+        self._unanswered: set[tuple[str, str]] = set()
+
+    def watch(self, measure: Measure, probe: QueueProbe | None = None) -> Watch:
+        """Send the metrics of a listener, trigger or collector from now on, until `leave`.
+
+        Args:
+            measure: Returns the values now; called in the sender's thread, and must not block.
+            probe: The queues whose backlog is sent too.
+        """
+        found = Watch(measure, probe)
+        with self._lock:
+            self._watches.append(found)
+            starts, self._runs = not self._runs, True
+        if starts:
+            threading.Thread(target=self._run, name="jms-metrics", daemon=True).start()
+        return found
+
+    def leave(self, watch: Watch, *, wait: bool) -> None:
+        """Send the last values of a watch, with its gauges at 0, and forget it.
+
+        Args:
+            watch: The watch.
+            wait: Whether to send in this thread: a task's process may end at once. Otherwise the sender's
+                thread does it, for callers that must not block.
+        """
+        with self._reported("measuring"):
+            watch.last = _ended(watch.measure())
+        with self._lock:
+            self._watches.remove(watch)
+            if watch.last is not None and not wait:
+                self._left.append((watch, watch.last))
+        if watch.last is not None and wait:
+            with self._sending, self._reported("sending"):
+                self._send_all(self._emit(), [(watch, watch.last)])
+        self._woken.set()
+
+    # -- in the thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            self._woken.wait(self._every)
+            self._woken.clear()
+            with self._lock:
+                watches, left = list(self._watches), self._left
+                self._left = []
+            measured = list(left)
+            for each in watches:
+                with self._reported("measuring"):
+                    measured.append((each, each.measure()))
+            with self._sending, self._reported("sending"):
+                self._send_all(self._emit(), measured)
+            self._probe(watches)
+            with self._lock:
+                if not self._watches and not self._left:
+                    self._runs = False
+                    return
+
+    @contextlib.contextmanager
+    def _reported(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - metrics must not stop what they measure
+            said = f"{doing}: {error!r}"
+            if said != self._trouble:
+                self._trouble = said
+                _log.warning("Metrics are not sent; %s them failed", doing, exc_info=True)
+
+    @staticmethod
+    def _send_all(emit: Statistics, measured: Iterable[tuple[Watch, Measured]]) -> None:
+        gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        for watch, found in measured:
+            if watch.last is not None and watch.last is not found:
+                continue  # it was left after this was measured
+            tags = _tags(found.tags)
+            before, watch.sent = watch.sent, found.values
+            for name, grown in increases(before, found.values).items():
+                emit.incr(BY_NAME[name].statistic, grown, tags=tags)
+            for name, value in found.values.items():
+                if BY_NAME[name].kind is MetricKind.GAUGE:
+                    key = name, tuple(tags.items())
+                    gauges[key] = gauges.get(key, 0) + value
+        for (name, pairs), value in gauges.items():
+            emit.gauge(BY_NAME[name].statistic, value, tags=dict(pairs))
+
+    # -- the backlog of queues ----------------------------------------------------------------------------
+
+    def _probe(self, watches: Iterable[Watch]) -> None:
+        """Ask the brokers in a thread of its own: one that doesn't answer holds up nothing else."""
+        now = time.monotonic()
+        if now < self._next_probe or (self._probing is not None and self._probing.is_alive()):
+            return
+        brokers: dict[tuple[str, str | None, str | None], tuple[ConnectionSettings, set[str]]] = {}
+        for probe in (each.probe for each in watches if each.probe is not None):
+            settings = probe.settings
+            key = settings.url, settings.virtual_host, settings.username
+            queues = {each for each in probe.queues if (settings.url, each) not in self._unanswered}
+            if queues:
+                brokers.setdefault(key, (settings, set()))[1].update(queues)
+        if not brokers:
+            return
+        self._next_probe = now + self._queues_every
+        self._probing = threading.Thread(
+            target=self._ask, args=(list(brokers.values()),), name="jms-metrics-queues", daemon=True
+        )
+        self._probing.start()
+
+    def _ask(self, brokers: list[tuple[ConnectionSettings, set[str]]]) -> None:
+        for settings, queues in brokers:
+            for queue in sorted(queues):
+                with self._reported("asking for"):
+                    self._ask_for(settings, queue)
+
+    def _ask_for(self, settings: ConnectionSettings, queue: str) -> None:
+        try:
+            found = queue_statistics(settings, queue, self._open)
+        except TransientBrokerError as error:
+            _log.debug("The backlog of %s can't be sent now: %s", queue, error)
+            return
+        except JmsError as error:  # it will be refused again
+            self._unanswered.add((settings.url, queue))
+            _log.info("The backlog of %s can't be sent as a metric: %s", queue, error)
+            return
+        if found is not None:
+            with self._sending:
+                send_backlog(settings.url, found, self._emit())
+
+
+def queue_statistics(
+    settings: ConnectionSettings,
+    queue: str,
+    open_connection: Callable[[ConnectionSettings], Connection] = connect,
+) -> QueueStatistics | None:
+    """Return the figures of a queue, over a connection of its own; `None` if the queue does not exist.
+
+    Raises:
+        JmsError: The broker can't be reached in 5 seconds, or does not offer the figures.
+    """
+    short = replace(
+        settings,
+        client_id=None,
+        connect_timeout=min(settings.connect_timeout, _ANSWER),
+        reply_timeout=min(settings.reply_timeout, _ANSWER),
+    )
+    connection = open_connection(short)
+    try:
+        administration = connection.administration()
+        try:
+            return administration.statistics(queue)
+        finally:
+            administration.close()
+    finally:
+        connection.close()
+
+
+def send_backlog(broker: str, found: QueueStatistics, emit: Statistics) -> None:
+    """Send the backlog of a queue, and the age of its first message.
+
+    Args:
+        broker: Address of the broker, without secrets.
+        found: Figures of the queue.
+        emit: Where they are sent to.
+    """
+    tags = _tags({"broker": broker, "destination": str(Destination.queue(found.name))})
+    emit.gauge(BY_NAME["backlog"].statistic, found.messages, tags=tags)
+    if found.oldest is not None or not found.messages:
+        age = 0.0 if found.oldest is None else (datetime.now(UTC) - found.oldest).total_seconds()
+        emit.gauge(BY_NAME["oldest_seconds"].statistic, max(0.0, age), tags=tags)
+
+
+def _ended(found: Measured) -> Measured:
+    """Return the last values of a watch: its gauges are 0, so that none keeps an old value for ever."""
+    values = {
+        name: 0 if BY_NAME[name].kind is MetricKind.GAUGE else value for name, value in found.values.items()
+    }
+    return replace(found, values=values)
+
+
+def _tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {name: statsd_tag(value) for name, value in tags.items()}
+
+
+# -- of this process --------------------------------------------------------------------------------------
+
+_senders: dict[int, MetricsSender] = {}
+_making = threading.Lock()
+
+
+def sender() -> MetricsSender | None:
+    """Return the sender of this process; `None` where no statistics are configured."""
+    if not statistics_on():
+        return None
+    pid = os.getpid()
+    with _making:
+        if pid not in _senders:
+            _senders.clear()  # of the process that this one was forked from
+            _senders[pid] = MetricsSender()
+        return _senders[pid]
+
+
+@contextlib.contextmanager
+def sending(measure: Measure, probe: QueueProbe | None = None) -> Iterator[None]:
+    """Send the metrics of a listener or a collector for the time of the block, the last ones at its end.
+
+    Args:
+        measure: Returns the values now; called in another thread, and must not block.
+        probe: The queues whose backlog is sent too.
+    """
+    found = sender()
+    if found is None:
+        yield
+        return
+    watch = found.watch(measure, probe)
+    try:
+        yield
+    finally:
+        found.leave(watch, wait=True)
+
+
+def count(name: str, number: float, tags: Mapping[str, str]) -> None:
+    """Add to a counter now; without statistics, and for 0, do nothing.
+
+    Args:
+        name: Name of the metric.
+        number: By how much it grows.
+        tags: The tags and their values.
+    """
+    if number and statistics_on():
+        statistics().incr(BY_NAME[name].statistic, number, tags=_tags(tags))
