@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
+from airflow_provider_jmsjca.engine.tracing import current_traceparent, with_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -130,12 +131,13 @@ class AsyncJmsConnection:
         self._check_open()
         target = destination if isinstance(destination, Destination) else _find(destination)
         options = await self._hook.aoptions()
+        sent = with_traceparent(message, current_traceparent())  # the thread has no span
 
         def work() -> None:
             with self._hook.connect(options, _find) as connection, connection.session() as session:
                 session.send(
                     target,
-                    message,
+                    sent,
                     delay=delay,
                     time_to_live=time_to_live,
                     priority=priority,

@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread
+from airflow_provider_jmsjca.engine.tracing import stamped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.sending import Sending, json_text, send
@@ -135,7 +136,7 @@ class JmsNotifier(BaseNotifier):
         hook = JmsHook(self.jms_conn_id)
         options = await hook.aoptions()
         find = functools.partial(find_destination, variables=False)
-        outgoing = self._sending(context, find).outgoing()
+        outgoing = stamped(self._sending(context, find).outgoing())  # the thread has no span
 
         def work() -> None:
             with hook.connect(options, find) as connection:

@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
 from airflow_provider_jmsjca.core.quantities import number_of, seconds_faults
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.tracing import stamped
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.store import installed_store
@@ -195,6 +196,7 @@ def send(
         PermanentBrokerError: The broker refused one; others may be there.
         InDoubtError: The connection was lost; some may be there.
     """
+    outgoing = stamped(outgoing)  # here, for those that go to limbo
     shelved = limbo is not None and not connection.capabilities.delayed_delivery
     _check(connection, outgoing, transacted=transacted, shelved=shelved)
     if limbo is not None and shelved and any(item.delay for item in outgoing):

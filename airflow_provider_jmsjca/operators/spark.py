@@ -26,6 +26,7 @@ from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
+from airflow_provider_jmsjca.engine.tracing import current_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -53,7 +54,7 @@ from airflow_provider_jmsjca.operators.web_links import (
     JmsSparkUiLink,
     console_address,
 )
-from airflow_provider_jmsjca.spark.progress import MARKER
+from airflow_provider_jmsjca.spark.progress import MARKER, TRACE
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
@@ -67,7 +68,9 @@ READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_tabl
 # A process that is just being started when the task is killed is seen within this; then Airflow ends ours.
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
-# Spark's names for the environment of a driver on a cluster.
+# Spark's names for the environment of executors, and of a driver on YARN and Kubernetes.
+_ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv", "spark.kubernetes.driverEnv")
+# Spark's names for the namespace of a driver's pod, and for waiting until it ends.
 _NAMESPACE = "spark.kubernetes.namespace"
 _WAITS = "spark.kubernetes.submission.waitAppCompletion"
 _SIGNALLED = 128
@@ -408,7 +411,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=spark_properties(manifest.folder) | self._properties | {MARKER: marker},
+            conf=spark_properties(manifest.folder) | _trace() | self._properties | {MARKER: marker},
             **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
             **self._submission,
         )
@@ -545,6 +548,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._dead_letters_link = console_address(self.jms_conn_id, hook.options()["console_url"], target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
+
+
+def _trace() -> dict[str, str]:
+    """Return the current span as Spark properties: for the driver, and for the environment of others."""
+    traceparent = current_traceparent()
+    if traceparent is None:
+        return {}
+    return dict.fromkeys((TRACE, *(f"{each}.TRACEPARENT" for each in _ENVIRONMENTS)), traceparent)
 
 
 def _count_rows(source: str, done: Done) -> None:

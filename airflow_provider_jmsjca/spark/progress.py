@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SPARK_UI: Final = "Spark UI"
 """The line with Spark's address begins with this."""
 MARKER: Final = "spark.jmsjca.marker"
+TRACE: Final = "spark.jmsjca.traceparent"
+"""Spark property with the trace of the task that submitted the job."""
 """Spark property with a text that the line with Spark's address repeats: no message can hold it."""
 _PERIOD_SECONDS: Final = 10.0
 _log = safe_logger(__name__)

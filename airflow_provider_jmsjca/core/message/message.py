@@ -39,6 +39,7 @@ from airflow_provider_jmsjca.core.message.value_types import (
     PropertyType,
     PropertyValue,
 )
+from airflow_provider_jmsjca.core.traceparent import TRACEPARENT, valid_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 VERSION = 1
@@ -448,6 +449,14 @@ class JmsMessage(PropertyReader):
     ) -> JmsMessage:
         """Return a message without body; arguments and errors are those of `text`."""
         return _checked(BodyKind.EMPTY, None, properties, property_types, _NOTHING, headers)
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the sender belongs to, from the property `traceparent` of W3C Trace Context.
+
+        `None` without one, and for a value that breaks the format: anyone who can send may write it.
+        """
+        return valid_traceparent(self.properties.get(TRACEPARENT))
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON form, for XCom, events and stores."""

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.core.prefetch import MOST_IN_ORDER, for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
+from airflow_provider_jmsjca.engine.tracing import current_traceparent, stamped, with_traceparent
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -191,6 +192,7 @@ class JmsSession:
         )
         if not (priority is None and persistent is None and time_to_live is None):
             outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
+        (outgoing,) = stamped((outgoing,))
         check_sendable(self._connection, outgoing)
         if self._transacted:
             self._open_unit().send(outgoing)
@@ -223,9 +225,13 @@ class JmsSession:
         self._usage.succeeded()
 
     def _sendable(self, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
+        traceparent = current_traceparent()
         for outgoing in messages:
-            check_sendable(self._connection, outgoing)
-            yield outgoing
+            sent = outgoing
+            if traceparent is not None:
+                sent = replace(outgoing, message=with_traceparent(outgoing.message, traceparent))
+            check_sendable(self._connection, sent)
+            yield sent
 
     def receive(
         self,

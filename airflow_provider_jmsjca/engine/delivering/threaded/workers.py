@@ -45,6 +45,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
 from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryReader, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
+from airflow_provider_jmsjca.engine.tracing import stamped, traced
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable
@@ -333,7 +334,7 @@ class HandlerCaller:
         self._settler = driver.settler
         self._on_stop = on_stop
         self._stop_within = stop_within
-        self._handler = handler
+        self._handler = traced(handler, str(delivery.destination))
         self._attempt_log = driver.attempt_log
         self._reader = DeliveryReader(settings)
         self._context_name = settings.context_name
@@ -501,6 +502,7 @@ class HandlerCaller:
         if not buffer.open:
             raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
         connection = buffer.link.connection
+        (outgoing,) = stamped((outgoing,))
         if self._reply_to is not None and outgoing.message.reply_to is None:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         if self._hears_dates and outgoing.delay is None:

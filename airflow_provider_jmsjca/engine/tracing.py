@@ -1,0 +1,128 @@
+"""Traces through messages: from the sender's span, over the property `traceparent`, to the handler's span.
+
+Nothing is loaded and nothing changes unless the process has set up OpenTelemetry with a tracer provider of
+its own, as Airflow does with `[traces] otel_on`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.traceparent import TRACEPARENT
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+_API: Final = "opentelemetry.trace"
+_TRACER: Final = "airflow_provider_jmsjca"
+
+
+def _active() -> Any:
+    """Return OpenTelemetry's `trace` module; `None` unless the process has a tracer provider."""
+    trace = sys.modules.get(_API)
+    if trace is None:
+        return None
+    provider = trace.get_tracer_provider()
+    return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else trace
+
+
+def current_traceparent() -> str | None:
+    """Return the current span as `traceparent`; `None` without one, and without a tracer provider."""
+    trace = _active()
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0b11:02x}"
+
+
+def with_traceparent(message: JmsMessage, traceparent: str | None) -> JmsMessage:
+    """Return a message with this `traceparent`; a valid one that it has already stays.
+
+    Args:
+        message: The message; it isn't changed.
+        traceparent: Result of `current_traceparent`.
+    """
+    if traceparent is None or message.traceparent is not None:
+        return message
+    types = {name: each for name, each in message.property_types.items() if name != TRACEPARENT}
+    return replace(
+        message,
+        properties=MappingProxyType({**message.properties, TRACEPARENT: traceparent}),
+        property_types=MappingProxyType(types),
+    )
+
+
+def stamped(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
+    """Return messages with the current span as their `traceparent`; see `with_traceparent`."""
+    found, traceparent = list(outgoing), current_traceparent()
+    if traceparent is None:
+        return found
+    return [replace(each, message=with_traceparent(each.message, traceparent)) for each in found]
+
+
+def traced(handler: Callable[[Any], object], destination: str) -> Callable[[Any], object]:
+    """Return a handler that runs in a span of its own; the same handler without a tracer provider.
+
+    The span is a child of the message's `traceparent`, and linked with the span in which the listener was
+    started. Without a valid `traceparent` it is a child of the latter. It names the class of an exception,
+    and never its text, which may hold content of the message.
+
+    Args:
+        handler: The handler.
+        destination: Where the listener consumes, for the name of the span.
+    """
+    trace = _active()
+    if trace is None:
+        return handler
+    tracer = trace.get_tracer(_TRACER)
+
+    @functools.wraps(handler)
+    def call(delivery: Any) -> object:
+        if delivery.end_of_batch:
+            return handler(delivery)
+        message: JmsMessage = delivery.message
+        parent = _remote(trace, message.traceparent)
+        started_in = trace.get_current_span().get_span_context()
+        with tracer.start_as_current_span(
+            f"process {destination}",
+            context=parent,
+            kind=trace.SpanKind.CONSUMER,
+            links=[trace.Link(started_in)] if parent is not None and started_in.is_valid else None,
+            attributes={
+                "messaging.system": "jms",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": destination,
+                "messaging.message.id": message.message_id or "",
+                "jms.attempt": delivery.redelivery_count + 1,
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                return handler(delivery)
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(trace.Status(trace.StatusCode.ERROR))
+                raise
+
+    return call
+
+
+def _remote(trace: Any, traceparent: str | None) -> Any:
+    """Return OpenTelemetry's context of a remote span; `None` for none."""
+    if traceparent is None:
+        return None
+    _, trace_id, span_id, flags = traceparent.split("-")
+    context = trace.SpanContext(
+        trace_id=int(trace_id, 16),
+        span_id=int(span_id, 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(int(flags, 16)),
+    )
+    return trace.set_span_in_context(trace.NonRecordingSpan(context))
