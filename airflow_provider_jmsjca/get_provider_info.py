@@ -164,6 +164,23 @@ def get_provider_info() -> dict[str, Any]:
                         "default": "",
                         "sensitive": True,
                     },
+                    "state_messages_destination": {
+                        "description": (
+                            "Destination to which the states of DAG runs and task instances are published. "
+                            "Empty publishes nothing."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "topic://airflow.states",
+                        "default": "",
+                    },
+                    "state_messages_conn_id": {
+                        "description": "Airflow connection over which states are published.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "jms_states",
+                        "default": "jms_default",
+                    },
                 },
             },
         },

@@ -27,7 +27,17 @@ _TLS_SCHEME = "stomp+ssl"
 _HIGHEST_PORT = 65535
 _PORTLESS = ("vm", LOOKUP)
 
-SHELL_ENTRIES = frozenset({"spool_path", "spool_roots", "store_url", "reference_retention_days", "batch_url"})
+SHELL_ENTRIES = frozenset(
+    {
+        "spool_path",
+        "spool_roots",
+        "store_url",
+        "reference_retention_days",
+        "batch_url",
+        "state_messages_destination",
+        "state_messages_conn_id",
+    }
+)
 """Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
 
 

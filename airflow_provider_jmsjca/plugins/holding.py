@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.plugins.run_requests import (
     request_next,
     update_requests,
 )
+from airflow_provider_jmsjca.plugins.state_messages import StateMessages
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     HELD_KEY,
@@ -253,4 +254,4 @@ class JmsPlugin(AirflowPlugin):
     name = "jms"
     fastapi_apps = applications()
     external_views = views()
-    listeners = [EventStored(), RunStarted(), RunEnded(), TriggererStarting()]  # noqa: RUF012 - Airflow's form
+    listeners = [EventStored(), RunStarted(), RunEnded(), TriggererStarting(), StateMessages()]  # noqa: RUF012 - Airflow's form
