@@ -150,6 +150,7 @@ class MetricsSender:
         with self._lock:
             self._watches.append(found)
             starts, self._runs = not self._runs, True
+        self._woken.set()
         if starts:
             threading.Thread(target=self._run, name="jms-metrics", daemon=True).start()
         return found
@@ -212,8 +213,11 @@ class MetricsSender:
                 continue  # it was left after this was measured
             tags = _tags(found.tags)
             before, watch.sent = watch.sent, found.values
-            for name, grown in increases(before, found.values).items():
-                emit.incr(BY_NAME[name].statistic, grown, tags=tags)
+            grown = increases(before, found.values)
+            for name in found.values if not before else grown:
+                # At first also 0: an alert sees a counter grow only where it has seen it before.
+                if BY_NAME[name].kind is MetricKind.COUNTER:
+                    emit.incr(BY_NAME[name].statistic, grown.get(name, 0), tags=tags)
             for name, value in found.values.items():
                 if BY_NAME[name].kind is MetricKind.GAUGE:
                     key = name, tuple(tags.items())
@@ -356,12 +360,12 @@ def sending(measure: Measure, probe: QueueProbe | None = None) -> Iterator[None]
 
 
 def count(name: str, number: float, tags: Mapping[str, str]) -> None:
-    """Add to a counter now; without statistics, and for 0, do nothing.
+    """Add to a counter now; without statistics do nothing.
 
     Args:
         name: Name of the metric.
-        number: By how much it grows.
+        number: By how much it grows; 0 lets an alert see it before it grows.
         tags: The tags and their values.
     """
-    if number and statistics_on():
+    if statistics_on():
         statistics().incr(BY_NAME[name].statistic, number, tags=_tags(tags))

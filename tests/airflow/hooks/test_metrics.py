@@ -103,7 +103,7 @@ def test_a_collecting_task_counts_sealed_rows(publish: Publish, collector: Colle
 def test_a_trigger_counts_its_events(server: Broker, collector: Collector) -> None:
     async def work() -> None:
         async with triggerer() as running:
-            running.watch(task=("dag", "wait"))
+            running.watch()
             send(server, "a")
             await until(lambda: commits() == 1, 10)
         await until(lambda: collector.values("trigger").get("commits") == 1, 10)
