@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer, reject_shared_stream_event
 
@@ -193,6 +193,24 @@ class JmsActivationTrigger(BaseEventTrigger):
         """Return the class path and the arguments."""
         return f"{type(self).__module__}.{type(self).__qualname__}", dict(self._arguments)
 
+    def watched_asset(self, name: str, **arguments: Any) -> Asset:
+        """Return an asset that this trigger watches; its page in Airflow shows connection and destination.
+
+        Airflow shows the `extra` of an asset, on its page and in the REST API, and no arguments of a trigger.
+        So `extra` gets `jms_conn_id` and `destination`, unless it has these keys already.
+
+        Args:
+            name: Name of the asset; also of its watcher.
+            **arguments: Other arguments of `Asset`: `uri`, `group`, `extra`.
+        """
+        try:
+            options = ActivationOptions.parse(self._arguments)
+            shown = {"jms_conn_id": options.jms_conn_id, "destination": options.title}
+        except ConfigurationError:
+            shown = {}  # the constructor has warned of the faults
+        arguments["extra"] = {**shown, **(arguments.get("extra") or {})}
+        return Asset(name=name, watchers=[AssetWatcher(name=name, trigger=self)], **arguments)
+
     def shared_stream_key(self) -> Hashable:
         """Return the arguments that select the events; those for their form are left out."""
         path = self.serialize()[0]
@@ -337,7 +355,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         stores = self._stores()
         if not stores:
             raise ConfigurationError(
-                "hold_until_ack: expected the trigger of an AssetWatcher; nobody else is told of DAG runs"
+                "hold_until_ack: expected the trigger of an AssetWatcher; others are not told of DAG runs"
             )
         key = record_key(delivery.message, delivery.destination)
         if key is None:

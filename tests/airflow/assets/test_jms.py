@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset, BaseOperator, lineage
+from airflow.api_fastapi.app import create_app, get_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, BaseOperator, lineage
 from airflow.sdk.lineage import HookLineageCollector
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.utils.state import TaskInstanceState
+from fastapi.testclient import TestClient
 
 from airflow_provider_jmsjca.assets import jms
 from airflow_provider_jmsjca.assets.jms import create_asset
@@ -27,8 +31,9 @@ from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
-from tests.airflow.task_runs import run_task
+from tests.airflow.task_runs import run_task, serialized
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -64,6 +69,37 @@ def test_the_factory_makes_the_same_asset() -> None:
     made = create_asset(broker="Broker:61613", destination="topic://prices", extra={"owner": "sales"})
     assert made == Asset("jms://broker/topic/prices", extra={"owner": "sales"})
     assert ProvidersManagerTaskRuntime().asset_factories["jms"] is create_asset
+
+
+def test_the_page_of_an_asset_shows_connection_and_destination() -> None:
+    """As the REST API gives it to the page."""
+    trigger = JmsActivationTrigger("jms_test", ["queue://orders", "topic://prices"], event="message")
+    shown = trigger.watched_asset("orders_waiting", group="sales", extra={"owner": "sales"})
+    spec = {"destination": "queue://bills", "jms_conn_id": "jms_other"}
+    own = JmsActivationTrigger(spec=spec).watched_asset("bills", extra={"destination": "the bills"})
+    with DAG("shown", schedule=[shown, own]) as dag:
+        EmptyOperator(task_id="t")
+    serialized(dag)
+    client = TestClient(create_app(apps="core"), base_url="http://testserver")
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
+    answer = client.get("/api/v2/assets", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.text
+    found = {each["name"]: (each["extra"], each["group"]) for each in answer.json()["assets"]}
+    destination = "queue://orders, topic://prices"
+    assert found["orders_waiting"] == (
+        {"jms_conn_id": "jms_test", "destination": destination, "owner": "sales"},
+        "sales",
+    )
+    assert found["bills"] == ({"jms_conn_id": "jms_other", "destination": "the bills"}, "asset")
+    assert [(each.name, each.trigger) for each in shown.watchers] == [("orders_waiting", trigger)]
+
+
+@pytest.mark.filterwarnings("ignore:.*expected:UserWarning")
+def test_an_asset_of_a_faulty_trigger_has_what_the_author_gave() -> None:
+    trigger = JmsActivationTrigger("jms_test", "queue://orders", event="no such event")
+    asset = trigger.watched_asset("orders", extra={"owner": "sales"})
+    assert asset.extra == {"owner": "sales"}
+    assert [each.name for each in asset.watchers] == ["orders"]
 
 
 def test_openlineage_gets_the_broker_and_the_destination() -> None:
