@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -51,4 +52,12 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = f"JMS for Airflow and Spark {release}"
+# Where GitHub builds the site, each page links to its source there.
+if repository := os.environ.get("GITHUB_REPOSITORY"):
+    server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+    html_theme_options = {
+        "source_repository": f"{server}/{repository}/",
+        "source_branch": os.environ.get("GITHUB_REF_NAME", "main"),
+        "source_directory": "docs/",
+    }
 copybutton_prompt_text = "$ "
