@@ -485,7 +485,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return batch.manifest
 
     def _claim_spec(self, source: _Source) -> ClaimSpec:
-        from airflow_provider_jmsjca.core.delivery.steps import dead_letter_targets  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.core.delivery.settlement import dead_letter_targets  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec  # noqa: PLC0415 - not at parse time
 

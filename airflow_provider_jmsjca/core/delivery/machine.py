@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any
 
 from airflow_provider_jmsjca.core.delivery.concurrency import Permits
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -46,17 +46,10 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
-from airflow_provider_jmsjca.core.delivery.in_flight import (
-    Gate,
-    InFlightMessage,
-    Phase,
-    TimerKind,
-    Timers,
-    Unit,
-)
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
-from airflow_provider_jmsjca.core.delivery.processing import Processing
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.states import Counted, Gate, InFlightMessage, Phase, Unit
+from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers, Units
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 
 
@@ -85,25 +78,13 @@ class FastPathUnit:
     began: float
     committing: bool = False
 
-    def as_unit(self) -> Unit:
-        """Return the equivalent `Unit`."""
-        message = InFlightMessage(
-            delivery=self.delivery,
-            key=self.message_id,
-            message_id=self.message_id,
-            group=self.group,
-            poison=False,
-            undecodable=False,
-            counted=True,
-            calls=1,
-        )
-        return Unit(
-            number=self.unit,
-            phase=Phase.COMMITTING if self.committing else Phase.HANDLING,
-            members=[message],
-            call=None if self.committing else self.call,
-            calls=[self.call],
-        )
+    def as_unit(self) -> tuple[Unit, InFlightMessage]:
+        """Return the equivalent `Unit`, and its message."""
+        event = MessageArrived(delivery=self.delivery, message_id=self.message_id, group=self.group)
+        message = InFlightMessage(event, self.message_id, counted=Counted.SEEN, calls=1)
+        phase = Phase.COMMITTING if self.committing else Phase.HANDLING
+        unit = Unit(self.unit, phase, call=None if self.committing else self.call, calls=[self.call])
+        return unit, message
 
 
 def allows_fast_path(settings: DeliverySettings) -> bool:
@@ -148,6 +129,7 @@ class DeliveryMachine:
         self.state = ActivationState.DOWN
         self.suspended = False
         self._decisions: list[Decision] = []
+        self._decide = self._decisions.append
         self._tracker = tracker
         self._timers = Timers()
         self._chance = chance
@@ -155,7 +137,7 @@ class DeliveryMachine:
         timeout = settings.transaction_timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
         self._gate = Gate()
-        self._processing = Processing(
+        self._units = units = Units(
             settings,
             tracker,
             self._timers,
@@ -165,10 +147,10 @@ class DeliveryMachine:
             room=room,
             take_back=take_back,
         )
-        self._calls = self._processing.calls
-        self._remembered = self._processing.remembered
-        self._failing = self._processing.failing
-        self._next_number = self._processing.next_number
+        self._pending = units.pending
+        self._remembered = units.counts.remembered
+        self._failing = units.counts.failing
+        self._next_number = units.next_number
         # The fast path is open while no message waits on the ordinary path: none may be overtaken.
         self._allows_short_way = room is None and allows_fast_path(settings)
         self._concurrency = self._free = settings.concurrency
@@ -180,6 +162,33 @@ class DeliveryMachine:
         self._standby = False
         self._left_alone = False
         self._stop: StopAsked | None = None
+        self._handlers: dict[type[Event], Callable[[Any], object]] = {
+            MessageArrived: self._arrived,
+            HandlerReturned: units.returned,
+            UnitCommitted: units.committed,
+            AttemptRecorded: units.recorded,
+            FoundInDoubt: units.recorded,
+            FoundHandled: units.handled_before,
+            AttemptNotRecorded: units.not_recorded,
+            Acknowledged: units.acknowledged,
+            HandlerRaised: units.raised,
+            HandlerNotCalled: units.not_called,
+            RollbackAsked: units.rollback_asked,
+            StateSet: self._state_set,
+            UnitFailed: units.failed,
+            UnitLost: units.gone,
+            UnitInDoubt: units.gone,
+            Tick: self._tick,
+            Start: self._start,
+            ConnectionOpened: self._connection_up,
+            ConsumerOpened: self._consumer_opened,
+            ConnectFailed: self._connect_failed,
+            ConnectionLost: self._connection_lost,
+            ReconnectAsked: self._reconnect,
+            SuspendAsked: self._suspend,
+            ResumeAsked: self._resume,
+            StopAsked: self._stop_asked,
+        }
 
     @property
     def deadline(self) -> float | None:
@@ -193,7 +202,7 @@ class DeliveryMachine:
     @property
     def idle(self) -> bool:
         """Whether no message is being handled, delayed or settled."""
-        return not self._directs and self._processing.idle
+        return not self._directs and self._units.idle
 
     @property
     def opening(self) -> bool:
@@ -208,7 +217,7 @@ class DeliveryMachine:
     @property
     def in_flight(self) -> int:
         """Number of messages received and neither settled nor lost with their connection."""
-        return len(self._directs) + self._processing.in_flight
+        return len(self._directs) + self._units.in_flight
 
     @property
     def failing(self) -> int | None:
@@ -216,12 +225,12 @@ class DeliveryMachine:
 
         `None`: a handler has another message, which may still succeed.
         """
-        return None if self._directs or self._processing.handles_others else len(self._failing)
+        return None if self._directs or self._units.handles_others else len(self._failing)
 
     @property
     def wants_message(self) -> bool:
         """Whether no message waits, and a unit of work could begin with one more message, or take it."""
-        return self._processing.wants_message(len(self._directs))
+        return self._units.wants_message(len(self._directs))
 
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Handle an event; return decisions, to be carried out in order.
@@ -233,14 +242,17 @@ class DeliveryMachine:
         self._timers.now = now
         if self._directs:
             self._leave_fast_path()
-        self._dispatch(event)
-        self._processing.fill()
+        self._handlers[event.__class__](event)
+        units = self._units
+        units.fill()
         if self._stop is not None or self.suspended:
             self._close_when_idle()
         if self._allows_short_way:
-            self._clear = self._processing.is_clear
-            self._free = self._concurrency - self._processing.under_way
-        decisions, self._decisions = self._decisions, []
+            pending = self._pending
+            self._clear = self._gate.open and not (pending.count or pending.has_claims)
+            self._free = self._concurrency - len(units.by_number)
+        decisions = self._decisions[:]
+        self._decisions.clear()
         return decisions
 
     # -- the fast path: three calls instead of three events and their decisions ----------------------------
@@ -278,11 +290,11 @@ class DeliveryMachine:
 
     def duplicate_dropped(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue, and is settled without being told of."""
-        self._processing.duplicate_dropped(message_id)
+        self._units.duplicate_dropped(message_id)
 
     def returned_to_broker(self, event: MessageArrived) -> None:
         """A message has come that wasn't told of, and has gone back to the broker."""
-        self._processing.returned_to_broker(event)
+        self._units.returned_to_broker(event)
 
     def subscribed(self) -> None:
         """Note that the consumers are open; `returned_to_broker` had the messages of earlier ones."""
@@ -293,7 +305,7 @@ class DeliveryMachine:
         for direct in self._directs.values():
             if direct.unit == unit:
                 return not direct.committing
-        return self._processing.is_open(unit)
+        return self._units.is_open(unit)
 
     def returned_directly(self, direct: FastPathUnit) -> bool:
         """Record the handler's return; return whether to commit now, else send `HandlerReturned`."""
@@ -314,75 +326,23 @@ class DeliveryMachine:
     def _leave_fast_path(self) -> None:
         """Turn the units of the fast path into ordinary ones."""
         for direct in self._directs.values():
-            self._processing.adopt(direct.as_unit(), direct.began)
+            self._units.adopt(*direct.as_unit(), direct.began)
         self._directs.clear()
-
-    def _decide(self, decision: Decision) -> None:
-        self._decisions.append(decision)
 
     def _log(self, level: LogLevel, text: str) -> None:
         self._decide(Log(level=level, text=text))
 
-    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - the table of all events
-        processing = self._processing
-        match event:
-            case MessageArrived():
-                wanted = self._consuming and self._stop is None
-                (processing.arrived if wanted else processing.returned_to_broker)(event)
-            case HandlerReturned(call=call):
-                self._calls.returned(call)
-            case UnitCommitted(unit=unit):
-                processing.committed(unit)
-            case AttemptRecorded(delivery=delivery, attempt=attempt, in_doubt=in_doubt):
-                processing.recorded(delivery, attempt, in_doubt=in_doubt)
-            case FoundInDoubt(delivery=delivery, attempt=attempt):
-                processing.recorded(delivery, attempt, set_aside=True)
-            case FoundHandled(delivery=delivery):
-                processing.handled_before(delivery)
-            case Acknowledged(call=call):
-                self._calls.acknowledged(call)
-            case Tick():
-                self._tick()
-            case HandlerRaised(call=call, failure=failure):
-                self._calls.raised(call, failure)
-            case HandlerNotCalled(call=call):
-                self._calls.not_called(call)
-            case RollbackAsked(call=call):
-                self._calls.rollback_asked(call)
-            case StateSet(call=call, rollback_data=data, handling=handling):
-                if (key := self._calls.key_of(call)) is not None:
-                    self._tracker.note(key, rollback_data=data, handling=handling)
-            case AttemptNotRecorded(delivery=delivery, failure=failure):
-                processing.not_recorded(delivery, failure)
-            case UnitFailed(unit=unit, failure=failure):
-                processing.failed(unit, failure)
-            case UnitLost(unit=unit):
-                processing.gone(unit, in_doubt=False)
-            case UnitInDoubt(unit=unit):
-                processing.gone(unit, in_doubt=True)
-            case Start():
-                self._start()
-            case ConnectionOpened():
-                self._connection_up()
-            case ConsumerOpened():
-                self._consumer_opened()
-            case ConnectFailed():
-                self._connect_failed(event)
-            case ConnectionLost():
-                why = event.failure.message if event.failure is not None else "connection lost"
-                self._connection_lost(why, logged=event.logged)
-            case ReconnectAsked():
-                self._reconnect(event)
-            case SuspendAsked():
-                self._suspend()
-            case ResumeAsked():
-                self._resume()
-            case StopAsked():
-                self._stop_asked(event, level=LogLevel.WARNING if event.by_handler else LogLevel.INFO)
-            case _:
-                assert_never(event)
+    def _arrived(self, event: MessageArrived) -> None:
+        if self._consuming and self._stop is None:
+            self._units.arrived(event)
+        else:
+            self._units.returned_to_broker(event)
 
-    def _tick(self) -> None:
+    def _state_set(self, event: StateSet) -> None:
+        if (key := self._units.key_of(event.call)) is not None:
+            self._tracker.note(key, rollback_data=event.rollback_data, handling=event.handling)
+
+    def _tick(self, _event: Tick) -> None:
         for kind, owner in self._timers.take_due():
             match kind:
                 case TimerKind.CONNECT:
@@ -391,13 +351,13 @@ class DeliveryMachine:
                 case TimerKind.STOP:
                     self._log(LogLevel.WARNING, "handlers didn't return in time: they are left alone")
                     self._left_alone = True
-                    self._processing.abandon()
+                    self._units.abandon()
                 case _:
-                    self._processing.timer(kind, owner)
+                    self._units.timer(kind, owner)
 
     # -- connection ---------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, _event: Start) -> None:
         if not self._running:
             self._running = True
             self._left_alone = False
@@ -407,7 +367,7 @@ class DeliveryMachine:
             self.state = ActivationState.CONNECTING
             self._decide(Connect())
 
-    def _connection_up(self) -> None:
+    def _connection_up(self, _event: ConnectionOpened) -> None:
         if not self._running or self._stop is not None:
             self._decide(CloseConnection())
             return
@@ -417,7 +377,7 @@ class DeliveryMachine:
             self._outage.over()
         self._consume()
 
-    def _consumer_opened(self) -> None:
+    def _consumer_opened(self, _event: ConsumerOpened) -> None:
         if self._consuming:
             self._standby = False
             self._outage.over()
@@ -437,14 +397,18 @@ class DeliveryMachine:
             return
         if event.permanent:
             why = f"the broker refuses: {event.failure.message}" if event.by_broker else event.failure.message
-            self._stop_asked(StopAsked(reason=why), level=LogLevel.ERROR)
+            self._stop_asked(StopAsked(reason=why), refused=True)
             return
         if self._connected:
             self._decide(CloseConnection())
         self._disconnected()
         self._connect_later(event.failure.message, standby=event.standby, logged=event.logged)
 
-    def _connection_lost(self, why: str, *, logged: bool = False) -> None:
+    def _connection_lost(self, event: ConnectionLost) -> None:
+        why = event.failure.message if event.failure is not None else "connection lost"
+        self._lose_connection(why, logged=event.logged)
+
+    def _lose_connection(self, why: str, *, logged: bool) -> None:
         if not self._connected:
             return
         self._disconnected()
@@ -455,11 +419,11 @@ class DeliveryMachine:
     def _reconnect(self, event: ReconnectAsked) -> None:
         if self._connected:
             self._decide(CloseConnection())
-        self._connection_lost(event.reason, logged=event.logged)
+        self._lose_connection(event.reason, logged=event.logged)
 
     def _disconnected(self) -> None:
         self._connected = self._consuming = self._gate.open = False
-        self._processing.connection_lost()
+        self._units.connection_lost()
 
     def _connect_later(self, why: str, *, logged: bool, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
@@ -473,43 +437,44 @@ class DeliveryMachine:
 
     # -- suspend, resume, stop ----------------------------------------------------------------------------
 
-    def _suspend(self) -> None:
+    def _suspend(self, _event: SuspendAsked) -> None:
         self.suspended = True
         self._gate.open = False
-        self._processing.interrupt()
+        self._units.interrupt()
 
-    def _resume(self) -> None:
+    def _resume(self, _event: ResumeAsked) -> None:
         self.suspended = False
         self._consume()
 
-    def _stop_asked(self, event: StopAsked, *, level: LogLevel) -> None:
+    def _stop_asked(self, event: StopAsked, *, refused: bool = False) -> None:
         if not self._running:
             return
         if self._stop is not None:
             self._timers.hasten(TimerKind.STOP, 0, event.within)
             return
         self._stop = event
-        self._log(level, f"message delivery stops: {event.reason}")
+        level = LogLevel.WARNING if event.by_handler else LogLevel.INFO
+        self._log(LogLevel.ERROR if refused else level, f"message delivery stops: {event.reason}")
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)
         self._gate.open = False
         self._gate.stopping = True
-        self._processing.interrupt()
+        self._units.interrupt()
 
     def _close_when_idle(self) -> None:
-        if not self._processing.idle:
+        if not self._units.idle:
             return
         if self._running and self._stop is not None:
-            clean = self._connected and not (self._left_alone or self._processing.has_begun_waiting)
-            self._processing.drop_waiting()
+            clean = self._connected and not (self._left_alone or self._units.has_begun_waiting)
+            self._units.drop_waiting()
             self._timers.clear(TimerKind.STOP, 0)
             self._running = self._connected = self._consuming = False
             self.state = ActivationState.DOWN
             self._decide(CloseConnection(clean=clean))
             self._decide(Stopped(reason=self._stop.reason))
         elif self.suspended and self._consuming:
-            self._processing.drop_waiting()
+            self._units.drop_waiting()
             self._consuming = False
             self.state = ActivationState.UP
             self._decide(CloseConsumer())

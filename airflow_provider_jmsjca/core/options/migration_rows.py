@@ -137,7 +137,7 @@ WBIA = (
         wbia=("PollQuantity",),
         meaning="Most messages of each destination in a cycle of turns; no effect with one destination.",
         source="I4-I6, I49, I51",
-        acts="core.delivery.in_flight",
+        acts="core.delivery.pending",
     ),
     _destination(
         "in_progress_destination",

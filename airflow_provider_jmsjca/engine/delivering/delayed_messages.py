@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import sendi
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.copies.parking import parked_copy
-from airflow_provider_jmsjca.core.delivery.processing import IN_DOUBT
+from airflow_provider_jmsjca.core.delivery.units import IN_DOUBT
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage

@@ -55,7 +55,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitLost,
 )
 from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
-from airflow_provider_jmsjca.core.delivery.steps import TakeOut
+from airflow_provider_jmsjca.core.delivery.settlement import TakeOut
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage

@@ -48,7 +48,7 @@ def test_the_folders_of_the_unit_tests_are_those_of_the_package() -> None:
 
 
 def test_an_option_that_acts_nowhere_is_told(tmp_path: Path) -> None:
-    assert "core/options: poll_quantity acts in 'core.delivery.in_flight', which is no module" in (
+    assert "core/options: poll_quantity acts in 'core.delivery.pending', which is no module" in (
         reference_faults(tmp_path)
     )
     assert not [fault for fault in reference_faults(ROOT) if fault.startswith("core/options")]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.in_flight import DeliveryCounts, InFlightMessage
+from airflow_provider_jmsjca.core.delivery.counts import DeliveryCounts
+from airflow_provider_jmsjca.core.delivery.states import InFlightMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import SETTINGS, Run

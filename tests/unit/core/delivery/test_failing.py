@@ -8,7 +8,6 @@ import pytest
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery import in_flight
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 
 MANY = replace(SETTINGS, concurrency=15)
@@ -88,8 +87,8 @@ def test_a_move_that_is_refused_has_failed() -> None:
 
 
 def test_no_more_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("in_flight", "processing"):
-        monkeypatch.setattr(f"{in_flight.__name__.rpartition('.')[0]}.{module}.FAILING_LIMIT", 2)
+    for module in ("counts", "units"):
+        monkeypatch.setattr(f"airflow_provider_jmsjca.core.delivery.{module}.FAILING_LIMIT", 2)
     run = Run(settings=MANY)
     failing(run, "ID:a", "ID:b", "ID:c")
     assert run.machine.failing == 2

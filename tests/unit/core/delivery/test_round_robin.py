@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.delivery.in_flight import RoundRobin
+from airflow_provider_jmsjca.core.delivery.pending import RoundRobin
 
 
 def played(turns: RoundRobin, waiting: list[int]) -> str:

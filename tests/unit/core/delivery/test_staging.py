@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
-from airflow_provider_jmsjca.core.delivery.in_flight import InProgressTracking
+from airflow_provider_jmsjca.core.delivery.pending import InProgressTracking
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 
 

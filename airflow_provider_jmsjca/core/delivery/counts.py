@@ -1,0 +1,238 @@
+"""Delivery counts, and notes about messages, for as long as they are in flight or may come again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.states import Condition, Counted, InFlightMessage
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
+
+IN_DOUBT_LIMIT = 5000
+FAILING_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMoves:
+    """Outcomes of earlier attempts to move a message.
+
+    Attributes:
+        failed: Number of moves refused, or lost with their connection.
+        lost: Number of moves lost with their connection.
+        delivered: The message has been delivered since, because it could not be moved.
+    """
+
+    failed: int = 0
+    lost: int = 0
+    delivered: bool = False
+
+
+_NONE = FailedMoves()
+
+
+class DeliveryCounts:
+    """Turns arrivals into in-flight messages, and counts each delivery once.
+
+    Args:
+        tracker: Counts and notes.
+        take_back: Called with the id and the source of a message to remove its stored attempt.
+        counts_repeats: As in `DeliverySettings`.
+
+    Attributes:
+        remembered: Views of the ids with state, for lookups without a call.
+        failing: Keys of the messages that have failed since one was last settled, or delivered for the first
+            time; at most `FAILING_LIMIT`.
+
+    Source: J129-J132, J169-J171.
+    """
+
+    def __init__(
+        self,
+        tracker: RedeliveryTracker,
+        take_back: Callable[[str, int], object],
+        *,
+        counts_repeats: bool,
+    ) -> None:
+        self._tracker = tracker
+        self._counts_repeats = counts_repeats
+        self._take_back = take_back
+        self._in_doubt: OrderedDict[str, None] = OrderedDict()
+        self._failed_moves: OrderedDict[str, FailedMoves] = OrderedDict()
+        self.failing: set[str] = set()
+        self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
+
+    def receive(self, event: MessageArrived) -> InFlightMessage:
+        """Return the message that arrived; it isn't counted before its turn comes."""
+        message_id, source = event.message_id, event.source
+        key = f"\0{event.delivery}" if message_id is None else message_id
+        # Copies of a message in several queues may have the same id.
+        condition = Condition.DELIVERABLE
+        if event.unsubscribed:
+            condition = Condition.UNSUBSCRIBED
+        elif event.undecodable is not None:
+            condition = Condition.UNDECODABLE
+        return InFlightMessage(event, f"{key}\0{source}" if source else key, condition)
+
+    def knows(self, message_id: str) -> bool:
+        """Return whether a message was handed over before, or something was noted about it."""
+        return message_id in self._tracker or message_id in self._in_doubt
+
+    def _evaluate(self, message: InFlightMessage) -> bool:
+        """Evaluate the broker's redelivered flag, unless the earlier delivery is known to be no attempt.
+
+        This waits for the message's turn, because the outcome of its delivery over the earlier connection
+        may arrive until then.
+
+        Returns:
+            Whether this delivery counts.
+        """
+        if message.counted is not Counted.ARRIVED:
+            return message.counted is Counted.AGAIN or message.first
+        event = message.arrival
+        tracker, key = self._tracker, message.key
+        redelivered = event.redelivered and self._counts_repeats and tracker.flag_means_failure(key)
+        parked = event.parked
+        if parked is not None:
+            message.served = not redelivered
+        message.first = (redelivered or key in tracker.known) and not message.served
+        if parked is not None:
+            tracker.at_least(key, parked)
+        if event.undecodable is not None:
+            tracker.note(key, failure=event.undecodable)
+        return message.first
+
+    def count(self, message: InFlightMessage) -> None:
+        """Count this sighting of the message, in memory."""
+        if self._evaluate(message):
+            message.seen = self._tracker.seen(message.key)
+            message.counted = Counted.RAISED
+        else:
+            if message.key in self._tracker.known:
+                message.seen = self._tracker.state(message.key).seen
+            message.counted = Counted.SEEN
+
+    def recorded(self, message: InFlightMessage, attempt: int) -> None:
+        """Take the count from the number of the attempt, as stored."""
+        self._evaluate(message)
+        message.seen = max(attempt - 1, 0)
+        message.counted = Counted.STORED
+        if message.seen > 0:
+            self._tracker.at_least(message.key, message.seen)
+
+    def state(self, message: InFlightMessage) -> MessageState:
+        """Return the notes about the message, with the count of this delivery."""
+        if message.key not in self._tracker.known:
+            return UNSEEN if not message.seen else MessageState(seen=message.seen)
+        state = self._tracker.state(message.key)
+        return state if state.seen == message.seen else replace(state, seen=message.seen)
+
+    def failed(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
+        """Record the failure of these messages."""
+        for message in messages:
+            self._tracker.note(message.key, failure=failure)
+
+    def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
+        """Record a timeout of the messages of a unit; it may turn out later that a handler was not called.
+
+        Guarantee: if a message was never handed over and this is its first note, `given_back` removes the
+        note, so the timeout does not count as an attempt.
+        """
+        for message in messages:
+            message.first_noted = message.key not in self._tracker
+            self._tracker.note(message.key, failure=failure)
+
+    def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
+        """Recognize these messages on redelivery, even from a broker that doesn't flag them."""
+        for message in messages:
+            message.counted = Counted.AGAIN
+            message.served = False
+            self._tracker.attempted(message.key)
+            self.fails(message)
+
+    def fails(self, message: InFlightMessage) -> None:
+        """Record that a message is currently failing."""
+        if len(self.failing) < FAILING_LIMIT:
+            self.failing.add(message.key)
+
+    def given_back(self, messages: Iterable[InFlightMessage]) -> None:
+        """Undo the delivery count of messages that go back to the broker unprocessed.
+
+        An attempt is a call of the handler, a move or a deletion. An interrupted delay, waiting, and a
+        handler that could not be called are not attempts, regardless of lost connections and suspended
+        deliveries, and even if the broker counts them.
+        """
+        for message in messages:
+            if message.arrival.message_id is None:  # it could not be recognized later
+                continue
+            self._evaluate(message)
+            if message.counted is Counted.ARRIVED:
+                message.counted = Counted.EVALUATED
+            if message.first_noted and not message.calls:
+                self._tracker.forget_notes(message.key)
+            self._tracker.take_back(
+                message.key,
+                counted=message.counted is Counted.RAISED,
+                delivered=not message.calls,
+                flagged=message.first,
+            )
+            self.not_attempted(message)
+
+    def parked(self, message: InFlightMessage) -> None:
+        """Record that a copy may have replaced the message at the broker."""
+        self._tracker.parked(message.key)
+
+    def not_attempted(self, message: InFlightMessage) -> None:
+        """Undo the stored attempt of a message if the attempt was not made."""
+        if message.counted is Counted.STORED:
+            message.counted = Counted.SEEN
+            self.attempt_unused(message)
+
+    def attempt_unused(self, message: InFlightMessage) -> None:
+        """Undo a stored attempt that no unit waits for any more."""
+        if (message_id := message.arrival.message_id) is not None:
+            self._take_back(message_id, message.arrival.source)
+
+    def doubt(self, messages: Iterable[InFlightMessage]) -> None:
+        """Record that the outcome of settling these messages is unknown."""
+        self._in_doubt.update(dict.fromkeys(message.key for message in messages))
+        while len(self._in_doubt) > IN_DOUBT_LIMIT:
+            self._in_doubt.popitem(last=False)
+
+    def move_failed(self, message: InFlightMessage, *, lost: bool) -> None:
+        """Note that a move of the message was refused, or `lost` with its connection."""
+        before = self.failed_moves(message)
+        self._failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
+        if len(self._failed_moves) > IN_DOUBT_LIMIT:
+            self._failed_moves.popitem(last=False)
+
+    def failed_moves(self, message: InFlightMessage) -> FailedMoves:
+        """Return the outcomes of its moves over all connections, since it was last left in its queue."""
+        return self._failed_moves.get(message.key, _NONE)
+
+    def delivered(self, message: InFlightMessage) -> None:
+        """Note that a message is delivered: perhaps because it could not be moved."""
+        if self._failed_moves and (before := self._failed_moves.get(message.key)) is not None:
+            self._failed_moves[message.key] = replace(before, delivered=True)
+
+    def left(self, message: InFlightMessage) -> None:
+        """Note that a message stays in its queue: its moves are counted from zero if it is redelivered."""
+        self._failed_moves.pop(message.key, None)
+
+    def is_in_doubt(self, message: InFlightMessage) -> bool:
+        """Return whether an earlier settling of the message has an unknown outcome."""
+        return message.key in self._in_doubt
+
+    def forget(self, messages: Iterable[InFlightMessage]) -> None:
+        """Drop all about messages that are settled."""
+        for message in messages:
+            key = message.key
+            if key in self._tracker.known or key in self._tracker.taken_back:
+                self._tracker.forget(key)
+            if self._in_doubt:
+                self._in_doubt.pop(key, None)
+            if self._failed_moves:
+                self._failed_moves.pop(key, None)

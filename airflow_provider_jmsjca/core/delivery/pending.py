@@ -1,0 +1,285 @@
+"""Pending messages: their order, and those that a unit of work has reserved."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from itertools import chain
+
+from airflow_provider_jmsjca.core.delivery.states import InFlightMessage, Unit
+
+
+class RoundRobin:
+    """Round robin, one message a turn, in cycles.
+
+    In a cycle a destination gives at most `quantity` messages; an empty destination is skipped. The cycle
+    ends when no destination can give more, and the next one begins with the first destination.
+
+    Args:
+        destinations: Number of destinations.
+        quantity: Maximum number of messages of each in a cycle.
+
+    Source: I4-I6, I51.
+    """
+
+    def __init__(self, destinations: int, quantity: int) -> None:
+        self._quantity = quantity
+        self._given = [0] * destinations
+        self._next = 0
+
+    def take(self, has_any: Callable[[int], bool]) -> int | None:
+        """Give the turn to a destination and return its index.
+
+        Args:
+            has_any: Returns whether a destination has a message to give.
+
+        Returns:
+            The index; `None` if no destination has a message, and the order of turns doesn't change.
+        """
+        count = len(self._given)
+        for step in range(count):
+            candidate = (self._next + step) % count
+            if self._given[candidate] < self._quantity and has_any(candidate):
+                return self._turn_of(candidate)
+        for candidate in range(count):
+            if has_any(candidate):
+                self._given = [0] * count
+                return self._turn_of(candidate)
+        return None
+
+    def _turn_of(self, destination: int) -> int:
+        self._given[destination] += 1
+        self._next = (destination + 1) % len(self._given)
+        return destination
+
+
+class PendingQueue:
+    """First come, first taken, except that some must wait for a unit to end.
+
+    A message group belongs to the unit that has taken one of its messages. A message that came back after its
+    connection was lost waits while its old handler call still runs.
+
+    Several destinations have a queue each, and take turns. Messages that were put back are taken first and
+    use no turn: their destination has had it.
+
+    A consumer that settles in order has a queue of its own. It belongs to the unit that has taken a message
+    from it, which takes from no other, and always the first message: that one blocks those behind it.
+
+    Args:
+        destinations: How many there are.
+        quantity: Most messages of each in a cycle of turns (I4).
+
+    Attributes:
+        count: Number of pending messages.
+        size: Bytes of memory that large waiting messages take.
+    """
+
+    def __init__(self, destinations: int, quantity: int) -> None:
+        self.count = self.size = 0
+        self._front: list[InFlightMessage] = []
+        self._lines: tuple[deque[InFlightMessage], ...] = tuple(deque() for _ in range(destinations))
+        self._turns = RoundRobin(destinations, quantity) if destinations > 1 else None
+        self._claims: dict[tuple[str, str], int] = {}
+        self._in_order: dict[int, deque[InFlightMessage]] = {}  # by consumer
+        self._owners: dict[int, int] = {}  # the unit that has a consumer
+        self._consumers: dict[int, int | None] = {}  # the consumer from which a unit takes
+
+    def __iter__(self) -> Iterator[InFlightMessage]:
+        """Yield every message that waits."""
+        return chain(self._front, *self._lines, *self._in_order.values())
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether a unit has reserved a group, messages or a consumer."""
+        return bool(self._claims or self._owners)
+
+    def append(self, message: InFlightMessage) -> None:
+        """Put a message at the end of its line; one that is in progress has had its turn."""
+        self.count += 1
+        arrival = message.arrival
+        self.size += arrival.size
+        if arrival.consumer is not None:
+            self._queue_of(arrival.consumer).append(message)
+        elif arrival.in_progress:
+            self._front.append(message)
+        else:
+            self._lines[arrival.source].append(message)
+
+    def push_front(self, messages: Sequence[InFlightMessage]) -> None:
+        """Put messages of one unit back in front, in their order."""
+        self.count += len(messages)
+        self.size += sum(message.arrival.size for message in messages)
+        if messages and (consumer := messages[0].arrival.consumer) is not None:
+            self._queue_of(consumer).extendleft(reversed(messages))
+        else:
+            self._front[:0] = messages
+
+    def _queue_of(self, consumer: int) -> deque[InFlightMessage]:
+        queue = self._in_order.get(consumer)
+        if queue is None:
+            queue = self._in_order[consumer] = deque()
+        return queue
+
+    def clear(self) -> None:
+        """Let go of all messages."""
+        self.count = self.size = 0
+        self._front.clear()
+        self._in_order.clear()
+        for line in self._lines:
+            line.clear()
+
+    @property
+    def in_front(self) -> int:
+        """Number of messages that are taken before all others, without a turn."""
+        return len(self._front)
+
+    def take(self, number: int | None) -> InFlightMessage | None:
+        """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
+        if not self.count:
+            return None
+        line = self._lines[0]
+        if self._turns is None and len(line) == self.count and not self._claims:
+            # Nothing is reserved, and no order but that of arrival.
+            if number is not None and self._consumers.get(number) is not None:
+                return None
+            message: InFlightMessage | None = line.popleft()
+        else:
+            message = self._take(number)
+        if message is not None:
+            self.count -= 1
+            self.size -= message.arrival.size
+        return message
+
+    def _take(self, number: int | None) -> InFlightMessage | None:
+        if self._in_order and (queue := self._offered_in_order(number)) is not None:
+            return queue.popleft()
+        if not self._may_take_any(number):
+            return None
+        if self._front and (message := self._take_from(self._front, number)) is not None:
+            return message
+        if self._turns is None:
+            return self._take_from(self._lines[0], number)
+        source = self._turns.take(lambda each: self._find(self._lines[each], number) is not None)
+        return None if source is None else self._take_from(self._lines[source], number)
+
+    def offers_front(self, number: int | None) -> bool:
+        """Return whether this unit may take a message without asking for a turn."""
+        return self._may_take_any(number) and self._find(self._front, number) is not None
+
+    def offers_turn(self, number: int | None) -> bool:
+        """Return whether a destination has a message that this unit may take."""
+        if self._in_order and self._offered_in_order(number) is not None:
+            return True
+        return self._may_take_any(number) and any(
+            self._find(line, number) is not None for line in self._lines
+        )
+
+    def _may_take_any(self, number: int | None) -> bool:
+        """Return whether a unit takes messages of consumers that don't settle in order."""
+        return number is None or self._consumers.get(number) is None
+
+    def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
+        """Return the queue of a consumer from which this unit may take the first message."""
+        taken_from: Iterable[int | None]
+        if number is not None and number in self._consumers:
+            taken_from = (self._consumers[number],)
+        else:
+            taken_from = (each for each in self._in_order if each not in self._owners)
+        for consumer in taken_from:
+            queue = None if consumer is None else self._in_order.get(consumer)
+            if queue and self._is_free(queue[0], number):
+                return queue
+        return None
+
+    def _take_from(
+        self, line: MutableSequence[InFlightMessage], number: int | None
+    ) -> InFlightMessage | None:
+        index = self._find(line, number)
+        if index is None:
+            return None
+        message = line[index]
+        del line[index]
+        return message
+
+    def _find(self, line: MutableSequence[InFlightMessage], number: int | None) -> int | None:
+        for index, message in enumerate(line):
+            if self._is_free(message, number):
+                return index
+        return None
+
+    def _is_free(self, message: InFlightMessage, number: int | None) -> bool:
+        """Return whether no other unit has reserved a message or its group."""
+        return not self._claims or (
+            self._claims.get(("message", message.key), number) == number
+            and (
+                not message.arrival.group
+                or self._claims.get(("group", message.arrival.group), number) == number
+            )
+        )
+
+    def claim(self, unit: Unit, message: InFlightMessage) -> None:
+        """Reserve for a unit the group and the consumer of a message that it takes."""
+        arrival = message.arrival
+        if arrival.group:
+            self._claims["group", arrival.group] = unit.number
+        if arrival.consumer is not None:
+            self._owners[arrival.consumer] = unit.number
+        self._consumers[unit.number] = arrival.consumer
+
+    def claim_messages(self, unit: Unit) -> None:
+        """Reserve every message of the unit for it."""
+        self._claims.update({("message", message.key): unit.number for message in unit.messages})
+
+    def release(self, unit: Unit) -> None:
+        """Release the reservations of a unit."""
+        consumer = self._consumers.pop(unit.number, None)
+        if consumer is not None:
+            del self._owners[consumer]
+        if self._claims:
+            self._claims = {claim: owner for claim, owner in self._claims.items() if owner != unit.number}
+
+
+class InProgressTracking:
+    """Tracks messages put into the in-progress queue and not yet received from it.
+
+    A copy may arrive before the broker has confirmed that it was put there. Messages without an id can't be
+    tracked, and aren't counted.
+
+    Source: I9.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: set[str] = set()
+        self._pending: set[str] = set()
+        self._early: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    def begin(self, message_id: str | None) -> None:
+        """Note that a message is being put into the in-progress queue."""
+        if message_id is not None:
+            self._pending.add(message_id)
+
+    def end(self, message_id: str | None, *, done: bool) -> None:
+        """Note that putting a message there is confirmed (`done`), or has failed."""
+        if message_id not in self._pending or message_id is None:
+            return
+        self._pending.discard(message_id)
+        if message_id in self._early:
+            self._early.discard(message_id)
+        elif done:
+            self._in_flight.add(message_id)
+
+    def came(self, message_id: str | None) -> None:
+        """A message has come from there."""
+        if message_id in self._pending and message_id is not None:
+            self._early.add(message_id)
+        elif message_id is not None:
+            self._in_flight.discard(message_id)
+
+    def clear(self) -> None:
+        """Forget all messages: no more will arrive over this connection."""
+        self._in_flight.clear()
+        self._pending.clear()
+        self._early.clear()

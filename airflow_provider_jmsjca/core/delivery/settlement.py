@@ -1,0 +1,311 @@
+"""The next step for one message: redelivery handling, settlements, and what follows a failed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import NamedTuple, TypeAlias
+
+from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
+from airflow_provider_jmsjca.core.delivery import decisions
+from airflow_provider_jmsjca.core.delivery.counts import FailedMoves
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.states import Condition, InFlightMessage
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import (
+    Delay,
+    Delete,
+    GrowingDelay,
+    MessageState,
+    Move,
+    MoveTarget,
+)
+from airflow_provider_jmsjca.core.redelivery.actions import SLICE
+
+# A connection may be lost by chance: after the first time the same is tried once more, then each time less of
+# the message. When nothing is left to leave out, it is redirected, and after one more loss delivered.
+_BY_CHANCE = 1
+_MOVES = _BY_CHANCE + WAYS
+
+_NO_EXCEPTION = Failure(
+    class_names=(),
+    message="no exception is known: the process or connection that had it ended, or its handler asked for a "
+    "rollback",
+)
+
+NAMES = {
+    decisions.MoveMessage: "move",
+    decisions.DeleteMessage: "delete",
+    decisions.Park: "park",
+    decisions.Stage: "stage",
+}
+
+TakeOut: TypeAlias = decisions.MoveMessage | decisions.DeleteMessage | decisions.Park | decisions.Stage
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Deliver it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Deliver it later; with `park` the broker keeps it until then."""
+
+    pause: timedelta
+    park: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Move it; with `to_limbo` through limbo, where it stays if there are no targets."""
+
+    targets: tuple[Destination, ...]
+    to_limbo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete the message; `repeated` means that it was handled before."""
+
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Retry the previous step once, a moment later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the message unsettled: it can neither be delivered nor moved."""
+
+
+Step: TypeAlias = HandOver | Pause | Transfer | Discard | Retry | Keep
+HAND_OVER = HandOver()
+_AT_LEAST = timedelta(seconds=1)
+KEEP = Keep()
+SHELVE = Transfer((), to_limbo=True)
+AGAIN = Retry()
+
+
+def next_step(  # noqa: C901, PLR0912 - the table of precedence
+    message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
+) -> Step:
+    """Return the next step of the message to process.
+
+    Source: J129, J134, J137, J171; I30; poison first.
+    """
+    origin = settings.sources[message.arrival.source]
+    match message.condition:
+        case Condition.IN_DOUBT:
+            return SHELVE
+        case Condition.UNSUBSCRIBED:
+            if settings.unsubscribed is not None:
+                return Transfer((settings.unsubscribed,))
+            return Discard() if settings.discard_unsubscribed else SHELVE if settings.limbo else KEEP
+        case Condition.POISON | Condition.UNDECODABLE:
+            if targets := dead_letter_targets(state, settings):
+                return Transfer(tuple(dict.fromkeys(target.destination(origin) for target in targets)))
+            if settings.discard_poison:
+                return Discard()
+            if settings.limbo:
+                return SHELVE
+            if settings.keep_poison:
+                return KEEP
+    if settings.shelve_at is not None and message.seen >= settings.shelve_at:
+        return SHELVE
+    action = (state.handling or settings.handling).action_for(message.seen)
+    match action:
+        case Move():
+            return Transfer(action.targets(origin))
+        case Delete():
+            return Discard()
+        case _ if message.condition is Condition.UNDECODABLE:
+            return KEEP
+        case Delay() | GrowingDelay() if not message.served:
+            pause = action.pause(message.seen, chance())
+            # A copy that was sent to a topic would reach every other subscriber a second time.
+            topic = origin.kind is DestinationKind.TOPIC and not settings.parks_topic
+            held = topic or bool(message.arrival.group) or settings.batch_size > 1 or pause <= SLICE
+            return Pause(pause, park=settings.non_blocking_redelivery and not held)
+    return HAND_OVER
+
+
+def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tuple[MoveTarget, ...]:
+    """Return the targets for poison; empty if none are configured."""
+    if settings.dead_letter:
+        return settings.dead_letter
+    for handling in (state.handling, settings.handling):
+        if handling is not None and handling.actions and isinstance(handling.actions[-1], Move):
+            return handling.actions[-1].all_targets
+    return ()
+
+
+def is_deliverable(message: InFlightMessage, settings: DeliverySettings) -> bool:
+    """Return whether a message may be delivered because it can't be moved."""
+    arrival = message.arrival
+    if arrival.undecodable is not None or arrival.unsubscribed:
+        return False
+    return not (message.condition is Condition.POISON and settings.keep_poison)
+
+
+def step_after_failure(
+    message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
+) -> Step:
+    """Return the step after a failed move or deletion: the message stays and is delivered.
+
+    The last delay of the handling is served first, or one second if it has none, so that the message isn't
+    redelivered in a tight loop. If moves are retried, the message isn't delivered after the last retry.
+
+    Source: J142; P16.
+    """
+    if message.moves_failed or not is_deliverable(message, settings):
+        return KEEP
+    for action in reversed((state.handling or settings.handling).actions):
+        if isinstance(action, Delay | GrowingDelay):
+            return Pause(action.pause(message.seen, chance()), park=False)
+    return Pause(_AT_LEAST, park=False)
+
+
+def settling(
+    step: Pause | Transfer | Discard,
+    unit: int,
+    message: InFlightMessage,
+    state: MessageState,
+    settings: DeliverySettings,
+    *,
+    moves: FailedMoves,
+) -> decisions.Park | decisions.MoveMessage | decisions.DeleteMessage:
+    """Return the decision, in a unit of its own, that takes a message out of its destination.
+
+    Moves that fail are counted over connections, because some brokers close the connection with their
+    refusal, and the message is redelivered: the next copy then has less of the message.
+    """
+    match step:
+        case Pause(pause=pause):
+            return decisions.Park(
+                unit=unit, delivery=message.arrival.delivery, pause=pause, seen=message.seen
+            )
+        case Transfer(targets=targets, to_limbo=to_limbo):
+            if state.failure is None and not message.arrival.unsubscribed:
+                state = replace(state, failure=_NO_EXCEPTION)
+            counted = 0 if to_limbo else moves.lost
+            gives_up = counted >= _MOVES and settings.move_retries is None and not settings.limbo
+            return decisions.MoveMessage(
+                unit=unit,
+                delivery=message.arrival.delivery,
+                targets=targets,
+                redirect=settings.redirect or gives_up,
+                state=state,
+                less=0 if gives_up or not counted else min(counted - _BY_CHANCE, WAYS - 1),
+                to_limbo=to_limbo,
+            )
+        case Discard(repeated=repeated):
+            return decisions.DeleteMessage(
+                unit=unit, delivery=message.arrival.delivery, seen=message.seen, repeated=repeated
+            )
+
+
+class AfterFailure(NamedTuple):
+    """What follows a settlement that the broker refused.
+
+    Attributes:
+        step: The next step; `None`: the message is redirected.
+        text: For the log, with a place for the reason.
+        counts: Whether the failed move is counted.
+    """
+
+    step: Step | None
+    text: str
+    counts: bool = False
+
+
+def after_failure(  # noqa: C901 - one case for each row of the table
+    message: InFlightMessage,
+    decision: TakeOut,
+    state: MessageState,
+    settings: DeliverySettings,
+    chance: Callable[[], float],
+    *,
+    moves: FailedMoves,
+) -> AfterFailure:
+    """Return what follows a settlement that the broker refused.
+
+    | refused | if | next step |
+    |---|---|---|
+    | a copy to targets | | the message itself is moved, unchanged |
+    | a move of the message itself | there is limbo | limbo |
+    | | retries are left | the same, a moment later |
+    | | it was delivered since an earlier failed move | it stays |
+    | | | it is delivered, after the last delay of its redelivery handling |
+    | limbo | it can't be decoded | it stays |
+    | | | the same, a moment later |
+    | the in-progress queue | | the same, a moment later |
+    | a parked copy | | the delay is served here |
+    | a deletion | | it is delivered, after the last delay of its redelivery handling |
+
+    A message that can't be delivered stays instead; so does one whose retries are used up.
+
+    Args:
+        message: The message.
+        decision: The refused decision.
+        state: The notes about the message.
+        settings: The rules.
+        chance: Returns a random number from 0 to 1.
+        moves: Outcomes of its earlier moves.
+
+    Source: J142, J167; P16; I9.
+    """
+    stays = f"{NAMES[type(decision)]} failed ({{}}); it stays here"
+    match decision:
+        case decisions.Stage():
+            return AfterFailure(AGAIN, stays)
+        case decisions.Park(pause=pause):
+            return AfterFailure(Pause(pause, park=False), stays)
+        case decisions.MoveMessage(to_limbo=True):
+            return AfterFailure(
+                KEEP if message.arrival.undecodable is not None else AGAIN, stays, counts=True
+            )
+        case decisions.MoveMessage(redirect=False):
+            return AfterFailure(None, "it could not be copied ({}); it is redirected unchanged")
+        case decisions.MoveMessage(targets=targets) if settings.limbo:
+            return AfterFailure(Transfer(targets, to_limbo=True), "move failed ({}); it is put in limbo")
+        case decisions.MoveMessage():
+            if settings.move_retries is not None:
+                if message.moves_failed < settings.move_retries:
+                    return AfterFailure(AGAIN, stays, counts=True)
+                return AfterFailure(KEEP, stays, counts=True)
+            if moves.delivered:
+                return AfterFailure(KEEP, stays, counts=True)
+            return AfterFailure(step_after_failure(message, state, settings, chance), stays, counts=True)
+        case decisions.DeleteMessage():
+            return AfterFailure(step_after_failure(message, state, settings, chance), stays)
+
+
+def unless_exhausted(
+    move: Transfer,
+    message: InFlightMessage,
+    state: MessageState,
+    settings: DeliverySettings,
+    chance: Callable[[], float],
+    *,
+    moves: FailedMoves,
+) -> tuple[Step, str | None]:
+    """Return the next step instead of a move, and a line for the log, if too many moves failed.
+
+    A message that was delivered because it could not be moved, and fails again, and can't be moved again,
+    stays: those behind it go on.
+    """
+    retries = settings.move_retries
+    few = moves.lost <= _MOVES if retries is None or settings.limbo else moves.failed <= retries
+    if few or move.to_limbo:
+        return move, None
+    if settings.limbo:
+        return replace(move, to_limbo=True), "no move of it came to a good end; it is put in limbo"
+    stays = "no move of it came to a good end; it stays here"
+    if retries is not None or moves.delivered:
+        return KEEP, stays
+    return step_after_failure(message, state, settings, chance), stays
