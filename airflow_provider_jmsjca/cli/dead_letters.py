@@ -62,7 +62,7 @@ def list_command(args: argparse.Namespace) -> None:
                 administration, queue_name(args.queue), selector=args.selector, limit=args.limit
             )
         rows += [_row(each) for each in found.groups]
-        if found.more:
+        if found.more and found.examined == args.limit:
             notes.append(f"these are the first {args.limit} dead letters; give a higher --limit")
         notes += filter(None, [found.note])
     if args.rejects or args.queue is None:

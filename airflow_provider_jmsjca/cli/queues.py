@@ -22,9 +22,11 @@ from airflow_provider_jmsjca.cli.commands import (
 )
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
+from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
+from airflow_provider_jmsjca.operating.attempts import attempts_at_message
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
 from airflow_provider_jmsjca.operating.queues import (
     DestinationUse,
@@ -102,10 +104,10 @@ def browse_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print one message with headers, properties and body."""
+    """Print one message with the attempts at it, headers, properties and body."""
     with administration_of(args.conn_id) as administration:
         message = find_message(administration, queue_name(args.queue), args.message)
-    print_message(message, args.output)
+    print_message(message, args.output, _attempts(args.message))
 
 
 @one_line_errors
@@ -167,6 +169,31 @@ def _change(args: argparse.Namespace, done: str, change: QueueChange) -> None:
             dry_run=args.dry_run,
         )
     sys.stdout.write(f"{count} messages {'would be ' if args.dry_run else ''}{done}\n")
+
+
+def _attempts(message_id: str) -> dict[str, str]:
+    """Return the attempts at a message that the store has, as lines of its description."""
+    if not store_in_use():
+        return {}
+    try:
+        with contextlib.closing(installed_store()) as store:
+            found = attempts_at_message(store, message_id)
+    except JmsError as error:
+        echo(f"note: the attempts at it are not known: {error}")
+        return {}
+    return {
+        f"attempt {each.attempt} of {activation}": " ".join(
+            filter(
+                None,
+                (
+                    f"{each.at.isoformat(timespec='seconds')} on {each.where}",
+                    each.exception_class,
+                    each.exception_message,
+                ),
+            )
+        )
+        for activation, each in found
+    }
 
 
 def _uses() -> Iterator[DestinationUse]:

@@ -80,6 +80,25 @@ def attempt_history(store: Store, activation: str, message: str) -> list[Attempt
     return entries
 
 
+def attempts_at_message(store: Store, message_id: str) -> list[tuple[str, AttemptEntry]]:
+    """Return the attempts at one message in all activations: name of the activation, and the attempt.
+
+    Attempts are forgotten once the message is settled, as when it is moved to a dead-letter queue.
+
+    Args:
+        store: Where they are counted.
+        message_id: Id of the message at the broker.
+
+    Raises:
+        TransientStoreError: The store can't be used now.
+    """
+    return [
+        (activation, each)
+        for activation in sorted(store.attempts.activations())
+        for each in store.attempts.history(activation, message_id)
+    ]
+
+
 def reset_attempts(
     store: Store, *, activation: str | None = None, message: str | None = None, at_least: int = 1
 ) -> int:

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.operating.activations import list_activations
@@ -377,6 +378,9 @@ def change_messages(
     Guarantee: a crash leaves each moved message on exactly one of the two queues.
     """
     if dry_run:
+        if not selection.ids and selection.selector is None:
+            with contextlib.suppress(CapabilityError):
+                return count_messages(administration, queue, None)
         found = all_messages(administration, queue, selection.selector)
         return sum(1 for each in found if not selection.ids or each.message_id in selection.ids)
     match change:
@@ -405,8 +409,43 @@ def count_messages(administration: QueueAdministration, queue: str, selector: st
 def first_messages(
     administration: QueueAdministration, queue: str, *, selector: str | None, limit: int
 ) -> MessagePage:
-    """Return the first messages of a queue, over as many pages as that takes; errors as `browse_queue`."""
-    found = list(islice(all_messages(administration, queue, selector), limit + 1))
+    """Return the first messages of a queue, over as many pages as that takes.
+
+    Where the broker shows fewer messages than there are, the page has those, and its note says so.
+
+    Raises:
+        JmsError: As `browse_queue`.
+    """
+    found: list[JmsMessage] = []
+    hidden = ""
+    try:
+        for each in islice(all_messages(administration, queue, selector), limit + 1):
+            found.append(each)  # noqa: PERF402 - those before an error stay
+    except CapabilityError as error:
+        if not found:
+            raise
+        hidden = str(error)
+    else:
+        if len(found) <= limit and selector_text(selector) is None:
+            hidden = _hidden(administration, queue, len(found))
     return MessagePage(
-        messages=tuple(found[:limit]), more=len(found) > limit, note=administration.browse_note
+        messages=tuple(found[:limit]),
+        more=bool(hidden) or len(found) > limit,
+        note=" ".join(filter(None, [administration.browse_note, hidden])),
+    )
+
+
+def _hidden(administration: QueueAdministration, queue: str, shown: int) -> str:
+    """Return a note if the broker shows fewer messages than there are; empty if it shows all."""
+    if shown < _PAGE or QueueOperation.STATISTICS not in administration.operations:
+        return ""
+    try:
+        count = count_messages(administration, queue, None)
+    except CapabilityError:
+        return ""
+    if count <= shown:
+        return ""
+    return (
+        f"The broker shows the first {shown} of {count} messages; ActiveMQ Classic shows more with a higher "
+        "maxBrowsePageSize in its destination policy."
     )

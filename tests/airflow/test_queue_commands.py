@@ -27,6 +27,7 @@ from airflow_provider_jmsjca import (
     RunStatus,
     open_store,
 )
+from airflow_provider_jmsjca.core.failure import Failure
 from tests.airflow.task_runs import serialized
 from tests.servers.broker import Broker
 
@@ -152,6 +153,24 @@ def test_queues_in_use_are_listed_with_their_users_and_rates(
         for output in ("table", "plain"):
             run("queues", "list", "--used", "--output", output)
             assert not set(capsys.readouterr().out) & set("\x1b\x9b\u202e")
+
+
+def test_the_attempts_at_a_message_are_shown(
+    queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
+    send(queue, JmsMessage.text("a"))
+    (listed,) = rows(capsys, "queues", "browse", queue)
+    with contextlib.closing(open_store(url, where="host/7")) as store:
+        store.attempts.begin("orders", [listed["message"]], NOON)
+        failure = Failure(class_names=("ValueError",), message=HOSTILE)
+        store.attempts.failed("orders", {listed["message"]: failure})
+    run("queues", "show", queue, listed["message"], "--output", "plain")
+    shown = capsys.readouterr().out
+    assert "attempt 1 of orders" in shown
+    assert "2026-05-04T12:00:00+00:00 on host/7 ValueError" in shown
+    assert not set(shown) & set("\x1b\x9b\u202e")
 
 
 def test_a_change_must_be_chosen(queue: str, capsys: pytest.CaptureFixture[str]) -> None:

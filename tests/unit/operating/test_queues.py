@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.operating.queues import (
     change_messages,
     count_messages,
     find_message,
+    first_messages,
     list_queues,
     matching,
     queue_name,
@@ -29,6 +30,7 @@ from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunSta
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
     QueueAdministration,
+    QueueOperation,
     QueueStatistics,
 )
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -180,6 +182,39 @@ def test_a_dry_run_counts_and_changes_nothing() -> None:
     assert administration.moved == two
     with pytest.raises(CapabilityError, match="deleting messages of 'orders' is not offered"):
         change_messages(administration, QueueChange.DELETE, "orders", two)
+
+
+class Limited(Browsing):
+    """A broker that shows the first 200 messages only: with an error behind them, or as if it had no more."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        super().__init__()
+        self._refuses = refuses
+
+    @property
+    def operations(self) -> frozenset[QueueOperation]:
+        return frozenset(QueueOperation)
+
+    def browse(
+        self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+    ) -> Sequence[JmsMessage]:
+        if skip >= 200 and self._refuses:
+            raise CapabilityError("it lists the first 200 messages only")
+        return super().browse(queue, selector=selector, skip=skip, limit=min(limit, 200 - skip))
+
+
+@pytest.mark.parametrize(
+    ("refuses", "note"),
+    [(True, "it lists the first 200 messages only"), (False, "shows the first 200 of 450 messages")],
+)
+def test_a_broker_that_shows_only_the_first_messages(refuses: bool, note: str) -> None:
+    administration = Limited(refuses=refuses)
+    page = first_messages(administration, "orders", selector=None, limit=1_000)
+    assert (len(page.messages), page.more) == (200, True)
+    assert note in page.note
+    assert first_messages(administration, "orders", selector=None, limit=100).note == ""
+    everything = MessageSelection()
+    assert change_messages(administration, QueueChange.DELETE, "orders", everything, dry_run=True) == 450
 
 
 def test_a_topic_is_no_queue() -> None:
