@@ -53,7 +53,7 @@ class DestinationUri:
         if parts.scheme.lower() != SCHEME:
             faults.append(f"the scheme is {parts.scheme!r}")
         if "@" in parts.netloc:
-            faults.append("user and password belong into an Airflow connection")
+            faults.append("user and password belong in an Airflow connection")
         elif not parts.netloc:
             faults.append("there is no name after jms://")
         kind, _, name = parts.path.removeprefix("/").partition("/")

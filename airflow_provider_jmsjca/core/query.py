@@ -73,7 +73,7 @@ def percent_decoded(text: str, what: str, faults: list[str]) -> str:
         if "%" not in text:
             return text
     elif _SURROGATE.search(text):
-        faults.append(f"{what}: it holds half of a surrogate pair, which is no character")
+        faults.append(f"{what}: lone surrogate, which is not a character")
         return text
     broken = _PERCENT.search(text)
     if broken is not None:
@@ -85,5 +85,5 @@ def percent_decoded(text: str, what: str, faults: list[str]) -> str:
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
-        faults.append(f"{what}: the escapes are not UTF-8")
+        faults.append(f"{what}: the percent-encoded bytes are not valid UTF-8")
         return text

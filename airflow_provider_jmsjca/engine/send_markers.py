@@ -80,7 +80,7 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
             try:
                 message = session.receive(SEND_MARKERS, _SECONDS, f"{_OWNER} = '{owner}'")
             except PoisonMessageError as error:
-                _log.warning("A message on %s is no witness: %s", SEND_MARKERS, error)
+                _log.warning("Ignoring a message on %s that is not a send marker: %s", SEND_MARKERS, error)
                 continue
             if message is None:
                 raise TransientBrokerError(f"no answer from {SEND_MARKERS} within {_SECONDS:g} s")
@@ -115,5 +115,5 @@ def _numbers(message: JmsMessage) -> list[int]:
         found = None
     if isinstance(found, list) and all(type(each) is int for each in found):
         return found
-    _log.warning("A message on %s is no witness: %.80r", SEND_MARKERS, message.body)
+    _log.warning("Ignoring a message on %s that is not a send marker: %.80r", SEND_MARKERS, message.body)
     return []

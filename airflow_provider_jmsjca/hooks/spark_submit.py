@@ -220,7 +220,7 @@ class SparkApplication:
             told = answer.json()["app"]
             state, final, why = str(told["state"]), str(told["finalStatus"]), told.get("diagnostics") or ""
         except (requests.RequestException, ValueError, LookupError, TypeError) as error:
-            raise ClusterAwayError(f"{address} can't be asked: {error}") from error
+            raise ClusterAwayError(f"{address} can't be reached: {error}") from error
         if state in _YARN_LIVING:
             return None
         return f"{state}, final status {final}{f': {why.strip()}' if why else ''}"
@@ -245,9 +245,9 @@ class SparkApplication:
         except kube_client.ApiException as error:
             if error.status == _NOT_FOUND:
                 return "the driver's pod is gone"
-            raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
+            raise ClusterAwayError(f"pod {self.name} can't be read: {error}") from error
         except Exception as error:  # the client raises the errors of its HTTP library
-            raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
+            raise ClusterAwayError(f"pod {self.name} can't be read: {error}") from error
         phase = pod.status.phase or "Pending"
         return None if phase in _POD_LIVING else f"the driver's pod is {phase}"
 

@@ -98,7 +98,7 @@ class JmsAcknowledgeOperator(BaseOperator):
                 store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), token, whole))
         if not waiting:
             self.log.warning(
-                "No event of %r that started this run waits for a word; expected a trigger with "
+                "No event of %r that started this run waits for an acknowledgement; expected a trigger with "
                 "hold_until_ack=True",
                 self.asset,
             )

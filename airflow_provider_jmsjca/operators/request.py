@@ -182,7 +182,7 @@ class JmsRequestOperator(JmsSensor):
                         return found.value
                 send(connection, outgoing)
                 self.log.info(
-                    "Sent request %r to %s on %s; its answer is to come to %s",
+                    "Sent request %r to %s on %s; expecting its reply on %s",
                     self._correlation, self.destination, connection.broker, self.reply_to,
                 )  # fmt: skip
             self._note_request()

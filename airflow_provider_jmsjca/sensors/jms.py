@@ -288,7 +288,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             yield
         except (AirflowSensorTimeout, AirflowFailException) as error:
             if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(f"{error} (skipped, as soft_fail or never_fail says)") from error
+                raise AirflowSkipException(f"{error} (skipped because of soft_fail or never_fail)") from error
             raise
 
     # -- looking --------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         queue = find_destination(name)
         if queue.kind is not DestinationKind.QUEUE:
             raise ConfigurationError(
-                f"{type(self).__name__} waits on a queue, not on {queue}: a topic holds nothing"
+                f"{type(self).__name__} waits on a queue, not on {queue}: a topic stores no messages"
             )
         hook = JmsHook(self.jms_conn_id)
         if self.peek:

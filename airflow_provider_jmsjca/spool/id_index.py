@@ -304,7 +304,7 @@ class IdIndex:
             except FileNotFoundError:
                 continue  # the next one has taken its place
             except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-                _log.warning("%s can't be read (%s): it is made anew from the batches", path, error)
+                _log.warning("%s can't be read (%s): rebuilding it from the batches", path, error)
                 return None
         return None
 

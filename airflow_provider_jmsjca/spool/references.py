@@ -149,7 +149,9 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[SpoolPath]) -> Jm
         raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise SpoolError(f"{path}: expected sha256 {digest}, found {found}: it isn't what was sealed")
+        raise SpoolError(
+            f"{path}: expected sha256 {digest}, found {found}: the file has changed since it was sealed"
+        )
     try:
         return JmsMessage.from_json(json.loads(content))
     except (ValueError, RecursionError) as error:  # the event's author has sealed something else

@@ -231,7 +231,7 @@ class SpoolBatch:
         number = self._place
         path = self.folder / segment_file(number)
         if self._ended is not None:
-            raise SpoolError(f"{path}: stands behind the end of the batch")
+            raise SpoolError(f"{path}: comes after the end of the batch")
         try:
             read = read_segment(path, self.batch_id, number)
         except SpoolError as error:
@@ -442,7 +442,7 @@ class SpoolBatch:
             notes = numbered(self.folder, _ADOPTS)
             noted = [name for _, path in notes for name in read_document(path)]
         except (OSError, ValueError, TypeError) as error:
-            raise SpoolError(f"{self.folder}: what it adopted can't be read: {error}") from error
+            raise SpoolError(f"{self.folder}: the batches that it adopted can't be read: {error}") from error
         fresh = [check_batch_id(name) for name in names if name not in noted]
         if fresh:
             seal(self.folder / f"{_ADOPTS}-{len(notes):06d}.json", json.dumps(fresh).encode() + b"\n")

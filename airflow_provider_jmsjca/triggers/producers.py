@@ -180,7 +180,7 @@ class _Producer(SharedStreamProducer):
         if fault.failed(error, time.monotonic()):
             since = fault.since.isoformat(timespec="seconds")
             log.error(
-                "No events for %s%s until this is mended: %s (attempt %d, failing since %s)",
+                "No events for %s%s until this is fixed: %s (attempt %d, failing since %s)",
                 self._who(),
                 self._where,
                 error,
@@ -491,7 +491,7 @@ class MessageProducer(_Producer):
             why = self._not_stored(handed, outcome)
             if why is not None:
                 log.warning(
-                    "The event of message %s%s for %s was not stored (%s): it comes again",
+                    "The event of message %s%s for %s was not stored (%s): it is redelivered",
                     ", ".join(str(each.message.message_id) for each in handed.deliveries),
                     self._where,
                     self._who(),
@@ -502,7 +502,7 @@ class MessageProducer(_Producer):
                 if outcome.rejected or (why is None and delivery in handed.refused):
                     delivery.raised(
                         PoisonMessageError(
-                            "what its event would carry exceeds max_body_bytes; the triggerer's log says more"
+                            "what its event would carry exceeds max_body_bytes; see the triggerer's log"
                         )
                     )
                 elif why is None and (holds := handed.holds.get(delivery)):
@@ -631,7 +631,7 @@ async def _close_once_stored(
         await stream.aclose(within=_SETTLING_SECONDS)
     except (TimeoutError, JmsError) as error:
         # Events of a deleted trigger are never stored, and Airflow doesn't answer at the end of a process.
-        log.debug("Messages go back, and whether their events are stored isn't known: %s", error)
+        log.debug("Messages go back, and it is unknown whether their events are stored: %s", error)
     finally:
         await stream.aclose()
         _give_back(collected)

@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = safe_logger(__name__)
 _ASK_AGAIN_SECONDS = 5.0
-CANNOT_WATCH = "%s can't be watched, it is tried again: %s"
+CANNOT_WATCH = "%s can't be watched; retrying: %s"
 
 
 class JmsReadyTrigger(BaseTrigger):

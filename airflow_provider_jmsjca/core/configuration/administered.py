@@ -111,13 +111,15 @@ class DestinationReference:
         """
         if not self.lookup:
             if self.kind is None:
-                raise ConfigurationError(f"destination {self.name!r}: is it a queue or a topic?")
+                raise ConfigurationError(
+                    f"destination {self.name!r}: no kind, expected queue:// or topic:// in front"
+                )
             return Destination(self.kind, self.name, self.options)
         if self.name not in objects:
             raise ConfigurationError(
                 f"destination lookup://{self.name}: there is no such administered object. Define an Airflow "
                 f"variable or an entry destination.{self.name} in [jmsjca], for example queue://orders. "
-                "A process without Airflow's hooks knows none: write queue:// or topic:// there"
+                "A process without Airflow has no administered objects: use queue:// or topic:// there"
             )
         found = objects[self.name]
         if self.kind is not None and found.destination.kind is not self.kind:
@@ -212,7 +214,7 @@ def _json_object(text: str) -> Mapping[str, object]:
         found = None
     if not isinstance(found, dict):
         raise ConfigurationError(
-            'administered object: no JSON object, expected {"type": "queue", "name": "q1234"}'
+            'administered object: not a JSON object, expected {"type": "queue", "name": "q1234"}'
         )
     return found
 

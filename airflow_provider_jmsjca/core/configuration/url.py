@@ -286,13 +286,14 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
     if not (port.isascii() and port.isdigit()):
         # May be the password of user information without a host.
         faults.append(
-            f"connection URL: the port of host {host!r} is no number, expected 1 to {_HIGHEST_PORT} "
+            f"connection URL: the port of host {host!r} is not a number, expected 1 to {_HIGHEST_PORT} "
             "(an IPv6 address needs brackets, user information ends with @)"
         )
         return None
     if len(port) > len("65535") or not 0 < int(port) <= _HIGHEST_PORT:
         faults.append(
-            f"connection URL: port {port[:10]} of host {host!r} is none, expected 1 to {_HIGHEST_PORT}"
+            f"connection URL: port {port[:10]} of host {host!r} is out of range, "
+            f"expected 1 to {_HIGHEST_PORT}"
         )
         return None
     return host, int(port)

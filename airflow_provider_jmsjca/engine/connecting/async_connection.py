@@ -185,7 +185,7 @@ class AsyncConnection:
                 connection.broker, "backlog", purpose="noticing messages that stay"
             )
         if self._settings is None:
-            raise TransientBrokerError("where the broker is isn't known yet")
+            raise TransientBrokerError("the broker's address is not known yet")
         return connect(replace(self._settings, client_id=None))
 
     def on_lost(self, callback: OnLost) -> None:
@@ -285,7 +285,7 @@ class AsyncConnection:
     @property
     def _thread_pool(self) -> ThreadPool:
         if self._shared is None:
-            raise TransientBrokerError("where the broker is isn't known yet")
+            raise TransientBrokerError("the broker's address is not known yet")
         return self._shared.thread_pool
 
     def _level(self) -> int:

@@ -293,7 +293,7 @@ class JmsSession:
                 self._connection.synchronize()
             except JmsError as error:
                 # The broker may have let go of it: then there is none but this one.
-                _log.warning("Message %s may come again: %s", message.message_id, error)
+                _log.warning("Message %s may be redelivered: %s", message.message_id, error)
         return message
 
     def acknowledge(self) -> None:
@@ -397,7 +397,10 @@ class JmsSession:
                 for inbox in self._inboxes.values():
                     inbox.close()
         except ConnectionLostError as error:
-            _log.debug("The connection broke while a session was closed, which hands all back: %s", error)
+            _log.debug(
+                "The connection was lost while a session was closing; its unsettled messages go back: %s",
+                error,
+            )
         finally:
             self._on_close(self)
 

@@ -110,10 +110,10 @@ class BacklogWatch:
             try:
                 self.look()
             except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
-                _log.info("%s: what stays on %s can't be noticed: %s", self._name, self.queue, error)
+                _log.info("%s: stuck messages on %s can't be detected: %s", self._name, self.queue, error)
                 return
             except JmsError as error:
-                _log.debug("%s: a look at %s failed: %s", self._name, self.queue, error)
+                _log.debug("%s: probing %s failed: %s", self._name, self.queue, error)
             finally:
                 self.looking = False
             pause = BETWEEN_LOOKS.total_seconds()
@@ -233,10 +233,10 @@ async def look_for_what_stays(
             try:
                 await run(watch.look)
             except TransientBrokerError as error:
-                _log.debug("A look at %s failed: %s", watch.queue, error)
+                _log.debug("Probing %s failed: %s", watch.queue, error)
     except CapabilityError as error:
-        _log.debug("What stays on %s can't be noticed: %s", watch.queue, error)
+        _log.debug("Stuck messages on %s can't be detected: %s", watch.queue, error)
     except (PermanentBrokerError, ConfigurationError) as error:
-        _log.info("What stays on %s can't be noticed: %s", watch.queue, error)
+        _log.info("Stuck messages on %s can't be detected: %s", watch.queue, error)
     finally:
         watch.stop()

@@ -390,4 +390,4 @@ def give_name(source: SpoolPath, place: SpoolPath) -> bool:
         return objects.give_name(source, place)
     if isinstance(source, Path) and isinstance(place, Path):
         return posix.give_name(source, place)
-    raise ValueError(f"{source} and {place} aren't in one place")
+    raise ValueError(f"{source} and {place} aren't in the same store")

@@ -632,7 +632,7 @@ class StompConsumer:
         if self._closed:
             return
         if not self._link.is_up:
-            raise ConnectionLostError("the connection is gone, and the messages with it: they come again")
+            raise ConnectionLostError("the connection is lost; its messages are redelivered")
         recovery = self._dialect.recovery(self._subscription)
         match recovery:
             case Recovery.RESUBSCRIBE:
@@ -666,7 +666,7 @@ class StompConsumer:
         try:
             yield
         except JmsError as error:
-            self._link.give_up(ConnectionLostError(f"closed, for handing messages back failed: {error}"))
+            self._link.give_up(ConnectionLostError(f"closed, because returning messages failed: {error}"))
             raise
 
     def _resubscribe(self) -> None:
@@ -692,9 +692,7 @@ class StompConsumer:
         with self._lock:
             held = self._forget()
         if held:
-            self._link.give_up(
-                ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
-            )
+            self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
 
     def close(self, *, delete_durable: bool = False) -> None:
         """End the subscription and return unsettled messages to the broker. Closing twice is harmless."""
@@ -724,9 +722,7 @@ class StompConsumer:
             held += self._forget()
         recovery = self._dialect.recovery(self._subscription)
         if recovery is Recovery.DISCONNECT and held:
-            self._link.give_up(
-                ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
-            )
+            self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
             # Messages that the broker doesn't requeue would stay unsettled, and reach no consumer.

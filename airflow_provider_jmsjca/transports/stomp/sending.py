@@ -242,7 +242,7 @@ class _TransactedSends:
             second = first.another()
         except JmsError as error:
             _log.info(
-                "Sending over one connection to %s, for it takes no second one: %s", first.broker, error
+                "Sending over one connection to %s, because it refuses a second one: %s", first.broker, error
             )
             return
         if second is not None:

@@ -230,7 +230,7 @@ class TransactionUnit(StompUnit):
     def _give_up_if_forgotten(self, fault: JmsError) -> None:
         """Close the connection if the broker forgot a message, so that it is redelivered over another one."""
         if self._received and self._tells_of_forgotten(fault):
-            loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
+            loss = ConnectionLostError(f"closed, because a message can no longer be settled over it: {fault}")
             self._link.give_up(loss)
             raise loss
 
@@ -243,7 +243,7 @@ class TransactionUnit(StompUnit):
             self._link.unwatch(self)
             if self._fault is not None:
                 self._give_up_if_forgotten(self._fault)
-                _log.warning("Committed all the same: %s", self._fault)
+                _log.warning("Committed nevertheless: %s", self._fault)
         except PermanentBrokerError:
             self._undone()  # the transaction is gone; the ERROR for an ABORT would be blamed on other units
             raise

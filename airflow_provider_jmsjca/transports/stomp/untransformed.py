@@ -145,7 +145,9 @@ def _browsed(link: Link, destination: Destination, selector: str | None) -> Iter
 def _another(link: Link) -> Iterator[Link | None]:
     second = link.another()
     if second is None:
-        _log.warning("No second connection to %s: what ends the first can't be looked for", link.broker)
+        _log.warning(
+            "No second connection to %s: the message that ends the first can't be found", link.broker
+        )
     try:
         yield second
     finally:

@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named(text: str, what: str) -> None:
 
 
 def test_secrets_are_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigurationError, match="user and password belong into") as caught:
+    with pytest.raises(ConfigurationError, match="user and password belong in") as caught:
         DestinationUri.parse("jms://joe:hush@b/quue/q")
     assert "hush" not in str(caught.value)
     assert "joe" not in str(caught.value)

@@ -100,7 +100,7 @@ def test_an_index_that_cannot_be_read_is_made_anew(
     with open_batch() as batch:
         assert known(batch, range(50)) == {*range(12), 40}
         batch.complete()
-    assert ("is made anew" in caplog.text) == (damage != "missing")
+    assert ("rebuilding it" in caplog.text) == (damage != "missing")
     # What may still grow is found later too.
     with open_batch("unfinished") as unfinished:
         unfinished.seal(rows([41]))

@@ -478,7 +478,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             ProtocolError: CONNECTED was received before.
         """
         if self._connected is not None:
-            raise ProtocolError("the broker said CONNECTED twice")
+            raise ProtocolError("the broker sent CONNECTED twice")
         self._believe_only_ours()
         self._connected = frame
         self._answered.set()
@@ -514,7 +514,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         for unit in units:  # even if another request matched: one of these may have lost a message
             unit.blame(error)
         if not (units or expected):
-            _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._named, text)
+            _log.warning("%s reported an error that matches no pending request: %s", self._named, text)
             self._strange_errors += 1
             if self._strange_errors >= _MOST_STRANGE_ERRORS:
                 raise ConnectionLostError(f"the broker sent {self._strange_errors} errors without a cause")

@@ -83,8 +83,8 @@ def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
             return AuthenticationError(f"the broker refuses the credentials: {text}; check user and password")
         return TransientBrokerError(f"the broker refuses the connection: {text}")
     if isinstance(reason, ConnectionLostError):
-        return NoAnswerError(f"{reason} before it said CONNECTED")
-    return reason or TransientBrokerError("it took the connection and said nothing in time")
+        return NoAnswerError(f"{reason} before it sent CONNECTED")
+    return reason or TransientBrokerError("it accepted the connection and sent nothing in time")
 
 
 def error_text(frame: StompFrame) -> str:

@@ -335,7 +335,7 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
     for problem in problems:
         if isinstance(problem, UnicodeError):
             raise ConfigurationError(
-                f"{host!r} is no name of a host: its parts between dots have 1 to 63 characters"
+                f"{host!r} is not a host name: its parts between dots have 1 to 63 characters"
             ) from problem
         raise TransientBrokerError(f"the name {host!r} can't be resolved: {problem.strerror}") from problem
     return list(found)
@@ -795,7 +795,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """
         silence = now - self._last_received
         if silence > self._asking_after() + self._send_timeout:
-            raise ConnectionLostError(f"the broker broke off in a frame, {silence:.1f} s ago")
+            raise ConnectionLostError(f"the broker stopped within a frame, {silence:.1f} s ago")
         if not self._has_asked and self._parser.proofs and silence >= self._asking_after():
             self._has_asked = True
             self._on_broken_off()
@@ -864,5 +864,7 @@ def _failed(error: Exception) -> ConnectionLostError:
     """Log an exception of a callback, which would otherwise get lost, and return the error to raise."""
     if isinstance(error, ConnectionLostError):
         return error
-    _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
+    _log.error(
+        "A callback failed; closing the connection so that its messages are redelivered", exc_info=error
+    )
     return ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")

@@ -528,7 +528,7 @@ def test_all_faults_of_all_levels_at_once() -> None:
         "[jmsjca]: password: got ***, expected text",
         "[jmsjca]: BatchSize: not an option of the connector level, expected at: activation",
         "connection 'prod': options, line 1: a value without a key, expected key=value",
-        "connection 'prod': connection URL: port 0 of host 'h' is none, expected 1 to 65535",
+        "connection 'prod': connection URL: port 0 of host 'h' is out of range, expected 1 to 65535",
         "connection 'prod': connection URL: unknown option JMSJCA.foo (did you mean JMSJCA.NoXA?)",
         "activation orders: BatchSize: got 'x', expected a whole number, 0 or more",
         "activation orders: URL, JMSJCA.sep: it has a meaning only in an Options text",

@@ -111,7 +111,7 @@ def test_auto_hands_over_a_message_whose_confirmation_is_lost(
         assert drain(session, 1) == ["0"]
         with pytest.raises(ConnectionLostError):
             session.receive(QUEUE, timeout=0)
-    assert "may come again: the connection to vm://" in caplog.text
+    assert "may be redelivered: the connection to vm://" in caplog.text
 
 
 def test_dups_ok_does_not_wait_for_the_broker(connection: JmsConnection, wire: LesserConnection) -> None:

@@ -211,7 +211,7 @@ def test_who_may_not_ask_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert said(caplog) == [
         (
             logging.INFO,
-            "orders listener: what stays on queue://orders can't be noticed: no queue://orders for you",
+            "orders listener: stuck messages on queue://orders can't be detected: no queue://orders for you",
         )
     ]
     assert len(asked) == 1
