@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.page import activations, dead_letters, limbo, queues
+from airflow_provider_jmsjca.page import activations, batches, dead_letters, limbo, queues
 from airflow_provider_jmsjca.page.access import Permission, is_own_token, logged_in
 from airflow_provider_jmsjca.page.rendering import FOLDER, rendered
 from airflow_provider_jmsjca.page.visit import ForbiddenError, Visit
@@ -52,7 +52,7 @@ View = Callable[[Visit], Response]
 class _Threads:
     """Threads for views of one kind, and how long a view may take in seconds.
 
-    A thread can't be stopped. One that waits for a broker takes no thread from views of the other kind.
+    A thread can't be stopped. One that waits for a broker or spool takes no thread from views of the store.
     """
 
     pool: ThreadPoolExecutor
@@ -73,6 +73,7 @@ def application() -> Starlette:
             _route("/dead-letters", broker, dead_letters.listed, dead_letters.changed),
             _route("/limbo", store, limbo.listed),
             _route("/limbo-message", store, limbo.shown),
+            _route("/batches", broker, batches.listed),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
         middleware=[Middleware(_SecurityHeaders)],

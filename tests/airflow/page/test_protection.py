@@ -31,7 +31,17 @@ FORMS = [path for method, path in ROUTES if method == "POST"]
 
 
 def test_the_routes_are_those_that_are_tested() -> None:
-    names = {"", "activation", "queues", "queue", "message", "dead-letters", "limbo", "limbo-message"}
+    names = {
+        "",
+        "activation",
+        "queues",
+        "queue",
+        "message",
+        "dead-letters",
+        "limbo",
+        "limbo-message",
+        "batches",
+    }
     assert set(VIEWS) == names
     assert set(FORMS) == {"activation", "queue", "message", "dead-letters"}
     assert {method for method, _ in ROUTES} == {"GET", "HEAD", "POST"}
