@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
     from airflow_provider_jmsjca.operators.listen import JmsListenOperator
     from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+    from airflow_provider_jmsjca.operators.replay import JmsReplayOperator
     from airflow_provider_jmsjca.operators.request import JmsRequestOperator
     from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
     from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
@@ -155,6 +156,7 @@ _MODULES: Final = {
     "operators.collect": ("JmsCollectOperator",),
     "operators.listen": ("JmsListenOperator",),
     "operators.publish": ("JmsPublishOperator",),
+    "operators.replay": ("JmsReplayOperator",),
     "operators.request": ("JmsRequestOperator",),
     "operators.spark": ("JmsToSparkSubmitOperator",),
     "operators.spool": ("JmsSpoolMaintenanceOperator",),
@@ -222,6 +224,7 @@ __all__ = [
     "JmsMessage",
     "JmsNotifier",
     "JmsPublishOperator",
+    "JmsReplayOperator",
     "JmsRequestOperator",
     "JmsSensor",
     "JmsSession",

@@ -384,6 +384,48 @@ def _spool_commands() -> GroupCommand:
                 ),
             ),
             ActionCommand(
+                name="replay",
+                help="Process messages of earlier batches again, with Spark",
+                description=(
+                    "The messages become a new batch, which the job processes exactly once. Where the table "
+                    "has rows of them, the new rows take their place. Called again with the same arguments, "
+                    "the command continues where it ended."
+                ),
+                func=lazy_load_command(f"{_SPOOL}.replay_command"),
+                args=(
+                    Arg(("batches",), nargs="*", metavar="batch", help="names; or give --since or --until"),
+                    Arg(("--since",), metavar="TIME", help="batches finished then or later, ISO 8601"),
+                    Arg(("--until",), metavar="TIME", help="batches finished before"),
+                    Arg(("--source",), metavar="DESTINATION", help="of these, only those of queue://name"),
+                    Arg(("--rejects",), action="store_true", help="only messages that were rejected"),
+                    Arg(("--dry-run",), action="store_true", help="list the batches, and change nothing"),
+                    Arg(
+                        ("--job-args",),
+                        default="",
+                        metavar="TEXT",
+                        help="arguments of the job: --job-args=\"--table /data/orders --schema 'id LONG'\"",
+                    ),
+                    Arg(("--application",), metavar="FILE", help="the job; without, the ready-made one"),
+                    Arg(
+                        ("--name",),
+                        help="names the replay; without, the same arguments mean the same replay",
+                    ),
+                    Arg(("--spark-conn-id",), default="spark_default", help="the Spark connection"),
+                    Arg(("--jdbc-conn-id",), help="the connection of the database, for --format jdbc"),
+                    Arg(
+                        ("--dead-letter-destination",),
+                        default="queue://$.dlq",
+                        metavar="DESTINATION",
+                        help="of messages that are rejected again (default queue://$.dlq)",
+                    ),
+                    Arg(("--bisect",), action="store_true", help="isolate messages that fail the job"),
+                    Arg(("--conn-id",), default="jms_default", help="the connection of the broker"),
+                    _SPOOL_PATH,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
                 name="adopt",
                 help="Finish batches that their runs left, and print their manifests",
                 func=lazy_load_command(f"{_SPOOL}.adopt_command"),

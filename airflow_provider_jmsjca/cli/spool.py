@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from airflow.cli.simple_table import AirflowConsole
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
-from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spark.replays import selected_batches
+from airflow_provider_jmsjca.spool.batch_id import TaskKey, is_replay
 from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, given_up_segments
 from airflow_provider_jmsjca.spool.splits import lineage
+from airflow_provider_jmsjca.spool.upkeep.replays import Replay
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import BatchState, adopt, batches, prune, verify
 
@@ -43,6 +50,7 @@ def show_command(args: argparse.Namespace) -> None:
         "attempts": str(batch.attempts),
         **{f"stored in {table}": str(rows) for table, rows in batch.stored},
         **{f"segment {number}": "damaged, given up" for number in given_up_segments(batch.folder)},
+        **_replayed(batch),
         **({} if key is None else {"dag": key.dag_id, "run": key.run_id, "task": key.task_id}),
         "fault": verify(batch) or "",
     }
@@ -138,6 +146,77 @@ def salvage_command(args: argparse.Namespace) -> None:
         echo(f"note: {name}: no segment is damaged")
 
 
+@one_line_errors
+def replay_command(args: argparse.Namespace) -> None:
+    """Process messages of earlier batches again, and print the result; with `--dry-run` only print them."""
+    from airflow_provider_jmsjca.operators.replay import JmsReplayOperator  # noqa: PLC0415 - needs Spark's provider
+
+    try:
+        job_args = shlex.split(args.job_args)
+    except ValueError as error:
+        raise ConfigurationError(f"--job-args: {error}; expected arguments as in a shell") from error
+    operator = JmsReplayOperator(
+        task_id="replay",
+        batches=args.batches,
+        since=args.since,
+        until=args.until,
+        source=args.source,
+        rejects=args.rejects,
+        jms_conn_id=args.conn_id,
+        spool_path=args.spool_path,
+        application=args.application,
+        application_args=job_args,
+        spark_conn_id=args.spark_conn_id,
+        jdbc_conn_id=args.jdbc_conn_id,
+        dead_letter_destination=args.dead_letter_destination,
+        bisect=args.bisect,
+    )
+    selection = operator.selection()
+    if args.dry_run:
+        found = selected_batches(spool_path(args.spool_path), selection)
+        _print(
+            args,
+            (
+                {
+                    "batch": each.batch_id,
+                    "source": each.source,
+                    "messages": str(each.of),
+                    "to_replay": str(each.rows),
+                }
+                for each in found
+            ),
+        )
+        return
+    key = args.name or json.dumps(
+        [
+            *sorted(selection.batches),
+            args.since,
+            args.until,
+            args.source,
+            args.rejects,
+            args.application,
+            job_args,
+        ]
+    )
+    try:
+        # Airflow logs to standard output, which is for the result alone.
+        with contextlib.redirect_stdout(sys.stderr):
+            report = operator.replay(key)
+    except AirflowException as error:
+        echo(f"error: {error}")
+        raise SystemExit(1) from error
+    if report is None:
+        echo("note: no message is selected")
+        return
+    fields = ("batch_id", "rows", "rejected", "dead_lettered")
+    said = {name: str(report[name]) for name in fields} | {
+        "replay_of": ", ".join(report["replay_of"]),
+        **{f"stored in {table}": str(rows) for table, rows in report["stored"].items()},
+        **{f"rejected, {reason}": str(count) for reason, count in report["reasons"].items()},
+    }
+    _print(args, ({"name": name, "value": value} for name, value in said.items()))
+
+
 def _row(batch: BatchState) -> dict[str, str]:
     changed = datetime.fromtimestamp(batch.changed, UTC).isoformat(timespec="seconds")
     return {
@@ -149,6 +228,13 @@ def _row(batch: BatchState) -> dict[str, str]:
         "source": batch.source or "",
         "changed": changed,
     }
+
+
+def _replayed(batch: BatchState) -> dict[str, str]:
+    if not is_replay(batch.batch_id) or not exists(batch.folder / MANIFEST):
+        return {}
+    replay = Replay.read(batch.folder)
+    return {"replay of" if not replay.rejects else "replay of rejects of": ", ".join(replay.of)}
 
 
 def _print(args: argparse.Namespace, rows: Iterable[Mapping[str, str]]) -> None:

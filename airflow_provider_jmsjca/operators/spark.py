@@ -73,6 +73,15 @@ _ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv", "spark.kubernet
 # Spark's names for the namespace of a driver's pod, and for waiting until it ends.
 _NAMESPACE = "spark.kubernetes.namespace"
 _WAITS = "spark.kubernetes.submission.waitAppCompletion"
+NOTHING_STORED: Mapping[str, Any] = {
+    "stored": {},
+    "rejected": 0,
+    "reasons": {},
+    "violations": {},
+    "dead_lettered": 0,
+    "splits": 0,
+}
+"""The part of a task's result about its job, for a task without messages."""
 _SIGNALLED = 128
 """Offset that shells, and Spark for its Python drivers, add to the number of a signal."""
 
@@ -214,31 +223,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
         with task_failures():
-            target = MoveTarget.of(find_destination(self.dead_letter_destination))
-            source = find_destination(self.destination)
-            if target.destination(source) == source:
-                raise ConfigurationError(
-                    f"dead_letter_destination: got {target}, which is consumed itself, "
-                    "expected another destination"
-                )
-            faults = count_faults("bisect_splits", self.bisect_splits)
-            if faults := [*faults, *seconds_faults("poll_interval", self.poll_interval)]:
-                raise ConfigurationError(faults)
-            hook_class = spark_submit_hook()
-            self._require_spark_connection()
+            target = self._dead_letter_target(find_destination(self.destination))
+            hook_class = self._submit_hook()
             self._moves_to = (target,)
             self._push = of_context(context, "ti").xcom_push
             collected = self.collected(context)
             report = self._report = collected.report()
             self._properties = self._spark_properties(context)
-            own: dict[str, Any] = {
-                "stored": {},
-                "rejected": 0,
-                "reasons": {},
-                "violations": {},
-                "dead_lettered": 0,
-                "splits": 0,
-            }
+            own = dict(NOTHING_STORED)
             if collected.result.manifest is not None:
                 own = self._store(hook_class, Manifest.read(collected.folder / MANIFEST), target)
             for manifest, said in zip(collected.adopted, report["adopted"], strict=True):
@@ -257,6 +249,25 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
         self._ended[event["application"]] = event["how"]
         return self.execute(context)
+
+    def _dead_letter_target(self, source: Destination) -> MoveTarget:
+        """Return the destination of dead letters, which must not be their source."""
+        target = MoveTarget.of(find_destination(self.dead_letter_destination))
+        if target.destination(source) == source:
+            raise ConfigurationError(
+                f"dead_letter_destination: got {target}, which is consumed itself, "
+                "expected another destination"
+            )
+        return target
+
+    def _submit_hook(self) -> Any:
+        """Return the class that submits jobs, after the arguments for it are checked."""
+        faults = count_faults("bisect_splits", self.bisect_splits)
+        if faults := [*faults, *seconds_faults("poll_interval", self.poll_interval)]:
+            raise ConfigurationError(faults)
+        hook_class = spark_submit_hook()
+        self._require_spark_connection()
+        return hook_class
 
     def _spark_properties(self, context: Context) -> dict[str, Any]:
         """Return Spark's properties, with OpenLineage's links from the job to this task if enabled."""

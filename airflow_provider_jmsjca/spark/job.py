@@ -52,15 +52,19 @@ from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expect
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects, rejected_rows
+from airflow_provider_jmsjca.spark.replays import ReplacedBatches, make_replay
 from airflow_provider_jmsjca.spark.tables import UPSERT, TableAttempt, TableSink, TableWrite, check_write
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
 from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
 from airflow_provider_jmsjca.spark.tables.jdbc import JdbcSink
 from airflow_provider_jmsjca.spark.tables.parquet import ParquetSink
-from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing
-from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
+from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing, take_fence
+from airflow_provider_jmsjca.spool.batch_id import replay_id
+from airflow_provider_jmsjca.spool.files import SpoolPath
+from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.splits import parts
+from airflow_provider_jmsjca.spool.upkeep.replays import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,6 +115,7 @@ class Batch:
         self.arguments = tuple(arguments)
         self._stored: dict[str, int] = {}
         self._rejects = BatchRejects(manifest, fence)
+        self._replaced = ReplacedBatches.of(manifest.folder)
         self._kept: list[DataFrame] = []
         self._mapped: list[Mapped] = []
         self._sealed: list[DataFrame] = []
@@ -142,6 +147,52 @@ class Batch:
             return cls(manifest, known.fence, rest)
         except SpoolError as error:
             leave(error)
+
+    @classmethod
+    def replay(
+        cls,
+        spool: str | SpoolPath,
+        batches: Sequence[str] = (),
+        *,
+        name: str,
+        rejects: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        source: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> Self | None:
+        """Make a batch of messages that earlier batches have, to process them again.
+
+        Guarantee: the messages of a name are selected once, and stored once. A job that dies continues when
+        it is started again with the same name. `write` explains the effect on rows that the table has of
+        these messages.
+
+        Args:
+            spool: Folder of all batches, as an absolute path or URI.
+            batches: Names of batches.
+            name: Names the replay.
+            rejects: Only the messages that the jobs of these batches rejected.
+            since: Instead of names: batches finished at this time or later.
+            until: Instead of names: batches finished before this time.
+            source: With a time range, only batches of this destination, such as `queue://orders`.
+            arguments: For `Batch.arguments`.
+
+        Returns:
+            The replay, for one attempt at it, which shuts out the attempts before; `None` if it is done
+            already, or no message is selected.
+
+        Raises:
+            ConfigurationError: The selection is empty or ambiguous, or the name has other messages.
+            SpoolError: A batch isn't there, isn't finished or was pruned; or a file is damaged.
+        """
+        selection = Selection(
+            batches=tuple(batches), since=since, until=until, source=source, rejects=rejects
+        )
+        place = uri_to_path(spool) if isinstance(spool, str) else spool
+        manifest = make_replay(place, replay_id(name), selection)
+        if manifest is None or Done.read(manifest.folder) is not None:
+            return None
+        return cls(manifest, take_fence(manifest.folder), arguments)
 
     @property
     def batch_id(self) -> str:
@@ -339,6 +390,9 @@ class Batch:
         Without it, and for a table that isn't the batch's first, a refused row fails the write, and
         `bisect=True` finds the message. So write to the table with constraints first.
 
+        With `append`, the rows of a replay take the place of earlier rows of its messages, in the same
+        commit; see `spark.replays`.
+
         Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
         systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
         elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
@@ -395,7 +449,10 @@ class Batch:
         )
         for refused in self._rejects.refused if ORIGIN in df.columns else ():
             df = without(df, refused)
-        return self._write(df, write, format, rejects_rows=rejects_rows)
+        replaced: tuple[str, ...] = ()
+        if self._replaced is not None and mode == "append":
+            replaced = self._replaced.rows_in(table)
+        return self._write(df, write, format, rejects_rows=rejects_rows, replaced=replaced)
 
     def _write(
         self,
@@ -404,6 +461,7 @@ class Batch:
         format: str,  # noqa: A002 - as Spark's writer has it
         *,
         rejects_rows: bool,
+        replaced: tuple[str, ...],
     ) -> int:
         sink, table = _SINKS.get(format), write.table
         if sink is None:
@@ -423,6 +481,7 @@ class Batch:
             fence=self.fence,
             rejects=self._rejects,
             rejects_rows=rejects_rows,
+            replaced=replaced,
         )
         self._stored[table] = sink.write(df, write, attempt)
         return self._stored[table]
@@ -466,7 +525,7 @@ class Batch:
         properties are JSON text. Call it last: messages that are rejected later aren't in the table.
 
         Guarantee: done again after a crash, the table has the rejects of the batch once. A later attempt
-        replaces those of an earlier one.
+        replaces those of an earlier one, and a replay those of the batches that it replays.
 
         Args:
             spark: The session.
@@ -486,7 +545,8 @@ class Batch:
             self.messages(spark), self.manifest, self._rejects.files, as_text=format == "jdbc"
         )
         write = TableWrite(table=table, options=options or {}, replaces=True)
-        return self._write(rows, write, format, rejects_rows=False)
+        replaced = () if self._replaced is None else self._replaced.rejects_in()
+        return self._write(rows, write, format, rejects_rows=False, replaced=replaced)
 
     def check_fence(self) -> None:
         """Raise an error if a newer attempt has begun. Call it before you commit anywhere else yourself.

@@ -359,6 +359,26 @@ def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], in
         before += len(wanted)
 
 
+def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
+    """Return the positions of the rejected messages of a finished batch by segment, in order.
+
+    Messages of a segment that was given up (`salvage`) are left out.
+
+    Raises:
+        SpoolError: The batch isn't done, or a file is missing or damaged.
+    """
+    done = Done.read(manifest.folder)
+    if done is None:
+        raise SpoolError(f"{manifest.folder}: no _DONE: the job hasn't finished, its rejects don't count yet")
+    found: dict[int, set[int]] = {segment.number: set() for segment in manifest.segments}
+    for file in done.rejects:
+        _verified(manifest.folder, file)
+        for reject in _read(manifest.folder, file):
+            if reject.segment in found:
+                found[reject.segment].add(reject.position)
+    return {segment: sorted(positions) for segment, positions in found.items() if positions}
+
+
 def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
     """Return the number of rejected messages of a finished batch for each reason, the most frequent first.
 

@@ -17,6 +17,8 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 _WHOLE_TOKENS = re.compile(r"(?:[A-Za-z0-9_.-]|~[0-9A-F]{2}|~~)*")
 _FORM = re.compile(rf"(?![._]){_WHOLE_TOKENS.pattern}(?<!^)")
 _DIGEST_LENGTH = 32
+# No task instance has such a name: it would have four parts, or end in `~~sha256-` and digits.
+_REPLAY = re.compile(rf"replay{_SEPARATOR}[0-9a-f]{{{_DIGEST_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,16 @@ def check_batch_id(batch_id: str) -> str:
             "'_', '.', '-', '~XX' not beginning with '.' or '_', as TaskKey(...).batch_id() makes it"
         )
     return batch_id
+
+
+def replay_id(key: str) -> str:
+    """Return the name of the replay that is identified by a text: equal texts give equal names."""
+    return f"replay{_SEPARATOR}{hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_LENGTH]}"
+
+
+def is_replay(batch_id: str) -> bool:
+    """Return whether a batch is a replay of messages of other batches, by its name."""
+    return _REPLAY.fullmatch(batch_id) is not None
 
 
 def _escape(text: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.batch_id import is_replay
 from airflow_provider_jmsjca.spool.files import (
     SpoolPath,
     exists,
@@ -100,7 +101,7 @@ class BatchSequence:
     def refresh(self) -> int:
         """Give positions to batches finished since, durably, and return how many positions there are.
 
-        Batches without messages, and those that were pruned before, get none.
+        Batches without messages, those that were pruned before, and replays get none.
         """
         try:
             while True:
@@ -144,7 +145,7 @@ class BatchSequence:
             self._files += 1
 
     def _unlisted(self) -> Iterator[SequencedBatch]:
-        names = {name for name in names_in(self._spool) if not name.startswith(".")}
+        names = {name for name in names_in(self._spool) if not name.startswith(".") and not is_replay(name)}
         self._present &= names  # one that is gone may come again: another batch of its name
         for name in names - self._present:
             manifest = _manifest(self._spool / name)

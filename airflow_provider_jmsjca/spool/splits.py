@@ -196,7 +196,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
                     begin, end = max(start, at), min(stop, at + length)
                     if begin < end:
                         table = file.read_row_group(group).slice(begin - at, end - begin)
-                        writer.write_table(_renamed(table, batch_id, number, written))
+                        writer.write_table(renamed(table, batch_id, number, written))
                         written += end - begin
                     at += length
                 writer.close()
@@ -220,8 +220,15 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
     seal(part.path, part.document())
 
 
-def _renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
-    """Return the rows with the names of their new place."""
+def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
+    """Return the rows with batch id, segment and position of their new place.
+
+    Args:
+        table: Rows of `layout.MESSAGE_SCHEMA`.
+        batch_id: Of the new batch.
+        segment: Number of the new segment.
+        first: Position of the first row in that.
+    """
     count = table.num_rows
     for name, values in (
         ("batch_id", pa.repeat(pa.scalar(batch_id, pa.string()), count)),

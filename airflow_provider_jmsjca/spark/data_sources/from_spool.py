@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
 from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_partition
+from airflow_provider_jmsjca.spool.batch_id import is_replay
 from airflow_provider_jmsjca.spool.files import SpoolPath, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
@@ -45,7 +46,7 @@ class SpoolDataSource(DataSource):
         return MESSAGE_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of all finished batches that haven't been pruned."""
+        """Return a reader of all finished batches that haven't been pruned, without replays."""
         check_schema(NAME, schema)
         return SpoolReader(_Settings(self.options).spool)
 
@@ -65,7 +66,7 @@ class _Settings:
 
 
 class SpoolReader(DataSourceReader):
-    """Every finished batch of a spool that hasn't been pruned, by the time it was finished."""
+    """Every finished batch of a spool that hasn't been pruned, by the time it was finished; no replays."""
 
     def __init__(self, spool: SpoolPath) -> None:
         self._spool = spool
@@ -79,7 +80,9 @@ class SpoolReader(DataSourceReader):
         found = [
             Manifest.read(batch.folder / MANIFEST)
             for batch in batches(self._spool)
-            if exists(batch.folder / MANIFEST) and not exists(batch.folder / PRUNED)
+            if exists(batch.folder / MANIFEST)
+            and not exists(batch.folder / PRUNED)
+            and not is_replay(batch.batch_id)
         ]
         return partitions_of(sorted(found, key=lambda each: (each.created, each.batch_id)))
 

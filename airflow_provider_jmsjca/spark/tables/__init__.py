@@ -66,6 +66,7 @@ class TableAttempt:
         rejects: The messages that this attempt rejects; `None` if it can't reject any.
         rejects_rows: Reject the messages of rows that the table refuses, and write the others. Otherwise a
             refused row fails the write. The rows must name their messages.
+        replaced: Names of further batches: with `append`, the rows of this one take the place of theirs.
     """
 
     batch_id: str
@@ -73,6 +74,12 @@ class TableAttempt:
     fence: int
     rejects: Rejects | None = None
     rejects_rows: bool = False
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def batch_ids(self) -> tuple[str, ...]:
+        """The batches whose rows those of this write replace: its own and `replaced`."""
+        return (self.batch_id, *self.replaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

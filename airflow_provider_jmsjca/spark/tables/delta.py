@@ -188,13 +188,13 @@ class _DeltaWrite:
             "txnVersion": _VERSION,
             "userMetadata": self._record(),
         }
-        if self._write.replaces and not self._is_new:
+        if self._write.replaces:
             # A later attempt has a higher version, so Delta commits it, and skips an earlier one after it.
-            commit |= {
-                "txnVersion": str(self._attempt.fence),
-                "replaceWhere": f"{BATCH_COLUMN} = {quoted_text(self._attempt.batch_id)}",
-            }
-            self._save(self._rows, "overwrite", commit)
+            commit["txnVersion"] = str(self._attempt.fence)
+        replaces = self._write.replaces or (self._attempt.replaced and self._write.mode == "append")
+        if replaces and not self._is_new and BATCH_COLUMN in self._read().columns:
+            names = ", ".join(map(quoted_text, self._attempt.batch_ids))
+            self._save(self._rows, "overwrite", commit | {"replaceWhere": f"{BATCH_COLUMN} IN ({names})"})
             return
         self._save(self._rows, self._write.mode, commit)
 

@@ -157,10 +157,10 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
                 if attempt.rejects is not None:
                     attempt.rejects.adopt(files, df, None)
                 return count
-            if upserts is None:
+            for replaced in attempt.batch_ids if upserts is None else ():
                 connection.execute(
                     f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?",  # noqa: S608 - quoted
-                    attempt.batch_id,
+                    replaced,
                 )
             filling = _RowWriter(
                 connection,

@@ -72,9 +72,9 @@ def replace_by_rename(
 
     Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
     they survive a crash of the machine, on which the driver sees the table's folder. Where an earlier
-    attempt had put rows of this batch, those leave the moment before these appear. An attempt that was
-    fenced off changes nothing in the table. Columns are added to the table the moment before the rows that
-    have them.
+    attempt had put rows of this batch, those leave the moment before these appear; so do the rows of
+    `attempt.replaced`. An attempt that was fenced off changes nothing in the table. Columns are added to the
+    table the moment before the rows that have them.
 
     Args:
         df: The rows.
@@ -93,8 +93,8 @@ def replace_by_rename(
     """
     spark = df.sparkSession
     aside = table / STAGING / attempt.batch_id
-    staged, replaced = aside / f"new-{uuid.uuid4().hex}", aside / f"old-{uuid.uuid4().hex}"
-    place = table / f"{BATCH_COLUMN}={attempt.batch_id}"
+    staged = aside / f"new-{uuid.uuid4().hex}"
+    place, *replaced = (table / f"{BATCH_COLUMN}={name}" for name in attempt.batch_ids)
     rows = stored_rows(str(table), df)
     stored = rows.drop(*partition_by).schema
     others = _LocalTable(table, spark, without=attempt.batch_id)
@@ -126,8 +126,9 @@ def replace_by_rename(
                     continue  # another batch has just added columns
                 if document is not None:
                     document.replace(table / COLUMNS)
-                if place.exists():
-                    place.rename(replaced)
+                for folder in (*replaced, place):
+                    if folder.exists():
+                        folder.rename(aside / f"old-{uuid.uuid4().hex}")
                 staged.rename(place)
                 synchronize_folder(table)
                 shutil.rmtree(aside)
@@ -148,8 +149,8 @@ def replace_by_overwrite(
 
     Guarantee: two writes give one copy. The fence is checked before and after; an older attempt that is
     writing when a newer one begins may still finish, with the same rows. A batch without rows keeps the rows
-    of an earlier attempt. If two batches add columns at the same moment, one may have to be written again
-    before readers see its columns.
+    of an earlier attempt. The rows of `attempt.replaced` leave after these have appeared. If two batches add
+    columns at the same moment, one may have to be written again before readers see its columns.
     """
     from pyspark.sql import Observation  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
@@ -173,6 +174,7 @@ def replace_by_overwrite(
         .parquet(table)
     )
     check_fence(attempt.folder, attempt.fence)
+    others.remove(attempt.replaced)
     return int(observation.get["rows"])
 
 
@@ -267,6 +269,11 @@ class _RemoteTable:
         self._files.delete(record, False)
         self._files.rename(file.getPath(), record)
         self._files.delete(staged, True)
+
+    def remove(self, batch_ids: Sequence[str]) -> None:
+        """Remove the rows of other batches."""
+        for name in batch_ids:
+            self._files.delete(self._path(self._table, f"{BATCH_COLUMN}={name}"), True)
 
 
 def _partitions(file: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, DONE, Done, current_fence, dead_lettered
-from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.batch_id import check_batch_id, is_replay
 from airflow_provider_jmsjca.spool.files import (
     ASIDE,
     Entry,
@@ -61,8 +61,10 @@ from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _NANOSECONDS: Final = 1_000_000_000
+REPLAY: Final = "replay.json"
+"""There in a replay; see `replays`."""
 # The files that stay of a pruned batch: a later submission finds that it is done.
-_RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE})
+_RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE, REPLAY})
 
 
 class State(enum.StrEnum):
@@ -418,12 +420,12 @@ def _size(found: Entry) -> int:
 def _within_horizon(found: Sequence[BatchState], horizon: DeduplicationWindow, now: float) -> set[str]:
     """Return the finished batches that provide ids for new batches of their activation.
 
-    A batch that can't be read counts as one of them.
+    A batch that can't be read counts as one of them, and a replay doesn't.
     """
     sealed: defaultdict[str | None, list[tuple[float, int, str]]] = defaultdict(list)
     needed = set()
     for batch in found:
-        if batch.state in _UNPRUNED and batch.rows:
+        if batch.state in _UNPRUNED and batch.rows and not is_replay(batch.batch_id):
             try:
                 segments = Manifest.read(batch.folder / MANIFEST).segments
             except SpoolError:
