@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +18,7 @@ from airflow_provider_jmsjca.operating.queues import (
     DestinationUse,
     QueueChange,
     QueueEntry,
+    browse_by_consuming,
     browse_queue,
     change_messages,
     count_messages,
@@ -22,6 +26,7 @@ from airflow_provider_jmsjca.operating.queues import (
     first_messages,
     list_queues,
     matching,
+    open_connection,
     queue_name,
     registered_uses,
     used_queues,
@@ -33,7 +38,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueOperation,
     QueueStatistics,
 )
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo
 from tests.memory_store import MemoryStore
 
@@ -215,6 +220,25 @@ def test_a_broker_that_shows_only_the_first_messages(refuses: bool, note: str) -
     assert first_messages(administration, "orders", selector=None, limit=100).note == ""
     everything = MessageSelection()
     assert change_messages(administration, QueueChange.DELETE, "orders", everything, dry_run=True) == 450
+
+
+def test_browsing_by_consuming_gives_everything_back() -> None:
+    settings = ConnectionSettings(scheme="vm", hosts=((uuid.uuid4().hex, None),))
+    orders = Destination.queue("orders")
+    with open_connection(settings) as made:
+        made.send(Outgoing(destination=orders, message=JmsMessage.text(str(n))) for n in range(4))
+        unbrowsable = SimpleNamespace(
+            broker=made.broker,
+            capabilities=replace(made.capabilities, browse=False),
+            administration=lambda: QueueAdministration(made.broker),
+            consume=made.consume,
+        )
+        page = browse_by_consuming(cast("Any", unbrowsable), "orders", skip=1, limit=2)
+        assert ([each.body for each in page.messages], page.more) == (["1", "2"], True)
+        assert "marked as redelivered" in page.note
+        assert [each.body for each in made.browse(orders)] == ["0", "1", "2", "3"]
+        with pytest.raises(ConfigurationError, match="can browse; leave out --by-consuming"):
+            browse_by_consuming(made, "orders")
 
 
 def test_a_topic_is_no_queue() -> None:
