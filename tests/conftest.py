@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from airflow_provider_jmsjca.engine.activations.base import ActivationBase
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from tests.second_run import FAILURES
 from tests.servers import short_lived
 
@@ -46,23 +46,23 @@ def _anywhere() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _started() -> Iterator[weakref.WeakSet[ActivationBase]]:
+def _started() -> Iterator[weakref.WeakSet[Listener]]:
     """Every activation that a test has started."""
-    known: weakref.WeakSet[ActivationBase] = weakref.WeakSet()
-    start = ActivationBase.start
+    known: weakref.WeakSet[Listener] = weakref.WeakSet()
+    start = Listener.start
 
     @functools.wraps(start)
-    def noted(activation: ActivationBase) -> None:
+    def noted(activation: Listener) -> None:
         known.add(activation)
         start(activation)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ActivationBase, "start", noted)
+        patch.setattr(Listener, "start", noted)
         yield known
 
 
 @pytest.fixture(autouse=True)
-def _none_goes_on(_started: weakref.WeakSet[ActivationBase]) -> Iterator[None]:
+def _none_goes_on(_started: weakref.WeakSet[Listener]) -> Iterator[None]:
     """What a test that failed has left running doesn't disturb the next ones."""
     yield
     for activation in list(_started):

@@ -47,7 +47,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 # The processor of DAG files imports this module for every DAG with a listener, and runs no task. Modules that
 # only a running task needs are imported in its methods.
 if TYPE_CHECKING:
-    from airflow_provider_jmsjca.engine.activations.base import ActivationBase
+    from airflow_provider_jmsjca.engine.activations.listener import Listener
     from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
 _PROGRESS = timedelta(seconds=5)
@@ -208,7 +208,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         else:
             self.log.info("Nothing came while the task was deferred, and its time is up")
         if event["event"] == "deadline" and run_state.ends_by_time:
-            from airflow_provider_jmsjca.engine.activations.base import run_report  # noqa: PLC0415 - not at parse time
+            from airflow_provider_jmsjca.engine.activations.limits import run_report  # noqa: PLC0415 - not at parse time
 
             down = run_state.members_down
             report = run_report(run_state.so_far, EndReason.TIME)
@@ -247,7 +247,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
-        from airflow_provider_jmsjca.engine.activations.base import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.activations.limits import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.metrics import measured  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.metrics import QueueProbe, sending  # noqa: PLC0415 - not at parse time
@@ -335,7 +335,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     def _run(
         self,
-        activation: ActivationBase,
+        activation: Listener,
         so_far: Counts,
         order: Callable[[], ActivationOrder | None],
         **ends: Any,
@@ -376,11 +376,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return counts
 
     @staticmethod
-    def _end_if_failing(
-        activation: ActivationBase, state: RunState, now: float, failure_timeout: float
-    ) -> None:
+    def _end_if_failing(activation: Listener, state: RunState, now: float, failure_timeout: float) -> None:
         """Fail if redelivered parked messages only failed, counted across deferrals: no run sees them all."""
-        from airflow_provider_jmsjca.engine.activations.base import failures_of_each  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.activations.limits import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
         if state.only_fails(now, failure_timeout=failure_timeout, failures=failures):
@@ -394,7 +392,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     def _given_spec(self) -> ActivationSpec:
         return self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
 
-    def _may_defer(self, activation: ActivationBase, settings: ConnectionSettings) -> bool:
+    def _may_defer(self, activation: Listener, settings: ConnectionSettings) -> bool:
         """Return whether the triggerer can wait instead of the task."""
         if self.defer_after is None or (self.idle_for is not None and self.idle_for <= self.defer_after):
             return False
@@ -473,7 +471,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
 
-def _not_up(activation: ActivationBase) -> Sequence[str]:
+def _not_up(activation: Listener) -> Sequence[str]:
     """Return the members that are down, or, without members, the state of the activation."""
     from airflow_provider_jmsjca.core.delivery.outage import ActivationState  # noqa: PLC0415 - not at parse time
 

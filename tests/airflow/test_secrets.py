@@ -19,7 +19,8 @@ import pytest
 from airflow_provider_jmsjca.cli.commands import explain_command
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import AuthenticationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -140,7 +141,7 @@ def listen(seen: Seen, peer: ScriptedBroker, spec: ActivationSpec) -> None:
         seen.show(delivery, delivery.context)
         got.release()
 
-    activation = PlainActivation(listener, functools.partial(connect, settings), handle)
+    activation = Listener(one_connection(listener, functools.partial(connect, settings)), handle)
     activation.start()
     try:
         assert got.acquire(timeout=10)
@@ -205,7 +206,9 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
         destination="queue://orders", polling_interval=0.05, retry_permanent_errors=True, **given.spec
     )
     resolved, settings = hook.activation(spec)
-    activation = PlainActivation(listener_settings(resolved), functools.partial(connect, settings), print)
+    activation = Listener(
+        one_connection(listener_settings(resolved), functools.partial(connect, settings)), print
+    )
     activation.start()
     deadline = time.monotonic() + 10
     while sum("connecting again" in record.getMessage() for record in caplog.records) < 2:
@@ -213,9 +216,11 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
         time.sleep(0.01)
     activation.stop()
     with pytest.raises(JmsError) as refused:
-        PlainActivation(
-            listener_settings(resolved.replace(retry_permanent_errors=False)),
-            functools.partial(connect, settings),
+        Listener(
+            one_connection(
+                listener_settings(resolved.replace(retry_permanent_errors=False)),
+                functools.partial(connect, settings),
+            ),
             print,
         ).run(max_messages=1)
     seen.fail(refused.value)

@@ -12,7 +12,8 @@ from typing import ClassVar
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
@@ -200,7 +201,9 @@ class Ours:
 
         fields: dict[str, object] = {"concurrency_mode": mode, "redelivery_handling": HANDLING} | more
         spec = ActivationSpec(destination=f"queue://{queue}", **fields)  # type: ignore[arg-type]
-        listener = PlainActivation(listener_settings(spec, ListenerContext(store=store)), connected, handle)
+        listener = Listener(
+            one_connection(listener_settings(spec, ListenerContext(store=store)), connected), handle
+        )
         listener.start()
         came = done.wait(PATIENCE)
         meter.stop()

@@ -17,7 +17,8 @@ import psutil
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
@@ -99,7 +100,7 @@ def run(
 
     handling = "3:10; 5:move(queue:$.dlq)"
     spec = ActivationSpec(destination=f"queue://{queue}", redelivery_handling=handling, **mode)
-    listener = PlainActivation(listener_settings(spec), functools.partial(connect, settings), handle)
+    listener = Listener(one_connection(listener_settings(spec), functools.partial(connect, settings)), handle)
     publisher = connect(settings)
     target = Destination.queue(queue)
     began = time.monotonic()

@@ -91,7 +91,8 @@ def _collect(settings: ConnectionSettings, queue: str, count: int) -> int:
 def _listen(
     settings: ConnectionSettings, queue: str, count: int, *, beside: bool = False, batch_size: int = 1
 ) -> int:
-    from airflow_provider_jmsjca.engine.activations.plain import PlainActivation  # noqa: PLC0415
+    from airflow_provider_jmsjca.engine.activations.listener import Listener  # noqa: PLC0415
+    from airflow_provider_jmsjca.engine.activations.run import one_connection  # noqa: PLC0415
 
     def handle(delivery: Delivery) -> None:
         assert delivery.end_of_batch or delivery.body is not None
@@ -106,7 +107,9 @@ def _listen(
         )
     )
     connected = functools.partial(connect, settings)
-    return PlainActivation(rules, connected, handle).run(max_messages=count, run_for=_LIMIT).committed
+    return (
+        Listener(one_connection(rules, connected), handle).run(max_messages=count, run_for=_LIMIT).committed
+    )
 
 
 def _stream(settings: ConnectionSettings, queue: str, count: int, *, late: bool = False) -> int:

@@ -13,7 +13,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.store.base import Store
@@ -44,15 +45,16 @@ def activation(
     non_blocking_redelivery: bool = False,
     store: Store | None = None,
     **spec: Any,
-) -> PlainActivation:
+) -> Listener:
     made = listener_settings(
         ActivationSpec(**{"destination": f"queue://{queue}", **spec}),
         ListenerContext(non_blocking_redelivery=non_blocking_redelivery, store=store),
     )
     quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
-    return PlainActivation(
-        replace(made, delivery=replace(made.delivery, outage=quick)),
-        functools.partial(connect, settings),
+    return Listener(
+        one_connection(
+            replace(made, delivery=replace(made.delivery, outage=quick)), functools.partial(connect, settings)
+        ),
         handler,
     )
 

@@ -14,7 +14,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
@@ -36,10 +37,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def listener(artemis: Broker, queue_name: str) -> Iterator[PlainActivation]:
+def listener(artemis: Broker, queue_name: str) -> Iterator[Listener]:
     """A listener that settles whatever comes."""
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
-    made = PlainActivation(settings, functools.partial(connect, artemis.settings()), lambda _: None)
+    made = Listener(one_connection(settings, functools.partial(connect, artemis.settings())), lambda _: None)
     yield made
     made.stop(timedelta(seconds=10))
 
@@ -69,7 +70,7 @@ def held(artemis: Broker, queue_name: str) -> Iterator[Received]:
 
 
 def test_a_message_that_another_consumer_keeps_is_named(
-    held: Received, listener: PlainActivation, caplog: pytest.LogCaptureFixture
+    held: Received, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener.start()
     record = wait_for_record(caplog, "another consumer, or one that is gone, has had 1 message of queue://")
@@ -103,7 +104,7 @@ def test_a_stream_names_it_too(
 
 
 def test_messages_on_a_paused_queue_are_noticed(
-    artemis: Broker, queue_name: str, listener: PlainActivation, caplog: pytest.LogCaptureFixture
+    artemis: Broker, queue_name: str, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     control = connect(artemis.settings())
     assert isinstance(control, StompConnection)

@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
@@ -67,15 +68,17 @@ def test_dead_letters_go_to_a_quorum_queue_of_rabbitmq_j91(
             session.send(queue, JmsMessage.text("first"))
         for body in ("bad", "good"):
             session.send(queue_name, JmsMessage.text(body))
-        listener = PlainActivation(
-            listener_settings(
-                ActivationSpec(
-                    destination=f"queue://{queue_name}",
-                    archive_destination=f"jmsjca://?name={queue_name}.done&x-queue-type=quorum",
-                    **spec,
-                )
+        listener = Listener(
+            one_connection(
+                listener_settings(
+                    ActivationSpec(
+                        destination=f"queue://{queue_name}",
+                        archive_destination=f"jmsjca://?name={queue_name}.done&x-queue-type=quorum",
+                        **spec,
+                    )
+                ),
+                connect_again,
             ),
-            connect_again,
             handle,
         )
         counts = listener.run(max_messages=2)

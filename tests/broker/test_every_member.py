@@ -16,7 +16,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
+from airflow_provider_jmsjca.engine.activations.every_member import every_member
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
@@ -53,9 +54,7 @@ class Feeder:
             self.sent += 1
 
 
-def listener(
-    brokers: list[Broker], handler: Callable[[Delivery], object], **spec: Any
-) -> EveryMemberActivation:
+def listener(brokers: list[Broker], handler: Callable[[Delivery], object], **spec: Any) -> Listener:
     """Return a listener on each; every broker of ours has a password of its own."""
     logins = {each.address(): each.settings() for each in brokers}
 
@@ -68,7 +67,7 @@ def listener(
         connect=connect_to,
     )
     assert found is not None
-    return EveryMemberActivation(found, handler)
+    return Listener(found, handler)
 
 
 @pytest.mark.parametrize("mode", ["serial", "cc"])
@@ -97,12 +96,12 @@ def test_a_member_is_killed_and_started_again(
     wanted = [f"b{number}" for number in range(EACH)]
     send(killed, queue_name, *wanted)
     activation.start()
-    first, second = activation.members.values()
+    first, second = activation.runs
     with Feeder(steady, queue_name) as feeder:
         until(lambda: second.counts.committed >= EACH // 4)
         any_private_broker.kill()
         lost_at = time.monotonic()
-        until(lambda: activation.down == (list(activation.members)[1],))
+        until(lambda: activation.down == (activation.member_names[1],))
         assert activation.state is ActivationState.UP
         any_private_broker.start()
         until(lambda: not activation.down)

@@ -16,7 +16,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
@@ -40,9 +41,9 @@ TEN_MIB = 10 * MIB
 PATIENCE = timedelta(seconds=60)
 
 
-def listener(settings: ConnectionSettings, queue: str, handler: Handler, **spec: Any) -> PlainActivation:
+def listener(settings: ConnectionSettings, queue: str, handler: Handler, **spec: Any) -> Listener:
     made = listener_settings(ActivationSpec(destination=f"queue://{queue}", **spec))
-    return PlainActivation(made, functools.partial(connect, settings), handler)
+    return Listener(one_connection(made, functools.partial(connect, settings)), handler)
 
 
 def send(settings: ConnectionSettings, queue: str, *messages: JmsMessage) -> None:

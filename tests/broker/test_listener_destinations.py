@@ -12,7 +12,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
@@ -49,10 +50,12 @@ class Counting:
 
 def activation(
     settings: ConnectionSettings, handler: Handler, *, balanced: bool = False, **spec: Any
-) -> PlainActivation:
-    return PlainActivation(
-        replace(listener_settings(ActivationSpec(**spec)), balanced=balanced),
-        functools.partial(connect, settings),
+) -> Listener:
+    return Listener(
+        one_connection(
+            replace(listener_settings(ActivationSpec(**spec)), balanced=balanced),
+            functools.partial(connect, settings),
+        ),
         handler,
     )
 
@@ -75,7 +78,7 @@ def test_the_worked_example(broker: Broker, queue_name: str) -> None:
         got.append(delivery.body)
 
     spec = ActivationSpec(destination=[f"queue://{name}" for name in names], poll_quantity=2)
-    PlainActivation(listener_settings(spec), counting, handle).run(max_messages=5)
+    Listener(one_connection(listener_settings(spec), counting), handle).run(max_messages=5)
     # The first message is whichever comes first: a broker may serve a later queue before the first one.
     assert " ".join(got) in {"A1 B1 C1 A2 C2", "B1 C1 A1 C2 A2", "C1 A1 B1 C2 A2"}
     assert [len(bodies(settings, name)) for name in names] == [0, 0, 3]

@@ -14,7 +14,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import CapabilityError, PoisonMessageError
@@ -313,9 +314,11 @@ def test_sync_has_receivers_of_its_own(broker: Broker, queue_name: str, kind: st
 
     destination = Destination(name=queue_name, kind=DestinationKind(kind))
     got: list[str] = []
-    listener = PlainActivation(
-        listener_settings(ActivationSpec(destination=str(destination), **MODES[2])),
-        lambda: cast("Connection", Counting()),
+    listener = Listener(
+        one_connection(
+            listener_settings(ActivationSpec(destination=str(destination), **MODES[2])),
+            lambda: cast("Connection", Counting()),
+        ),
         lambda delivery: got.append(delivery.body),
     )
     listener.start()

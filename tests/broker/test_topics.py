@@ -21,10 +21,11 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import ListenerRun, one_connection
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    LoadBalancedActivation,
     load_balancing,
+    shared_subscription,
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
@@ -46,6 +47,16 @@ def until(condition: Callable[[], object], *, within: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"
         time.sleep(0.001)
+
+
+def mover(node: Listener) -> ListenerRun:
+    """Return the run that moves messages from the subscription to the queue."""
+    return node.runs[1]
+
+
+def is_active(node: Listener) -> bool:
+    """Return whether the node has the subscription."""
+    return mover(node).state is ActivationState.UP
 
 
 def quick(settings: ListenerSettings) -> ListenerSettings:
@@ -87,9 +98,7 @@ class Topic:
         connection.consume(subscription, lambda _: None).close()
         connection.close()
 
-    def subscriber(
-        self, handler: Handler | None = None, *, instance: str = "", **fields: Any
-    ) -> PlainActivation:
+    def subscriber(self, handler: Handler | None = None, *, instance: str = "", **fields: Any) -> Listener:
         """Return a durable subscriber with the client id the spec leads to."""
         given = {
             "destination": f"topic://{self.name}",
@@ -99,13 +108,15 @@ class Topic:
         }
         spec = ActivationSpec(**given | fields)
         client_id = spec.client_id_for(instance=instance)
-        return PlainActivation(
-            quick(listener_settings(spec, ListenerContext(client_id=client_id))),
-            functools.partial(connect, replace(self.settings, client_id=client_id)),
+        return Listener(
+            one_connection(
+                quick(listener_settings(spec, ListenerContext(client_id=client_id))),
+                functools.partial(connect, replace(self.settings, client_id=client_id)),
+            ),
             handler or self.note,
         )
 
-    def node(self, handler: Handler | None = None, **fields: Any) -> LoadBalancedActivation:
+    def node(self, handler: Handler | None = None, **fields: Any) -> Listener:
         """Return a node of a distributed durable subscriber."""
         given = {
             "name": "node",
@@ -116,10 +127,12 @@ class Topic:
         made = load_balancing(ActivationSpec(**given | fields), ListenerContext(client_id=self.name))
         assert made is not None
         made = replace(made, topic_side=quick(made.topic_side), queue_side=quick(made.queue_side))
-        return LoadBalancedActivation(
-            made,
-            functools.partial(connect, replace(self.settings, client_id=self.name)),
-            functools.partial(connect, self.settings),
+        return Listener(
+            shared_subscription(
+                made,
+                functools.partial(connect, replace(self.settings, client_id=self.name)),
+                functools.partial(connect, self.settings),
+            ),
             handler or self.note,
         )
 
@@ -182,9 +195,11 @@ def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None
     topic.publish("1", "2")
     assert topic.kept() == ["1", "2"]
     assert topic.kept() == []
-    plain = PlainActivation(
-        listener_settings(ActivationSpec(destination=f"topic://{topic.name}")),
-        functools.partial(connect, topic.settings),
+    plain = Listener(
+        one_connection(
+            listener_settings(ActivationSpec(destination=f"topic://{topic.name}")),
+            functools.partial(connect, topic.settings),
+        ),
         topic.note,
     )
     topic.publish("3")
@@ -210,9 +225,13 @@ def test_what_is_published_as_soon_as_it_is_up_comes(topic: Topic, durable: bool
                 "subscription_name": name,
                 "client_id": name,
             }
-        activation = PlainActivation(
-            listener_settings(ActivationSpec(**fields), ListenerContext(client_id=fields.get("client_id"))),
-            functools.partial(connect, replace(topic.settings, client_id=fields.get("client_id"))),
+        activation = Listener(
+            one_connection(
+                listener_settings(
+                    ActivationSpec(**fields), ListenerContext(client_id=fields.get("client_id"))
+                ),
+                functools.partial(connect, replace(topic.settings, client_id=fields.get("client_id"))),
+            ),
             topic.note,
         )
         activation.start()
@@ -341,16 +360,16 @@ def test_the_nodes_share_a_distributed_subscription(topic: Topic) -> None:
     topic.subscribed("s")
     nodes = [topic.node(concurrency_mode="cc", endpoint_pool_max_size=3) for _ in range(2)]
     nodes[0].start()
-    until(lambda: nodes[0].active)
+    until(lambda: is_active(nodes[0]))
     nodes[1].start()
-    until(lambda: nodes[1].queue_side.state == "Up")
+    until(lambda: nodes[1].runs[0].state == "Up")
     topic.publish(*map(str, range(300)))
     until(lambda: len(topic.got) >= 300)
     until(lambda: sum(node.counts.committed for node in nodes) == 300)
-    until(lambda: sum(node.topic_side.counts.committed for node in nodes) == 300)
+    until(lambda: sum(mover(node).counts.committed for node in nodes) == 300)
     assert Counter(topic.got) == Counter(str(number) for number in range(300))
     assert all(node.counts.committed for node in nodes), "both had a share"
-    assert nodes[1].active is (topic.product != "activemq")
+    assert is_active(nodes[1]) is (topic.product != "activemq")
     assert list(nodes[0].statistics_by_part()) == ["node", "node-LOADBALQ"]
     for node in nodes:
         assert node.stop(SOON)
@@ -362,14 +381,14 @@ def test_a_standby_takes_over(topic: Topic) -> None:
     nodes = [topic.node() for _ in range(2)]
     for node in nodes:
         node.start()
-        until(lambda: any(node.active for node in nodes))
-    active, standby = nodes if nodes[0].active else reversed(nodes)
+        until(lambda: any(is_active(node) for node in nodes))
+    active, standby = nodes if is_active(nodes[0]) else reversed(nodes)
     topic.publish("1")
     until(lambda: len(topic.got) == 1)
     assert active.stop(SOON)
     topic.publish("2")
     until(lambda: len(topic.got) == 2)
-    assert standby.active
+    assert is_active(standby)
     assert topic.got == ["1", "2"]
     assert standby.stop(SOON)
 
@@ -425,10 +444,12 @@ def test_two_subscriptions_may_share_a_queue(topic: Topic) -> None:
         )
         made = load_balancing(spec, ListenerContext(client_id=client))
         assert made is not None
-        node = LoadBalancedActivation(
-            made,
-            functools.partial(connect, replace(topic.settings, client_id=client)),
-            functools.partial(connect, topic.settings),
+        node = Listener(
+            shared_subscription(
+                made,
+                functools.partial(connect, replace(topic.settings, client_id=client)),
+                functools.partial(connect, topic.settings),
+            ),
             topic.note,
         )
         node.run(idle_for=idle(1))

@@ -14,13 +14,26 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import ListenerRun
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    LoadBalancedActivation,
     load_balancing,
+    shared_subscription,
 )
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
+
+
+def mover(node: Listener) -> ListenerRun:
+    """Return the run that moves messages from the subscription to the queue."""
+    return node.runs[1]
+
+
+def is_active(node: Listener) -> bool:
+    """Return whether the node has the subscription."""
+    return mover(node).state is ActivationState.UP
 
 
 def main() -> None:
@@ -41,13 +54,15 @@ def main() -> None:
     )
     balancing = load_balancing(spec, ListenerContext(client_id=topic))
     assert balancing is not None
-    node = LoadBalancedActivation(
-        balancing,
-        functools.partial(connect, replace(settings, client_id=topic)),
-        functools.partial(connect, settings),
+    node = Listener(
+        shared_subscription(
+            balancing,
+            functools.partial(connect, replace(settings, client_id=topic)),
+            functools.partial(connect, settings),
+        ),
         lambda _: None,
     )
-    node.topic_side.start()
+    mover(node).begin()
     over = threading.Event()
 
     def listen() -> None:
@@ -57,7 +72,7 @@ def main() -> None:
     threading.Thread(target=listen, daemon=True).start()
     said = ""
     while not over.wait(0.001):
-        now = f"{int(node.active)} {node.topic_side.counts.committed}\n"
+        now = f"{int(is_active(node))} {mover(node).counts.committed}\n"
         if now != said:
             sys.stdout.write(now)
             sys.stdout.flush()

@@ -16,7 +16,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
@@ -49,9 +50,11 @@ if __name__ == "__main__":
     if given["dies"]:
         DelayedMessages.put = put_and_die  # type: ignore[method-assign]
     spec = ActivationSpec(destination=f"queue://{queue}", use_store=True)
-    listener = PlainActivation(
-        listener_settings(spec, ListenerContext(store=store, jms_conn_id="broker")),
-        functools.partial(connect, settings),
+    listener = Listener(
+        one_connection(
+            listener_settings(spec, ListenerContext(store=store, jms_conn_id="broker")),
+            functools.partial(connect, settings),
+        ),
         send_later,
     )
     listener.run(max_messages=1, run_for=timedelta(seconds=60))

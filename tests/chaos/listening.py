@@ -21,7 +21,8 @@ from typing import Any
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
@@ -106,7 +107,7 @@ def main() -> None:
             held.get().acknowledge()
 
     threading.Thread(target=acknowledge, daemon=True).start()
-    counts = PlainActivation(listener, functools.partial(connect, settings), handle).run(
+    counts = Listener(one_connection(listener, functools.partial(connect, settings)), handle).run(
         idle_for=timedelta(seconds=asked["idle_for"]), stop=told
     )
     sys.stdout.write(json.dumps(counts.as_dict()) + "\n")

@@ -17,7 +17,8 @@ from pathlib import Path
 from sqlalchemy import create_engine, event, text
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.store.sql.store import open_store
@@ -76,7 +77,7 @@ def main() -> None:
     store = open_store(asked["store"])
     spec = ActivationSpec(destination=f"queue://{asked['queue']}", use_store=True, **asked["spec"])
     made = listener_settings(spec, ListenerContext(store=store, jms_conn_id="broker"))
-    PlainActivation(made, functools.partial(connect, settings), handle).run(
+    Listener(one_connection(made, functools.partial(connect, settings)), handle).run(
         idle_for=timedelta(seconds=asked["idle_for"])
     )
     store.close()

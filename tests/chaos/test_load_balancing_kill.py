@@ -25,7 +25,8 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
@@ -101,7 +102,7 @@ def drained(broker: Broker, queue: str, found: Counter[int]) -> None:
         found[int(delivery.body)] += 1  # type: ignore[attr-defined]  # a Delivery
 
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue}"))
-    PlainActivation(settings, functools.partial(connect, broker.settings()), note).run(
+    Listener(one_connection(settings, functools.partial(connect, broker.settings())), note).run(
         idle_for=timedelta(seconds=1)
     )
 

@@ -24,7 +24,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
@@ -47,11 +48,11 @@ def send(broker: Broker, queue: str) -> None:
     connection.close()
 
 
-def listener(broker: Broker, queue: str, handler: Callable[[Delivery], object]) -> PlainActivation:
+def listener(broker: Broker, queue: str, handler: Callable[[Delivery], object]) -> Listener:
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue}", prefetch=PREFETCH))
     outage = replace(settings.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.2),)))
     settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
-    return PlainActivation(settings, functools.partial(connect, broker.settings()), handler)
+    return Listener(one_connection(settings, functools.partial(connect, broker.settings())), handler)
 
 
 @pytest.mark.timeout(900)

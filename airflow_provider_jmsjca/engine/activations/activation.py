@@ -26,34 +26,23 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.precedence import resolve
-from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.metrics import prometheus_text
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.engine.activations.base import (
-    STOP_WITHIN,
-    TICK_SECONDS,
-    ActivationBase,
-    ActivationGroup,
-    Seconds,
-    duration,
-)
-from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
+from airflow_provider_jmsjca.engine.activations.every_member import every_member
 from airflow_provider_jmsjca.engine.activations.health import HealthServer, health_of
+from airflow_provider_jmsjca.engine.activations.limits import STOP_WITHIN, TICK_SECONDS, Seconds, duration
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.metrics import measured
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.activations.registry import Supervision, registrar_of
-from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    LoadBalancedActivation,
-    load_balancing,
-)
+from airflow_provider_jmsjca.engine.activations.run import Connections, one_connection
+from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing, shared_subscription
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
     ListenerContext,
     Subscribes,
     listener_settings,
 )
-from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.engine.limbo import kept_up, private_name
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -67,7 +56,7 @@ from airflow_provider_jmsjca.transports.settings import to_connection_settings
 _OF_THE_CONNECTION: Final = ("connection_url", "username", "password")
 
 
-class Activation(ActivationGroup):
+class Activation(Listener):
     """Consumes the destinations of a spec, and calls a function with each message.
 
     For example::
@@ -151,10 +140,9 @@ class Activation(ActivationGroup):
             jms_conn_id = jms_conn_id or private_name(settings)
         settings = replace(settings, client_id=self.client_id)
         self._supervision = None if store is None else Supervision(registrar_of(store), owner, settings)
-        self._whole = activation_of(
+        connections = _connections(
             self.spec,
             settings,
-            handler,
             ListenerContext(
                 confirm_acknowledgements=confirm_acknowledgements,
                 non_blocking_redelivery=non_blocking_redelivery,
@@ -165,13 +153,10 @@ class Activation(ActivationGroup):
             ),
             admit=(lambda: None) if self._supervision is None else self._supervision.admit,
         )
-        self._keep_up_store = (
-            None if kept_in is None else _upkeep_of(self._whole, settings, kept_in, jms_conn_id)
-        )
+        super().__init__(connections, handler)
+        self._keep_up_store = None if kept_in is None else _upkeep_of(self, settings, kept_in, jms_conn_id)
         self._upkeep = contextlib.ExitStack()
         self._health = contextlib.ExitStack()
-        self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
-        super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
 
     def __enter__(self) -> Self:
         """Start, and wait until it consumes; with members, until one is up and all were tried.
@@ -205,44 +190,6 @@ class Activation(ActivationGroup):
         if error is None and self.fault is not None:
             raise self.fault
 
-    @property
-    def ready(self) -> bool:
-        """Whether it consumes; with members, whether one is up and all were tried."""
-        return self._whole.ready
-
-    @property
-    def state(self) -> ActivationState:
-        """Up, Down, Connecting or Disconnecting; with members, Up if one is up."""  # J119
-        return self._whole.state
-
-    @property
-    def server_type(self) -> str:
-        """Product of the broker; empty before the first connection."""  # J115
-        return self._whole.server_type
-
-    @property
-    def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty before the first one."""  # J120
-        return self._whole.server
-
-    @property
-    def counts(self) -> Counts:
-        """Counts of messages since the last start."""
-        return self._whole.counts
-
-    @property
-    def down(self) -> tuple[str, ...]:
-        """The members that aren't up; empty without members."""
-        return self._whole.down
-
-    def statistics(self) -> Statistics:
-        """Return a snapshot; with members, the sums."""  # J117, J121
-        return self._whole.statistics()
-
-    def attributes(self) -> dict[str, object]:
-        """Return the attributes of JMSJCA's MBean, under its names."""  # J117
-        return self._whole.attributes()
-
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; the page on monitoring has their names."""
         return prometheus_text([measured(self)])
@@ -272,31 +219,24 @@ class Activation(ActivationGroup):
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Start with a limit; see `ActivationBase.begin`."""
-        started = not self._whole.running
+        """Start with a limit; see `Listener.begin`."""
+        started = not self.running
         if started and self._supervision is not None:
             self._supervision.end()
-            self._supervision.begin(self._whole)
-        self._whole.begin(limit, stop_within=stop_within)
+            self._supervision.begin(self)
+        super().begin(limit, stop_within=stop_within)
         if started and self._keep_up_store is not None:
             self._upkeep.close()
             self._upkeep.enter_context(self._keep_up_store())
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop; see `ActivationBase.await_stop`."""
+        """Wait for the end of a stop; see `Listener.await_stop`."""
         ended = super().await_stop(deadline)
-        if not self._whole.running:
+        if not self.running:
             self._upkeep.close()
             if self._supervision is not None and not self.in_handler:
                 self._supervision.end()
         return ended
-
-    def quiet_since(self) -> float | None:
-        """Time on the clock since which it is idle; see `ActivationBase.quiet_since`."""
-        return self._whole.quiet_since()
-
-    def _report_besides(self) -> Mapping[str, object]:
-        return {**super()._report_besides(), **self._whole._report_besides()}  # noqa: SLF001  # of the same base
 
 
 def activation_of(
@@ -305,8 +245,8 @@ def activation_of(
     handler: Handler,
     context: ListenerContext = BARE,
     admit: Callable[[], object] = lambda: None,
-) -> ActivationBase:
-    """Return an activation of the kind that a spec selects.
+) -> Listener:
+    """Return a listener with the connections that a spec selects.
 
     Args:
         spec: The spec in force; its address of the broker is ignored.
@@ -319,6 +259,16 @@ def activation_of(
     Raises:
         ConfigurationError: A listener doesn't support an option of the spec.
     """
+    return Listener(_connections(spec, connection, context, admit), handler)
+
+
+def _connections(
+    spec: ActivationSpec,
+    connection: ConnectionSettings,
+    context: ListenerContext,
+    admit: Callable[[], object],
+) -> Connections:
+    """Return the connections that a spec selects; arguments as of `activation_of`."""
 
     def connect_admitted(settings: ConnectionSettings) -> Connection:
         admit()
@@ -326,23 +276,19 @@ def activation_of(
 
     members = every_member(spec, connection, context, connect=connect_admitted)
     if members is not None:
-        return EveryMemberActivation(members, handler)
+        return members
     context = context.over(connection)
+    connect_it = functools.partial(connect_admitted, connection)
     balancing = load_balancing(spec, context)
     if balancing is None:
-        return PlainActivation(
-            listener_settings(spec, context), functools.partial(connect_admitted, connection), handler
-        )
-    return LoadBalancedActivation(
-        balancing,
-        functools.partial(connect_admitted, connection),
-        functools.partial(connect_admitted, replace(connection, client_id=None)),
-        handler,
+        return one_connection(listener_settings(spec, context), connect_it)
+    return shared_subscription(
+        balancing, connect_it, functools.partial(connect_admitted, replace(connection, client_id=None))
     )
 
 
 def _upkeep_of(
-    whole: ActivationBase, connection: ConnectionSettings, store: Store, jms_conn_id: str
+    whole: Listener, connection: ConnectionSettings, store: Store, jms_conn_id: str
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a context manager that sends the delayed messages of an activation while it runs.
 

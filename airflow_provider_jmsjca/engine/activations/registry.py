@@ -27,12 +27,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.engine.activations.base import ActivationBase
 from airflow_provider_jmsjca.engine.collecting.batcher import Steering
 from airflow_provider_jmsjca.engine.watching.depths import DepthProbes, ProbedQueues, QueueDepth
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError
@@ -49,6 +48,9 @@ from airflow_provider_jmsjca.store.base import (
 )
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import settings_of
+
+if TYPE_CHECKING:  # collectors and triggers register too, and need no listener
+    from airflow_provider_jmsjca.engine.activations.listener import Listener
 
 _log = safe_logger("airflow_provider_jmsjca.registry")
 
@@ -495,7 +497,7 @@ def _report(registration: Registration, now: datetime, depth: QueueDepth | None)
 class _Listening:
     """A run of a listener."""
 
-    def __init__(self, activation: ActivationBase) -> None:
+    def __init__(self, activation: Listener) -> None:
         self._activation = activation
         self._suspended = self._draining = False
         self._drained = ""
@@ -586,7 +588,7 @@ class Supervision:
             self._registration.admit()
             self._listening.enforce()
 
-    def begin(self, activation: ActivationBase) -> None:
+    def begin(self, activation: Listener) -> None:
         """Register a run, which is about to start."""
         settings = activation.settings
         identity = Identity(
@@ -607,7 +609,7 @@ class Supervision:
             self._registration.end()
 
     @contextlib.contextmanager
-    def running(self, activation: ActivationBase) -> Iterator[None]:
+    def running(self, activation: Listener) -> Iterator[None]:
         """Register a run for the time of the block."""
         self.begin(activation)
         try:

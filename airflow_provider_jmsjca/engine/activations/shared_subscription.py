@@ -20,20 +20,14 @@ these clients: there, all of them are active.
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.copies.load_balancing import balanced_copy
-from airflow_provider_jmsjca.core.delivery.events import StopAsked
-from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
-from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup, Seconds
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.run import Connections, RunSettings
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
     BARE,
@@ -41,9 +35,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerSettings,
     listener_settings,
 )
-from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, Outgoing
 
 # A failed move is retried forever: only poison messages leave the subscription in another way.
@@ -80,9 +72,8 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
 
     Raises:
         ConfigurationError: The spec requires something that a listener can't do.
-
-    Source: J205-J211.
     """
+    # J205-J211
     name = spec.subscription
     if name is None or not name.distributed:
         return None
@@ -143,6 +134,7 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             moving,
             delivery=handling,
             transacted=True,
+            delete_durable=False,  # processes share the subscription
             archive=None,
             source_queue=None,
             drop_duplicates=False,
@@ -179,8 +171,10 @@ def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Conne
     return connection
 
 
-class LoadBalancedActivation(ActivationGroup):
-    """One process's share of a distributed durable subscription; used like an `Activation`.
+def shared_subscription(
+    settings: LoadBalancing, connect_topic: ConnectFunction, connect_queue: ConnectFunction
+) -> Connections:
+    """Return the connections of one process's share of a distributed durable subscription.
 
     Guarantee: a message leaves the subscription once it is in the queue, and leaves the queue as with an
     `Activation`. A crash loses no messages. On ActiveMQ it duplicates none. On Artemis it duplicates none
@@ -192,152 +186,45 @@ class LoadBalancedActivation(ActivationGroup):
         settings: Result of `load_balancing`.
         connect_topic: Opens a connection with the client id, for the topic side.
         connect_queue: Opens a connection without one, for the queue side.
-        handler: Called with each message of the queue.
-
-    Attributes:
-        topic_side: Moves messages while this process has the subscription.
-        queue_side: Consumes the queue with the handler.
-
-    Source: J204-J211.
     """
+    # J204-J211
+    topic, queue = settings.topic_side, settings.queue_side
+    return Connections(
+        settings=queue,
+        consumers=(
+            RunSettings(
+                name=queue.name,
+                settings=queue,
+                connect=functools.partial(_connect_checked, settings, connect_queue),
+            ),
+        ),
+        mover=RunSettings(
+            name=topic.name,
+            settings=topic,
+            connect=functools.partial(_connect_checked, settings, connect_topic),
+            handler=functools.partial(_move, settings),
+        ),
+    )
 
-    watchable = False  # while it doesn't run, nothing moves its messages to the queue
 
-    def __init__(
-        self,
-        settings: LoadBalancing,
-        connect_topic: ConnectFunction,
-        connect_queue: ConnectFunction,
-        handler: Handler,
-    ) -> None:
-        self._balancing = settings
-        checked_topic = functools.partial(_connect_checked, settings, connect_topic)
-        checked_queue = functools.partial(_connect_checked, settings, connect_queue)
-        self.topic_side = PlainActivation(settings.topic_side, checked_topic, self._move)
-        self.queue_side = PlainActivation(
-            settings.queue_side, checked_queue, handler, on_stop=self._stop_topic_side
+def _move(settings: LoadBalancing, delivery: Delivery) -> None:
+    """Send a message of the subscription to the queue."""
+    if delivery.end_of_batch:
+        return
+    topic, message = settings.topic_side, delivery.message
+    number = message.message_id
+    if not delivery.buffer.link.connection.capabilities.deduplicating_send:
+        number = None
+    subscriber = f"{topic.client_id}.{topic.subscription.durable_name}"
+    try:
+        delivery.engine.send(
+            delivery,
+            Outgoing(
+                destination=settings.queue,
+                message=balanced_copy(message, topic.delivery.destination),
+                # The same message may reach the queue through another subscription too.
+                deduplication_id=None if number is None else f"{number}>{subscriber}",
+            ),
         )
-        super().__init__(
-            settings.queue_side,
-            (self.queue_side, self.topic_side),
-            time.monotonic,
-            self.queue_side.consuming,
-        )
-        self._subscriber = f"{settings.topic_side.client_id}.{settings.topic_side.subscription.durable_name}"
-
-    @property
-    def active(self) -> bool:
-        """Whether this process has the subscription now."""
-        return self.topic_side.state is ActivationState.UP
-
-    @property
-    def state(self) -> ActivationState:
-        """The state of the queue side."""
-        return self.queue_side.state
-
-    @property
-    def counts(self) -> Counts:
-        """Counts of the queue's messages since the last start."""
-        return self.queue_side.counts
-
-    @property
-    def failing(self) -> int | None:
-        """Number of the queue's messages that failed since anything else happened."""
-        return self.queue_side.failing
-
-    @property
-    def ready(self) -> bool:
-        """Whether the queue is consumed, and the topic side has tried to subscribe at least once."""
-        return self.queue_side.ready and self.topic_side.answered
-
-    def delete_subscription(self) -> None:
-        """Delete the durable subscription, which other processes may use too, but not the queue."""
-        self.topic_side.delete_subscription()
-
-    @property
-    def stop_reason(self) -> str:
-        """Why the activation stopped; empty until it has stopped."""
-        return self.queue_side.stop_reason
-
-    @property
-    def server_type(self) -> str:
-        """Product name of the broker; empty until the first connection. Source: J115."""
-        return self.queue_side.server_type
-
-    @property
-    def server(self) -> tuple[str, str]:
-        """Host and port of the queue side's connection. Source: J120."""
-        return self.queue_side.server
-
-    @property
-    def fault(self) -> JmsError | None:
-        """The fault that stopped one of the sides, the topic side's first; `None` if there was none."""
-        return self.topic_side.fault or self.queue_side.fault
-
-    @property
-    def looks(self) -> bool:
-        """Whether the queue side is checking for messages that stay at the broker."""
-        return self.queue_side.looks
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection of one of the sides."""
-        return self.queue_side.blocked or self.topic_side.blocked
-
-    def statistics(self) -> Statistics:
-        """Return a snapshot of the queue side; `statistics_by_part` has both. Source: J117, J121, J209."""
-        return replace(self.queue_side.statistics(), holds_subscription=self.active)
-
-    def _report_besides(self) -> Mapping[str, object]:
-        return {"moved_to_queue": self.topic_side.counts.committed}
-
-    def begin(
-        self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
-    ) -> None:
-        """Start like `start`, within bounds that apply to the queue side.
-
-        Args:
-            limit: Settle at most this many messages from the queue; `None`: no limit.
-            stop_within: Time that running handlers get when one of them requests a stop.
-
-        Raises:
-            ConfigurationError: The activation is already running, and a limit is given.
-        """
-        with self._lock:
-            self.queue_side.begin(limit, stop_within=stop_within)
-            self.topic_side.begin()
-
-    def request_stop(
-        self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = False
-    ) -> None:
-        """Begin to stop both sides and return at once; the subscription stays because processes share it."""
-        del delete_durable
-        super().request_stop(within, reason=reason, delete_durable=False)
-
-    def _stop_topic_side(self, event: StopAsked) -> None:
-        with self._lock:  # wait until a start under way has started it
-            self.topic_side.request_stop(event.within, reason=event.reason, delete_durable=False)
-
-    def quiet_since(self) -> float | None:
-        """Return the time of the queue side's last activity; see `Activation.quiet_since`."""
-        return self.queue_side.quiet_since()
-
-    def _move(self, delivery: Delivery) -> None:
-        if delivery.end_of_batch:
-            return
-        message = delivery.message
-        number = message.message_id
-        if not delivery.buffer.link.connection.capabilities.deduplicating_send:
-            number = None
-        try:
-            delivery.engine.send(
-                delivery,
-                Outgoing(
-                    destination=self._balancing.queue,
-                    message=balanced_copy(message, self._balancing.topic_side.delivery.destination),
-                    # The same message may reach the queue through another subscription too.
-                    deduplication_id=None if number is None else f"{number}>{self._subscriber}",
-                ),
-            )
-        except ConfigurationError as error:
-            raise PoisonMessageError(f"it can't be moved to {self._balancing.queue}: {error}") from error
+    except ConfigurationError as error:
+        raise PoisonMessageError(f"it can't be moved to {settings.queue}: {error}") from error

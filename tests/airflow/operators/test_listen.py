@@ -28,7 +28,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
-from airflow_provider_jmsjca.engine.activations.base import RunMonitor
+from airflow_provider_jmsjca.engine.activations.listener import RunMonitor
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator

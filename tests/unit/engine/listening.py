@@ -17,7 +17,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerContext,
@@ -107,7 +108,7 @@ class Site:
         self.attempts: list[tuple[Any, int]] = []
         self.threads: list[int] = []
         self._lock = threading.Lock()
-        self._started: list[PlainActivation] = []
+        self._started: list[Listener] = []
 
     def send(self, *bodies: str, to: Destination = ORDERS, **properties: Any) -> None:
         connection = connect(self.settings)
@@ -137,7 +138,7 @@ class Site:
         subscribes: Subscribes | None = None,
         balanced: bool = False,
         **spec: Any,
-    ) -> PlainActivation:
+    ) -> Listener:
         """Return an activation that notes every delivery before its handler gets it."""
 
         def noting(delivery: Any) -> None:
@@ -164,9 +165,8 @@ class Site:
                 **({"record_attempts": store is not None} | (changes or {})),
             ),
         )
-        made = PlainActivation(
-            settings,
-            connect_with or functools.partial(connect, self.settings),
+        made = Listener(
+            one_connection(settings, connect_with or functools.partial(connect, self.settings)),
             noting,
             chance=lambda: 0.0,
         )

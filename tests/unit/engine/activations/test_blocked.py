@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import Activation, ConnectionSettings
-from airflow_provider_jmsjca.engine.activations.base import RunLimits
+from airflow_provider_jmsjca.engine.activations.limits import RunLimits
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from tests.servers.stomp_peer import ACTIVEMQ, Fault, block, scripted_broker, stall
 from tests.unit.engine.listening import fail

@@ -22,10 +22,8 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.every_member import (
-    EveryMemberActivation,
-    every_member,
-)
+from airflow_provider_jmsjca.engine.activations.every_member import every_member
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
@@ -72,7 +70,7 @@ class Cluster:
         self.got: list[str] = []
         self.running = self.most = 0
         self._lock = threading.Lock()
-        self._made: list[EveryMemberActivation] = []
+        self._made: list[Listener] = []
 
     def send(self, member: int, *bodies: str, to: Destination = ORDERS, **properties: Any) -> None:
         connection = connect(replace(self.settings, hosts=((self.names[member], None),)))
@@ -89,7 +87,7 @@ class Cluster:
         connect: Callable[[ConnectionSettings], Connection] = connect,
         store: Store | None = None,
         **spec: Any,
-    ) -> EveryMemberActivation:
+    ) -> Listener:
         """Return an activation that notes every delivery, and how many run at once."""
 
         def noting(delivery: Any) -> None:
@@ -123,9 +121,9 @@ class Cluster:
                     ),
                 ),
             )
-            for each in found.members
+            for each in found.consumers
         )
-        made = EveryMemberActivation(replace(found, members=members), noting, chance=lambda: 0.0)
+        made = Listener(replace(found, consumers=members), noting, chance=lambda: 0.0)
         self._made.append(made)
         return made
 
@@ -155,7 +153,7 @@ def test_every_member_is_consumed(cluster: Cluster, mode: dict[str, Any]) -> Non
     counts = activation.run(idle_for=QUICK)
     assert sorted(cluster.got) == sorted(first + second)
     assert (counts.delivered, counts.committed) == (27, 27)
-    assert {name: each.counts.committed for name, each in activation.members.items()} == dict(
+    assert {each.name: each.counts.committed for each in activation.runs} == dict(
         zip(cluster.names, (20, 7), strict=True)
     )
     statistics = activation.statistics()
@@ -303,7 +301,7 @@ def test_a_call_of_a_lost_member_keeps_its_place_until_it_returns(cluster: Clust
     cluster.brokers[0].restart()
     cluster.send(1, "b")
     until(lambda: activation.states == dict.fromkeys(cluster.names, ActivationState.UP))
-    until(lambda: activation.members[cluster.names[1]].statistics().in_flight == 1)
+    until(lambda: activation.runs[1].statistics().in_flight == 1)
     free.set()
     until(lambda: activation.counts.committed == 2)
     assert activation.stop()
@@ -403,7 +401,7 @@ def test_if_all_refuse_without_a_run_all_stop(cluster: Cluster) -> None:
     activation = cluster.activation()
     activation.start()
     until(lambda: not activation.running)
-    assert all(isinstance(each.fault, PermanentBrokerError) for each in activation.members.values())
+    assert all(isinstance(each.fault, PermanentBrokerError) for each in activation.runs)
 
 
 def test_a_handler_stops_all(cluster: Cluster) -> None:
@@ -422,7 +420,7 @@ def test_a_handler_stops_all_without_a_run(cluster: Cluster) -> None:
     activation = cluster.activation(lambda delivery: delivery.stop_message_delivery("disk full"))
     activation.start()
     until(lambda: not activation.running)
-    assert {each.stop_reason for each in activation.members.values()} == {"disk full"}
+    assert {each.stop_reason for each in activation.runs} == {"disk full"}
 
 
 def test_suspend_drain_and_resume_act_on_all(cluster: Cluster) -> None:
@@ -479,9 +477,7 @@ def test_a_topic_reaches_a_subscriber_on_each_member(cluster: Cluster) -> None:
         subscription_durability="durable",
         subscription_name="s",
     )
-    assert [each.settings.client_id for each in activation.members.values()] == [
-        f"risk-{name}" for name in cluster.names
-    ]
+    assert [each.settings.client_id for each in activation.runs] == [f"risk-{name}" for name in cluster.names]
     activation.start()
     until(lambda: not activation.down)
     assert activation.stop()

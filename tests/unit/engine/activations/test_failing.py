@@ -12,7 +12,8 @@ import pytest
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.engine.activations.base import ActivationBase, RunLimits, RunMonitor
+from airflow_provider_jmsjca.engine.activations.limits import RunLimits
+from airflow_provider_jmsjca.engine.activations.listener import Listener, RunMonitor
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from tests.unit.engine.listening import QUICK, Site, fail
@@ -72,7 +73,7 @@ def ends_after(
         progress_every=SECOND,
         clock=lambda: float(running.now),
     )
-    found = watch.until_end(cast("ActivationBase", running))
+    found = watch.until_end(cast("Listener", running))
     assert found is None or found[0] is EndReason.FAILURES
     return None if found is None else running.now
 

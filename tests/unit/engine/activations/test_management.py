@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.options import read_properties
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.management import OPERATIONS, UNAVAILABLE
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.engine.listening import Site, until
 
@@ -18,7 +18,7 @@ def nothing(_delivery: Any) -> None:
     """Handle by doing nothing."""
 
 
-def status(activation: PlainActivation) -> object:
+def status(activation: Listener) -> object:
     return activation.operate("getStatus")
 
 

@@ -15,13 +15,16 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import ListenerRun
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    LoadBalancedActivation,
     LoadBalancing,
     load_balancing,
+    shared_subscription,
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -62,6 +65,16 @@ def balancing(**fields: Any) -> LoadBalancing:
     )
 
 
+def mover(node: Listener) -> ListenerRun:
+    """Return the run that moves messages from the subscription to the queue."""
+    return node.runs[1]
+
+
+def is_active(node: Listener) -> bool:
+    """Return whether the node has the subscription."""
+    return mover(node).state is ActivationState.UP
+
+
 def quick(settings: ListenerSettings) -> ListenerSettings:
     outage = replace(settings.delivery.outage, backoff=AT_ONCE)
     return replace(settings, delivery=replace(settings.delivery, outage=outage))
@@ -74,7 +87,7 @@ class Cluster:
         self.broker: Broker = broker(name)
         self.settings = ConnectionSettings(scheme="vm", hosts=((name, None),))
         self.got: list[str] = []
-        self.nodes: list[LoadBalancedActivation] = []
+        self.nodes: list[Listener] = []
 
     def node(
         self,
@@ -82,15 +95,17 @@ class Cluster:
         *,
         connect_topic: Callable[[], Connection] | None = None,
         **fields: Any,
-    ) -> LoadBalancedActivation:
+    ) -> Listener:
         def noting(delivery: Delivery) -> None:
             self.got.append(delivery.body)
             handler(delivery)
 
-        made = LoadBalancedActivation(
-            balancing(**fields),
-            connect_topic or functools.partial(connect, replace(self.settings, client_id="c1")),
-            functools.partial(connect, self.settings),
+        made = Listener(
+            shared_subscription(
+                balancing(**fields),
+                connect_topic or functools.partial(connect, replace(self.settings, client_id="c1")),
+                functools.partial(connect, self.settings),
+            ),
             noting,
         )
         self.nodes.append(made)
@@ -191,14 +206,14 @@ def test_every_message_reaches_one_of_the_nodes_j204_j205(cluster: Cluster) -> N
     cluster.subscribed()
     first, second = cluster.node(), cluster.node()
     first.start()
-    until(lambda: first.active)
+    until(lambda: is_active(first))
     second.start()
     cluster.publish(*map(str, range(95)))
     until(lambda: len(cluster.got) == 95)
     until(lambda: first.counts.committed + second.counts.committed == 95)
     assert sorted(cluster.got, key=int) == [str(number) for number in range(95)]
-    assert not second.active
-    assert (first.topic_side.counts.committed, second.topic_side.counts.committed) == (95, 0)
+    assert not is_active(second)
+    assert (mover(first).counts.committed, mover(second).counts.committed) == (95, 0)
     statistics = first.statistics_by_part()
     assert list(statistics) == ["orders", "orders-LOADBALQ"]
     assert statistics["orders-LOADBALQ"].as_map()["DC"] == 95
@@ -211,14 +226,14 @@ def test_the_other_node_takes_over_j204(cluster: Cluster, caplog: pytest.LogCapt
     cluster.subscribed()
     first, second = cluster.node(), cluster.node()
     first.start()
-    until(lambda: first.active)
+    until(lambda: is_active(first))
     second.start()
     until(lambda: "orders-LOADBALQ: vm://" in caplog.text)
-    until(lambda: second.queue_side.state == "Up")
-    assert second.topic_side.state == "Connecting"
+    until(lambda: second.runs[0].state == "Up")
+    assert mover(second).state == "Connecting"
     assert [each.statistics().holds_subscription for each in (first, second)] == [True, False]
     assert first.stop(SOON)
-    until(lambda: second.active)
+    until(lambda: is_active(second))
     cluster.publish("1", "2")
     until(lambda: second.counts.committed == 2)
     assert caplog.text.count("standing by") == 1
@@ -279,10 +294,12 @@ def test_a_parked_message_keeps_its_origin(cluster: Cluster) -> None:
     assert made is not None
     cluster.subscribed()
     cluster.publish("a")
-    node = LoadBalancedActivation(
-        made,
-        functools.partial(connect, replace(cluster.settings, client_id="c1")),
-        functools.partial(connect, cluster.settings),
+    node = Listener(
+        shared_subscription(
+            made,
+            functools.partial(connect, replace(cluster.settings, client_id="c1")),
+            functools.partial(connect, cluster.settings),
+        ),
         fail_once,
     )
     cluster.nodes.append(node)
@@ -301,7 +318,7 @@ def test_the_selector_is_applied_once(cluster: Cluster) -> None:
     cluster.subscribed(selector)
     node = cluster.node(message_selector=selector)
     node.start()
-    until(lambda: node.active)
+    until(lambda: is_active(node))
     cluster.publish("us", region="us")
     cluster.publish("eu", region="eu")
     until(lambda: node.counts.committed == 1)
@@ -314,11 +331,11 @@ def test_a_queue_that_refuses_keeps_the_messages_in_the_subscription(cluster: Cl
     cluster.broker.forbid(Destination.queue(QUEUE))
     cluster.publish("1", "2")
     node = cluster.node()
-    node.topic_side.start()
-    until(lambda: node.topic_side.counts.failed >= 1)
-    assert node.topic_side.counts.settled == 0
+    mover(node).begin()
+    until(lambda: mover(node).counts.failed >= 1)
+    assert mover(node).counts.settled == 0
     cluster.broker.permit(Destination.queue(QUEUE))
-    until(lambda: node.topic_side.counts.committed == 2)
+    until(lambda: mover(node).counts.committed == 2)
     assert [message.body for message in cluster.broker.messages(QUEUE)] == ["1", "2"]
 
 
@@ -350,20 +367,20 @@ def test_what_can_be_neither_sent_on_nor_moved_blocks_nothing(
     cluster.publish("1", "x", *map(str, range(2, 40)))
     how: dict[str, Any] = {} if dead_letter is None else {"dead_letter_destination": dead_letter}
     node = cluster.node(connect_topic=lambda: Narrow(cluster.broker, client_id="c1"), **how)
-    node.topic_side.start()
-    until(lambda: node.topic_side.counts.settled == 39)
+    mover(node).begin()
+    until(lambda: mover(node).counts.settled == 39)
     wanted = [str(number) for number in range(1, 40)]
     assert sorted((message.body for message in cluster.broker.messages(QUEUE)), key=int) == wanted
     assert "can neither be delivered nor moved: it stays" in caplog.text
     assert "no text with x" in caplog.text
-    delivered = node.topic_side.counts.delivered
+    delivered = mover(node).counts.delivered
     cluster.publish("40")
-    until(lambda: node.topic_side.counts.settled == 40)
-    assert node.topic_side.counts.delivered == delivered + 1, "it isn't tried again and again"
+    until(lambda: mover(node).counts.settled == 40)
+    assert mover(node).counts.delivered == delivered + 1, "it isn't tried again and again"
     assert node.stop(SOON)
     mended = cluster.node()
     mended.start()
-    until(lambda: mended.topic_side.counts.settled == 1)
+    until(lambda: mover(mended).counts.settled == 1)
     until(lambda: "x" in cluster.got)
 
 
@@ -375,8 +392,8 @@ def test_what_cannot_be_sent_on_is_a_dead_letter(cluster: Cluster) -> None:
         connect_topic=lambda: Narrow(cluster.broker, client_id="c1"),
         dead_letter_destination="queue://dead",
     )
-    node.topic_side.start()
-    until(lambda: node.topic_side.counts.settled == 3)
+    mover(node).begin()
+    until(lambda: mover(node).counts.settled == 3)
     assert [message.body for message in cluster.broker.messages("dead")] == ["x"]
     assert [message.body for message in cluster.broker.messages(QUEUE)] == ["1", "2"]
 
@@ -386,14 +403,14 @@ def test_a_broker_that_dies_loses_nothing(cluster: Cluster) -> None:
     cluster.subscribed()
     node = cluster.node()
     node.start()
-    until(lambda: node.active)
+    until(lambda: is_active(node))
     cluster.publish("1")
     until(lambda: node.counts.committed == 1)
     cluster.broker.kill()
-    until(lambda: not node.active)
+    until(lambda: not is_active(node))
     cluster.broker.restart()
-    until(lambda: node.active)
-    until(lambda: node.topic_side.statistics().in_flight == 0)
+    until(lambda: is_active(node))
+    until(lambda: mover(node).statistics().in_flight == 0)
     cluster.publish("2")
     until(lambda: node.counts.committed == 2)
     assert cluster.got == ["1", "2"]
@@ -406,7 +423,7 @@ def test_run_ends_and_says_why(cluster: Cluster) -> None:
     counts = node.run(max_messages=2)
     assert (counts.committed, node.ended_by) == (2, EndReason.COUNT)
     assert node.counts == counts
-    assert node.topic_side.state == node.state == "Down"
+    assert mover(node).state == node.state == "Down"
     assert cluster.broker.connections == 0
     assert cluster.node().run(idle_for=timedelta(seconds=0.3)).committed == 1
 
@@ -456,7 +473,7 @@ def test_both_sides_have_one_deadline(
     within = timedelta(seconds=0.5)
     running = threading.Thread(target=lambda: node.run(stop=told, within=within))
     (running if in_run else node).start()
-    until(lambda: node.active and node.queue_side.state == "Up")
+    until(lambda: is_active(node) and node.runs[0].state == "Up")
     began = time.monotonic()
     if in_run:
         told.set()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -30,7 +30,7 @@ DURABLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> PlainActivation:
+def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> Listener:
     as_c1 = functools.partial(connect, replace(site.settings, client_id="c1"))
     return site.activation(handler, connect_with=as_c1, **DURABLE | spec)
 

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, AttemptLookup, activation_name
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
@@ -474,7 +474,7 @@ def test_what_can_not_be_written_now_is_written_later(store: Store) -> None:
     assert (attempt_log.trouble, store.counted()) == ("", [])
 
 
-def ended(activation: PlainActivation) -> bool:
+def ended(activation: Listener) -> bool:
     return not activation.running
 
 

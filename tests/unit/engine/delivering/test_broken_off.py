@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.receiver import Receiver
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Received, Subscription
 from tests.unit.engine import listening, streaming
@@ -18,18 +18,18 @@ CUTS = 6
 MESSAGES = 12
 
 
-def suspend(_: Site, activation: PlainActivation) -> None:
+def suspend(_: Site, activation: Listener) -> None:
     assert activation.drain()
     activation.resume()
 
 
-def lose_the_connection(site: Site, activation: PlainActivation) -> None:
+def lose_the_connection(site: Site, activation: Listener) -> None:
     before = activation.statistics().connections
     site.broker.restart()
     until(lambda: activation.statistics().connections > before)
 
 
-def restart(_: Site, activation: PlainActivation) -> None:
+def restart(_: Site, activation: Listener) -> None:
     activation.restart()
 
 
@@ -37,7 +37,7 @@ def restart(_: Site, activation: PlainActivation) -> None:
 @pytest.mark.parametrize("cut", [suspend, lose_the_connection, restart], ids=lambda cut: cut.__name__)
 @pytest.mark.parametrize("end", ["delete", "move(queue:dead)"])
 def test_six_cuts_during_delays_take_no_message_out(
-    site: Site, mode: dict[str, Any], cut: Callable[[Site, PlainActivation], None], end: str
+    site: Site, mode: dict[str, Any], cut: Callable[[Site, Listener], None], end: str
 ) -> None:
     site.send(*map(str, range(MESSAGES)))
     activation = site.activation(fail, redelivery_handling=f"1:600000; 3:{end}", **mode)

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -254,7 +254,7 @@ def forward_late(delivery: Delivery) -> None:
     delivery.send("queue://done", JmsMessage.text(f"done {delivery.body}"))
 
 
-def forwarding(site: Site, store: Store, opens: Any, **how: Any) -> PlainActivation:
+def forwarding(site: Site, store: Store, opens: Any, **how: Any) -> Listener:
     return site.activation(forward_late, connect_with=opens, store=store, jms_conn_id="broker", **how)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
@@ -160,7 +160,7 @@ def test_without_it_every_message_is_delivered(site: Site) -> None:
 def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:
     """A message was parked, so the limit has room for one more; a duplicate stands first in line."""
     send(site, ("a", "ID:1"), ("later", "ID:2"), ("a again", "ID:1"), ("b", "ID:3"))
-    calls: list[PlainActivation] = []
+    calls: list[Listener] = []
 
     def handler(delivery: Delivery) -> None:
         if delivery.body == "a":

@@ -13,7 +13,8 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
@@ -47,7 +48,7 @@ class Counting(MemoryConnection):
         return super().consume(subscription, counted)
 
 
-def when_all_are_here(site: Site, expected: int, **spec: Any) -> PlainActivation:
+def when_all_are_here(site: Site, expected: int, **spec: Any) -> Listener:
     """Return an activation that finishes the first message once all have come."""
     connection = Counting(site.broker, site.settings)
     return site.activation(
@@ -362,8 +363,9 @@ def test_while_all_are_refused_it_is_not_idle(site: Site) -> None:
     for each in (A, B):
         site.broker.forbid(each)
     settings = site.activation(lambda _: None, destination=["queue://A", "queue://B"]).settings
-    activation = PlainActivation(
-        replace(settings, retry_permanent_errors=True), lambda: connect(site.settings), lambda _: None
+    activation = Listener(
+        one_connection(replace(settings, retry_permanent_errors=True), lambda: connect(site.settings)),
+        lambda _: None,
     )
     activation.run(run_for=timedelta(seconds=1), idle_for=timedelta(seconds=0.3))
     assert activation.ended_by is EndReason.TIME

@@ -15,7 +15,8 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
@@ -248,7 +249,7 @@ def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest
     backoff = Backoff(steps=tuple(timedelta(milliseconds=each) for each in (20, 50, 400)), jitter=0)
     outage = replace(settings.delivery.outage, backoff=backoff)
     settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
-    activation = PlainActivation(settings, connect_with, nothing)
+    activation = Listener(one_connection(settings, connect_with), nothing)
     activation.start()
     until(lambda: len(opened) == 4)
     assert activation.stop(timedelta(seconds=5))
@@ -374,7 +375,7 @@ def test_a_handler_that_does_not_return_is_left_alone(site: Site, caplog: pytest
     assert site.bodies("out") == []
 
 
-def hanging_and_stopping(site: Site, release: threading.Event, **spec: Any) -> PlainActivation:
+def hanging_and_stopping(site: Site, release: threading.Event, **spec: Any) -> Listener:
     """Return an activation one of whose handlers hangs while another one asks for a stop."""
 
     def handler(delivery: Delivery) -> None:

@@ -1,25 +1,18 @@
-"""An activation on one connection; it may consume several destinations of one broker."""
+"""One connection of a listener: its settings, and a run over it."""
 
 from __future__ import annotations
 
 import functools
-import random
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
-from airflow_provider_jmsjca.engine.activations.base import (
-    STOP_WITHIN,
-    TICK_SECONDS,
-    ActivationBase,
-    Seconds,
-    duration,
-)
+from airflow_provider_jmsjca.engine.activations.limits import STOP_WITHIN, TICK_SECONDS
 from airflow_provider_jmsjca.engine.connecting.connector import delete_durable
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, plain_function
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
@@ -29,56 +22,96 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import ConnectFunction
 
 
-class PlainActivation(ActivationBase):
-    """One running consumption of a destination, over one connection.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """Settings of one run.
 
-    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling
-    explicitly says so; a crash of either side before that redelivers it. A crash between a handler's return
-    and the broker's confirmation delivers it once more. Attempt counts last as long as this object (J131).
-
-    Args:
-        settings: How to consume; `listener_settings` reads them from a spec.
+    Attributes:
+        name: Key of the run in states and statistics: a member's host and port, or the listener's name.
+        settings: How it consumes.
         connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does;
             called repeatedly while the broker is down.
+        handler: Called with each message instead of the listener's handler; `None`: that handler is called.
+    """
+
+    name: str
+    settings: ListenerSettings
+    connect: ConnectFunction
+    handler: Handler | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """Connections of a listener.
+
+    Attributes:
+        settings: Settings of the whole listener.
+        consumers: Connections whose messages the handler gets.
+        mover: Moves messages from a shared subscription to the queue of the one consumer; `None`: there is no
+            such subscription.
+        member_names: Names of the consumers, if each is a member of a cluster.
+    """
+
+    settings: ListenerSettings
+    consumers: tuple[RunSettings, ...]
+    mover: RunSettings | None = None
+    member_names: tuple[str, ...] = ()
+
+
+def one_connection(settings: ListenerSettings, connect: ConnectFunction) -> Connections:
+    """Return the connections of a listener with a single one; arguments as of `RunSettings`."""
+    only = RunSettings(name=settings.name, settings=settings, connect=connect)
+    return Connections(settings=settings, consumers=(only,))
+
+
+class ListenerRun:
+    """Consumption over one connection, of one or several destinations of a broker.
+
+    Attempt counts last as long as this object, or as long as the store keeps them.
+
+    Args:
+        own: The settings of the run.
         handler: Called with each message, in a thread of the pool.
         clock: Monotonic seconds.
-        chance: A random number, 0 up to but not including 1.
-        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise the
-            activation tries again.
+        chance: Returns a random number, 0 up to but not including 1.
+        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise the run
+            tries again.
         on_stop: Called when the handler requests a stop, in its thread.
-        consuming: The event for the attribute.
+        consuming: Set while the broker has confirmed the subscriptions.
+
+    Attributes:
+        own: The settings of the run, with `name` and `settings` as attributes of the run too.
 
     Raises:
         ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
             function: the body of an asynchronous function or a generator would never run.
-
-    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
     """
 
     def __init__(
         self,
-        settings: ListenerSettings,
-        connect: ConnectFunction,
+        own: RunSettings,
         handler: Handler,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
-        gives_up: Callable[[], bool] = lambda: True,
-        on_stop: Callable[[StopAsked], object] = lambda _: None,
-        consuming: threading.Event | None = None,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+        gives_up: Callable[[], bool],
+        on_stop: Callable[[StopAsked], object],
+        consuming: threading.Event,
     ) -> None:
-        if settings.delivery.record_attempts and settings.store is None:
+        self.own, self.name, self.settings = own, own.name, own.settings
+        if self.settings.delivery.record_attempts and self.settings.store is None:
             raise ConfigurationError("record_attempts is on, and there is no store to record them in")
-        super().__init__(settings, clock, consuming or threading.Event())
-        self._connect = connect
+        self._connect = own.connect
+        self._clock = clock
+        self._consuming = consuming
         self._make_dispatcher = functools.partial(
             Dispatcher,
-            settings,
-            connect,
-            plain_function("the handler", handler),
+            self.settings,
+            own.connect,
+            plain_function("the handler", own.handler or handler),
             RedeliveryTracker(),
             clock=clock,
-            consuming=self.consuming,
+            consuming=consuming,
             chance=chance,
             gives_up=gives_up,
             on_stop=on_stop,
@@ -90,7 +123,7 @@ class PlainActivation(ActivationBase):
 
     @property
     def running(self) -> bool:
-        """Whether the activation was started and hasn't stopped."""
+        """Whether the run was started and hasn't stopped."""
         return self._started and not self._dispatcher.stopped.is_set()
 
     @property
@@ -99,19 +132,24 @@ class PlainActivation(ActivationBase):
         return self.running and self._dispatcher.machine.stopping
 
     @property
+    def ready(self) -> bool:
+        """Whether the broker has confirmed the subscriptions."""
+        return self._consuming.is_set()
+
+    @property
     def server_type(self) -> str:
-        """Product name of the broker; empty until the first connection. Source: J115."""
+        """Product name of the broker; empty until the first connection."""
         return self._dispatcher.link.server_type
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty until the first one. Source: J120."""
+        """Host and port of the connection; empty until the first one."""
         host, _, port = self._dispatcher.link.address.rpartition(":")
         return (host, port) if host else (port, "")
 
     @property
     def state(self) -> ActivationState:
-        """Up, Down, Connecting or Disconnecting. Source: J119."""
+        """Up, Down, Connecting or Disconnecting."""
         return self._dispatcher.machine.state
 
     @property
@@ -126,14 +164,14 @@ class PlainActivation(ActivationBase):
 
     @property
     def failing(self) -> int | None:
-        """Number of messages that failed since anything else happened; see `ActivationBase.failing`."""
+        """Number of messages that failed since anything else happened; see `Listener.failing`."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.failing
 
     @property
     def fault(self) -> JmsError | None:
-        """The fault that stopped the activation; `None` if there was none."""
+        """The fault that stopped the run; `None` if there was none."""
         return self._dispatcher.fault
 
     @property
@@ -153,11 +191,36 @@ class PlainActivation(ActivationBase):
 
     @property
     def stop_reason(self) -> str:
-        """Why the activation stopped; empty until it has stopped."""
+        """Why the run stopped; empty until it has stopped."""
         return self._dispatcher.stop_reason
 
+    @property
+    def in_handler(self) -> bool:
+        """Whether the caller is the handler of this run."""
+        return self._dispatcher.workers.are_here
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has stopped and its connection is closed, even if calls were abandoned."""
+        return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
+
+    @property
+    def looks(self) -> bool:
+        """Whether a check for messages that stay at the broker is running."""
+        return self._dispatcher.link.looks
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection, on which it did not answer."""
+        return self._dispatcher.receiver.blocked
+
+    @property
+    def durable(self) -> bool:
+        """Whether it has a durable subscription."""
+        return any(each.durable_name is not None for each in self.settings.subscriptions)
+
     def statistics(self) -> Statistics:
-        """Return a snapshot of the activation. Source: J117, J121."""
+        """Return a snapshot of the run."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.counters.statistics(
@@ -166,25 +229,19 @@ class PlainActivation(ActivationBase):
                 refused=dispatcher.refused,
             )
 
-    def statistics_by_part(self) -> dict[str, Statistics]:
-        """Return `statistics` by the activation's name."""
-        return {self.settings.name: self.statistics()}
-
     def reset_statistics(self) -> None:
-        """Reset `statistics`; `counts` continue. Source: J120."""
+        """Reset `statistics`; `counts` continue."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             dispatcher.counters.reset(self._clock())
 
     def delete_subscription(self) -> None:
-        """Delete the durable subscription; see `ActivationBase.delete_subscription`."""
-        durable = [each for each in self.settings.subscriptions if each.durable_name is not None]
-        if not durable:
-            raise ConfigurationError(f"{self.settings.name} has no durable subscription to delete")
+        """Delete the durable subscriptions; see `Listener.delete_subscription`."""
         if self.running:
             raise ConfigurationError(f"{self.settings.name} runs; stop it before its subscription is deleted")
-        for each in durable:
-            delete_durable(self._connect, each.durable_name or "", each.destination)
+        for each in self.settings.subscriptions:
+            if each.durable_name is not None:
+                delete_durable(self._connect, each.durable_name, each.destination)
 
     def begin(
         self,
@@ -193,22 +250,15 @@ class PlainActivation(ActivationBase):
         stop_within: timedelta = timedelta(seconds=STOP_WITHIN),
         room: ConcurrencyLimit | None = None,
     ) -> None:
-        """Start like `start`, within bounds; call it only when no stop is under way.
+        """Start, unless it is running; call it only when no stop is under way.
 
         Args:
             limit: Settle at most this many messages; `None`: no limit.
             stop_within: Time that running handlers get when one of them requests a stop.
-            room: Concurrency limit shared with other activations, instead of `limit`; must be thread-safe.
-
-        Raises:
-            ConfigurationError: The activation is already running, and a limit is given.
+            room: Concurrency limit shared with other runs, instead of `limit`; must be thread-safe.
         """
         with self._lock:
             if self.running:
-                if limit is not None:
-                    raise ConfigurationError(
-                        f"{self.settings.name} runs already; stop it, to let it run with a limit"
-                    )
                 return
             self._dispatcher.abandon_received()  # messages it left unread don't count as attempts
             self._dispatcher = self._make_dispatcher(
@@ -228,18 +278,15 @@ class PlainActivation(ActivationBase):
         """Resume delivery."""
         self._dispatcher.feed(ResumeAsked())
 
-    def request_stop(
-        self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
-    ) -> None:
-        """Begin to stop and return at once; see `ActivationBase.request_stop`."""
-        asked = StopAsked(reason=reason, within=duration("within", within))
+    def request_stop(self, request: StopAsked, *, delete_durable: bool) -> None:
+        """Begin to stop and return at once; see `Listener.request_stop`."""
         with self._lock:
             dispatcher = self._dispatcher if self._started else None
         if dispatcher is not None:
-            dispatcher.ask_stop(asked, delete_durable=delete_durable)
+            dispatcher.ask_stop(request, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return the result of `stop`."""
+        """Wait for the end of a stop, until the deadline on the clock; return whether it was clean."""
         if not self._started:
             return True
         dispatcher = self._dispatcher
@@ -251,13 +298,8 @@ class PlainActivation(ActivationBase):
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
         return ended and closed and not left_alone
 
-    @property
-    def in_handler(self) -> bool:
-        """Whether the caller is a handler of this activation."""
-        return self._dispatcher.workers.are_here
-
     def await_end(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether the activation has stopped by itself."""
+        """Wait at most `seconds`; return whether the run has stopped by itself."""
         return self._dispatcher.stopped.wait(seconds)
 
     def quiet_since(self) -> float | None:
@@ -266,21 +308,6 @@ class PlainActivation(ActivationBase):
         consuming = dispatcher.machine.suspended or dispatcher.receiver.buffer.ready
         quiet = consuming and self.state is ActivationState.UP and self.is_idle()
         return dispatcher.last_activity if quiet else None
-
-    @property
-    def over(self) -> bool:
-        """Whether the activation has stopped and its connection is closed, even if calls were abandoned."""
-        return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
-
-    @property
-    def looks(self) -> bool:
-        """Whether a check for messages that stay at the broker is running."""
-        return self._dispatcher.link.looks
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, on which it did not answer."""
-        return self._dispatcher.receiver.blocked
 
     def is_idle(self) -> bool:
         """Return whether no message is in flight; while suspended, whether no handler is running."""

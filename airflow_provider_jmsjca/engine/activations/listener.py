@@ -1,0 +1,703 @@
+"""Consumes over one or several connections: runs, stops, drains, restarts, reports, JMSJCA's MBean."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias
+
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
+from airflow_provider_jmsjca.core.delivery.events import StopAsked
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
+from airflow_provider_jmsjca.engine.activations import management
+from airflow_provider_jmsjca.engine.activations.limits import (
+    FAILURE_TIMEOUT,
+    STOP_WITHIN,
+    TICK_SECONDS,
+    FailureStreak,
+    RunLimits,
+    Seconds,
+    duration,
+    optional_duration,
+    run_report,
+)
+from airflow_provider_jmsjca.engine.activations.run import Connections, ListenerRun, RunSettings
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics, total
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.logs import safe_logger
+
+_log = safe_logger("airflow_provider_jmsjca.listener")
+
+Progress: TypeAlias = Callable[[Counts], object]
+
+
+class StopSignal(Protocol):
+    """Signal that stops a run, for example a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Return whether the run is to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMonitor:
+    """Watches a run until its end, then stops it.
+
+    Attributes:
+        run_ends: Bounds that end the run.
+        stop: Ends the run when it is set; `None`: no signal.
+        within: Time that running handlers get at the end.
+        within_if_stopped: Upper bound of that time once `stop` is set; `None`: `within`.
+        progress: Called with the counts at regular intervals; `None`: never.
+        progress_every: Interval between two such calls.
+        clock: Monotonic seconds; the clock of the watched activation.
+    """
+
+    run_ends: RunLimits
+    stop: StopSignal | None
+    within: timedelta
+    within_if_stopped: timedelta | None
+    progress: Progress | None
+    progress_every: timedelta
+    clock: Callable[[], float]
+
+    def until_end(self, running: Listener) -> tuple[EndReason, str] | None:
+        """Return the end that was reached and its description; `None` if the activation stopped first."""
+        began = idle_since = self.clock()
+        failing = FailureStreak(running.settings.delivery, began)
+        next_progress = began + self.progress_every.total_seconds()
+        while not running.await_end(TICK_SECONDS) and not self._broken_off:
+            now = self.clock()
+            if self.progress is not None and now >= next_progress:
+                next_progress = now + self.progress_every.total_seconds()
+                self.progress(running.counts)
+            counts = running.counts
+            quiet = running.quiet_since()
+            idle_since = now if quiet is None else max(idle_since, quiet)
+            found = self.run_ends.reached(
+                settled=counts.settled,
+                elapsed=now - began,
+                idle=now - idle_since,
+                failing=failing.seconds(counts, now, lambda: running.failing),
+                blocked=running.blocked,
+            )
+            if found is not None and not (found[0] is EndReason.IDLE and running.looks):
+                return found
+        return None
+
+    def end(self, running: Listener, found: tuple[EndReason, str] | None) -> EndReason:
+        """Stop the activation, wait until it has stopped, and return why it ended.
+
+        Args:
+            running: The activation. Setting `stop` while it ends shortens the wait.
+            found: Result of `until_end`.
+        """
+        ended_by, reason = found or (EndReason.STOPPED, "told to stop")
+        over = False
+        if not self._broken_off:
+            running.request_stop(self.within, reason=reason, delete_durable=found is not None)
+            over = self._is_over(running, self.within, unless_broken_off=True)
+        if self._broken_off and not over:
+            within = min(self.within, self.within_if_stopped or self.within)
+            running.request_stop(within, reason=reason, delete_durable=False)
+            # Wait the full time: the connection is closed only after running calls are abandoned.
+            self._is_over(running, self.within)
+        return ended_by
+
+    @property
+    def _broken_off(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+    def _is_over(self, running: Listener, within: timedelta, *, unless_broken_off: bool = False) -> bool:
+        deadline = self.clock() + within.total_seconds()
+        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.over):
+            if self.clock() >= deadline or (unless_broken_off and self._broken_off):
+                return False
+        return True
+
+
+# The first of these states that a connection is in is the state of the whole.
+_STATES = (
+    ActivationState.UP,
+    ActivationState.CONNECTING,
+    ActivationState.DISCONNECTING,
+    ActivationState.DOWN,
+)
+
+
+class _SharedConcurrencyLimit(ConcurrencyLimit):
+    """Concurrency limit for machines in several threads."""
+
+    def __init__(self, places: int, limit: int | None) -> None:
+        super().__init__(places, limit)
+        self._lock = threading.Lock()
+
+    def join(self, wake: Callable[[], object]) -> Permits:
+        with self._lock:
+            return super().join(wake)
+
+    def admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
+        with self._lock:
+            return super().admit(share, unit=unit, message=message)
+
+    def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
+        with self._lock:
+            return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
+
+    def withdraw(self, share: Permits) -> None:
+        with self._lock:
+            super().withdraw(share)
+
+
+class _RunConsuming(threading.Event):
+    """Set while a run consumes; keeps the listener's event set while every run of `every` consumes.
+
+    Args:
+        whole: The listener's event.
+        every: Events of the runs; this one is appended.
+    """
+
+    _lock = threading.Lock()
+
+    def __init__(self, whole: threading.Event, every: list[threading.Event]) -> None:
+        super().__init__()
+        self._whole = whole
+        self._every = every
+        every.append(self)
+
+    def set(self) -> None:
+        super().set()
+        self._update()
+
+    def clear(self) -> None:
+        super().clear()
+        self._update()
+
+    def _update(self) -> None:
+        with self._lock:
+            if all(each.is_set() for each in self._every):
+                self._whole.set()
+            else:
+                self._whole.clear()
+
+
+class Listener:
+    """Consumes over one or several connections, which start and stop together.
+
+    Concurrency and bounds apply to all connections together: in serial mode one handler runs at a time.
+    Connections with a backlog take turns.
+
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling
+    explicitly says so; a crash of either side before that redelivers it. A crash between a handler's return
+    and the broker's confirmation delivers it once more. In-flight messages of a lost connection are
+    redelivered over its successor.
+
+    Every method may be called from any thread, but not from a signal handler.
+
+    Args:
+        connections: Result of `one_connection`, `every_member` or `shared_subscription`.
+        handler: Called with each message, in a thread of its connection's pool.
+        clock: Monotonic seconds.
+        chance: Returns a random number, 0 up to but not including 1.
+
+    Attributes:
+        settings: How it consumes.
+        runs: One for each connection: first those whose messages the handler gets.
+        consuming: Event to wait for. It is set while the broker, or every member, has confirmed the
+            subscriptions: messages published from then on arrive. It is cleared when a connection is lost, by
+            `suspend` and by `stop`. With several destinations, it doesn't wait for refused ones. Read-only.
+        ended_by: The end that the last `run` reached; `STOPPED` also when the handler stopped the listener.
+        missing: Members that weren't up when the last `run` ended; their messages are still there. `None`:
+            there are no members, or there was no run.
+        member_names: Members of the cluster with a connection each; empty with a single connection.
+        watchable: Whether another component may check for waiting messages while the listener doesn't run.
+
+    Raises:
+        ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
+            function: the body of an asynchronous function or a generator would never run.
+
+    Source: J9, J10, J12, J13, J81-J84, J116-J122, J131, J204-J211, W12, W15, W17, W24-W27, W33, W46.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        handler: Handler,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.settings = connections.settings
+        self.member_names = connections.member_names
+        self.watchable = connections.mover is None
+        self.consuming = threading.Event()
+        self.ended_by: EndReason | None = None
+        self.missing: tuple[str, ...] | None = None
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._room: ConcurrencyLimit | None = None
+        every: list[threading.Event] = []
+
+        def made(own: RunSettings, consuming: threading.Event, gives_up: Callable[[], bool]) -> ListenerRun:
+            return ListenerRun(
+                own,
+                handler,
+                clock=clock,
+                chance=chance,
+                gives_up=gives_up,
+                on_stop=functools.partial(self._stop_others, own),
+                consuming=consuming,
+            )
+
+        self._consumers = tuple(
+            made(each, _RunConsuming(self.consuming, every), self._all_refuse)
+            for each in connections.consumers
+        )
+        mover = connections.mover
+        self._mover = None if mover is None else made(mover, threading.Event(), lambda: True)
+        self.runs = self._consumers if self._mover is None else (*self._consumers, self._mover)
+
+    def _all_refuse(self) -> bool:
+        return all(each.refusal is not None for each in self._consumers)
+
+    def _stop_others(self, own: RunSettings, request: StopAsked) -> None:
+        request = replace(request, by_handler=False)
+        with self._lock:  # not during a start: runs that haven't started yet can't be stopped
+            for each in self.runs:
+                if each.own is not own:
+                    each.request_stop(request, delete_durable=False)
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether the listener was started and hasn't stopped."""
+        return any(each.running for each in self.runs)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop is under way."""
+        return any(each.stopping for each in self.runs)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it consumes; with several members, whether one consumes and all were tried."""
+        return all(each.answered for each in self.runs) and any(each.ready for each in self._consumers)
+
+    @property
+    def state(self) -> ActivationState:
+        """Up, Down, Connecting or Disconnecting; with several members, Up if one is up."""  # J119
+        found = {each.state for each in self._consumers}
+        return next(state for state in _STATES if state in found)
+
+    @property
+    def states(self) -> dict[str, ActivationState]:
+        """The state of each connection, by the name of its activation or member."""  # J119
+        return {each.name: each.state for each in self.runs}
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The members that aren't up; empty if there are no members."""
+        states = self.states
+        return tuple(name for name in self.member_names if states[name] is not ActivationState.UP)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether delivery is suspended by hand."""
+        return any(each.suspended for each in self.runs)
+
+    @property
+    def server_type(self) -> str:
+        """Product name of the broker; empty until the first connection. Several are separated by commas."""
+        return ",".join(
+            dict.fromkeys(each.server_type for each in self._consumers if each.server_type)
+        )  # J115
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port of the connection; empty until the first one. Several are separated by commas."""
+        found = [each.server for each in self._consumers if each.server_type]  # J120
+        return ",".join(host for host, _ in found), ",".join(port for _, port in found)
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of messages since the last start."""
+        return sum((each.counts for each in self._consumers), Counts())
+
+    @property
+    def failing(self) -> int | None:
+        """Number of messages that failed since one was settled, or delivered for the first time.
+
+        `None`: a handler is processing a message that hasn't failed, and may still complete it.
+        """
+        found = [each.failing for each in self._consumers]
+        return None if None in found else sum(each or 0 for each in found)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the listener stopped; empty until it has stopped."""
+        return next((each.stop_reason for each in self._consumers if each.stop_reason), "")
+
+    @property
+    def fault(self) -> JmsError | None:
+        """The fault that stopped the listener, a shared subscription's first; `None` if there was none."""
+        mover = () if self._mover is None else (self._mover,)
+        return next((each.fault for each in (*mover, *self._consumers) if each.fault is not None), None)
+
+    @property
+    def over(self) -> bool:
+        """Whether the listener has stopped and its connections are closed, even if calls were abandoned."""
+        return all(each.over for each in self.runs)
+
+    @property
+    def looks(self) -> bool:
+        """Whether a check for messages that stay at the broker is running; during it, no run ends as idle."""
+        return any(each.looks for each in self._consumers)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the broker may hold messages for an earlier connection, on which it did not answer.
+
+        RabbitMQ does so during a memory or disk alarm. Messages may then be waiting although none arrives.
+        """
+        return any(each.blocked for each in self.runs)
+
+    @property
+    def in_handler(self) -> bool:
+        """Whether the caller is a handler of this listener."""
+        return any(each.in_handler for each in self.runs)
+
+    def is_idle(self) -> bool:
+        """Return whether no message is in flight; while suspended, whether no handler is running."""
+        return all(each.is_idle() for each in self.runs)
+
+    def quiet_since(self) -> float | None:
+        """Return the time of the last activity, on the clock; `None` while active or not connected."""
+        if len(self._consumers) == 1:
+            return self._consumers[0].quiet_since()
+        if not all(each.answered and each.is_idle() for each in self._consumers):
+            return None
+        quiet: list[float] = []
+        for each in self._consumers:
+            since = each.quiet_since()
+            if since is not None:
+                quiet.append(since)
+            elif (
+                each.opening or each.state is ActivationState.UP
+            ):  # it has only just connected, and its messages may be about to arrive
+                return None
+        return max(quiet, default=None)
+
+    # -- reports ------------------------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot; with several members, the totals (see `statistics.total`)."""
+        # J117, J121, J209
+        if self.member_names:
+            return total(self.statistics_by_part(), most=self.settings.delivery.concurrency)
+        found = self._consumers[0].statistics()
+        if self._mover is None:
+            return found
+        return replace(found, holds_subscription=self._mover.state is ActivationState.UP)
+
+    def statistics_by_part(self) -> dict[str, Statistics]:
+        """Return a snapshot of each connection, by the name of its activation or member."""
+        return {each.name: each.statistics() for each in self.runs}
+
+    def reset_statistics(self) -> None:
+        """Reset `statistics`; `counts` continue."""  # J120
+        for each in self.runs:
+            each.reset_statistics()
+
+    def report(self, so_far: Counts | None = None, ended_by: EndReason | None = None) -> dict[str, Any]:
+        """Return the report of the last run, JSON only: its counts, its end, and why it stopped.
+
+        Args:
+            so_far: Counts of earlier runs that it continues.
+            ended_by: The end it reached; `None`: the end that the run recorded.
+        """
+        besides: dict[str, object] = {} if self.missing is None else {"members_down": list(self.missing)}
+        if self._mover is not None:
+            besides["moved_to_queue"] = self._mover.counts.committed
+        return run_report(
+            (so_far or Counts()) + self.counts, ended_by or self.ended_by, self.stop_reason, **besides
+        )
+
+    def attributes(self) -> dict[str, object]:
+        """Return the activation's attributes under the names of JMSJCA's MBean.
+
+        With members, `Members` holds the state of each.
+        """  # J117
+        found = management.attributes(self)
+        if self.member_names:
+            found["Members"] = {name: str(state) for name, state in self.states.items()}
+        return found
+
+    def operate(self, name: str) -> object:
+        """Perform an operation of JMSJCA's MBean, such as `getStatus`."""  # J116, J118, J120
+        return management.operate(self, name)
+
+    # -- start and stop -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start consuming and return at once, even while the broker is down.
+
+        Later failures are not raised: if the broker refuses permanently, the activation ends with an ERROR
+        in the log. `state`, `fault` and `statistics().refused` show the failure. `run` raises it instead.
+
+        Starting twice is harmless. After a stop, the activation starts again; if a stop is under way, this
+        waits for its end. Handlers run in the context (`contextvars`) of the caller.
+
+        Raises:
+            ConfigurationError: A handler calls it while a stop is under way, and would wait for itself.
+        """
+        self._begin(None, timedelta(seconds=STOP_WITHIN))
+
+    def _begin(self, limit: int | None, stop_within: timedelta) -> None:
+        while self.stopping:
+            self.refuse_in_handler("start")
+            time.sleep(TICK_SECONDS)
+        self.begin(limit, stop_within=stop_within)
+
+    def begin(
+        self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
+    ) -> None:
+        """Start like `start`, within bounds; call it only when no stop is under way.
+
+        Runs that are still running continue.
+
+        Args:
+            limit: Settle at most this many messages; `None`: no limit.
+            stop_within: Time that running handlers get when one of them requests a stop.
+
+        Raises:
+            ConfigurationError: The activation is already running, and a limit is given.
+        """
+        with self._lock:
+            running = any(each.running for each in self._consumers)
+            if running and limit is not None:
+                raise ConfigurationError(
+                    f"{self.settings.name} runs already; stop it, to let it run with a limit"
+                )
+            if len(self._consumers) > 1:
+                if self._room is None or not running:
+                    self._room = _SharedConcurrencyLimit(self.settings.delivery.concurrency, limit)
+                limit = None
+            for each in self._consumers:
+                each.begin(limit, stop_within=stop_within, room=self._room)
+            if self._mover is not None:
+                self._mover.begin(stop_within=stop_within)
+
+    def suspend(self) -> None:
+        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
+        for each in self.runs:
+            each.suspend()
+
+    def resume(self) -> None:
+        """Resume delivery."""
+        for each in self.runs:
+            each.resume()
+
+    def request_stop(
+        self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
+    ) -> None:
+        """Begin to stop and return at once; a stop under way ends sooner if this one allows less time.
+
+        Args:
+            within: Seconds that running handlers get.
+            reason: For the log.
+            delete_durable: Whether the durable subscription may be deleted, if the settings say so.
+        """
+        request = StopAsked(reason=reason, within=duration("within", within))
+        with self._lock:  # not during a start: runs that haven't started yet can't be stopped
+            for each in self.runs:
+                each.request_stop(request, delete_durable=delete_durable)
+
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop, until the deadline on the clock; return the result of `stop`."""
+        ended = [each.await_stop(deadline) for each in self.runs]
+        return all(ended)
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait at most `seconds`; return whether a run has stopped by itself."""
+        return self.runs[0].await_end(seconds) or any(each.await_end(0) for each in self.runs)
+
+    def delete_subscription(self) -> None:
+        """Delete the durable subscription and its messages, on each member; the activation must not run.
+
+        Raises:
+            ConfigurationError: There is no durable subscription, or the activation is running.
+            JmsError: The broker can't be reached, or refuses.
+        """
+        durable = [each for each in self.runs if each.durable]
+        if not durable:
+            raise ConfigurationError(f"{self.settings.name} has no durable subscription to delete")
+        for each in durable:
+            each.delete_subscription()
+
+    def restart(self, within: Seconds = STOP_WITHIN) -> None:
+        """Stop, wait for the end, and start again.
+
+        Args:
+            within: Seconds that running handlers get.
+
+        Raises:
+            ConfigurationError: A handler calls it, and would wait for itself.
+        """  # J120
+        self.refuse_in_handler("restart")
+        deadline = self._clock() + duration("within", within).total_seconds()
+        self.request_stop(within, reason="told to restart")
+        self.await_stop(deadline)
+        self.start()
+
+    def drain(self, within: Seconds = STOP_WITHIN) -> bool:
+        """Suspend delivery, and wait until running handlers have finished.
+
+        Args:
+            within: Seconds to wait at most.
+
+        Returns:
+            Whether all have finished; `False` if the time ran out first.
+
+        Raises:
+            ConfigurationError: A handler calls it, and would wait for itself.
+        """
+        self.refuse_in_handler("drain")
+        deadline = self._clock() + duration("within", within).total_seconds()
+        self.suspend()
+        while not self.is_idle():
+            if self._clock() >= deadline:
+                return False
+            self.await_end(TICK_SECONDS)
+        return True
+
+    def stop(self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
+        """Stop, and wait for the end: delays, back-off and attempts to connect end at once.
+
+        A durable subscription is deleted if the settings say so, the stop was clean and the connection is up.
+        Otherwise it stays, with its messages. A distributed one always stays.
+
+        Running handlers may return, and their deliveries are committed. A handler that doesn't return in time
+        is abandoned: the connection is closed, which rolls its delivery back. Called in a handler, this only
+        requests the stop and returns `False`.
+
+        Args:
+            within: Seconds that running handlers get and that this call takes at most, for all members
+                together.
+            reason: For the log.
+
+        Returns:
+            Whether the stop was clean. `False`: a handler was abandoned, or the broker didn't confirm the
+            disconnect in time.
+        """
+        deadline = self._clock() + duration("within", within).total_seconds()
+        self.request_stop(within, reason=reason)
+        clean = self.await_stop(deadline)
+        if not self.in_handler:
+            self._unused()
+        return clean
+
+    def _unused(self) -> None:
+        """Release what serves a running activation: it was stopped, or its run has ended."""
+
+    def refuse_in_handler(self, method: str) -> None:
+        """Raise `ConfigurationError` if the caller is a handler of this activation."""
+        if self.in_handler:
+            raise ConfigurationError(f"{method}() waits for handlers to return; it can't be called in one")
+
+    def run(
+        self,
+        *,
+        max_messages: int | None = None,
+        run_for: Seconds | None = None,
+        idle_for: Seconds | None = None,
+        failure_timeout: Seconds | None = None,
+        stop: StopSignal | None = None,
+        within: Seconds = STOP_WITHIN,
+        within_if_stopped: Seconds | None = None,
+        progress: Progress | None = None,
+        progress_every: Seconds = 5.0,
+    ) -> Counts:
+        """Consume until an end is reached, then stop.
+
+        The bounds apply to the messages of all members together; for a distributed subscription, to those of
+        its queue. With members, `idle_for` needs one that is up, and ignores those that aren't. It first
+        waits until every member has connected or failed once.
+
+        Args:
+            max_messages: End when this many messages are settled: committed, moved or deleted; never more.
+            run_for: End after this many seconds.
+            idle_for: End when, with the connection up, no message arrived and none was in flight for this
+                many seconds. After the broker failed to answer in time on a connection, it may hold that
+                connection's messages. Until one of them is redelivered, the run ends as
+                `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failure_timeout`.
+            failure_timeout: End when only failures happened for this many seconds: redelivered messages
+                failed repeatedly, and none was settled. `None`: `idle_for`, or an hour without it.
+            stop: Ends the run when it is set. A durable subscription then stays, regardless of the settings,
+                and collects messages for a later run.
+            within: Seconds that running handlers get at the end.
+            within_if_stopped: Upper bound of `within` once `stop` is set, also during the end; `None`: none.
+            progress: Called with the counts at regular intervals; `None`: never.
+            progress_every: Seconds between two such calls.
+
+        Returns:
+            The counts.
+
+        Raises:
+            PermanentBrokerError: The broker refuses; with several members, all of them do.
+            ConfigurationError: The settings can't work on this broker, a bound is out of range, the
+                activation is already running and `max_messages` is given, or a handler calls it and would
+                wait for itself.
+        """
+        self.refuse_in_handler("run")
+        idle, fails = (
+            optional_duration("idle_for", idle_for),
+            optional_duration("failure_timeout", failure_timeout),
+        )
+        if fails is None:
+            fails = (
+                idle
+                if idle is not None and idle > timedelta(0)
+                else duration("failure_timeout", FAILURE_TIMEOUT)
+            )
+        watch = RunMonitor(
+            run_ends=RunLimits(
+                max_messages=max_messages,
+                run_for=optional_duration("run_for", run_for),
+                idle_for=idle,
+                failure_timeout=fails,
+            ),
+            stop=stop,
+            within=duration("within", within),
+            within_if_stopped=optional_duration("within_if_stopped", within_if_stopped),
+            progress=progress,
+            progress_every=duration("progress_every", progress_every),
+            clock=self._clock,
+        )
+        self._begin(max_messages, watch.within)
+        found = None
+        try:
+            found = watch.until_end(self)
+        finally:
+            self.missing = self.down if self.member_names else None
+            self.ended_by = watch.end(self, found)
+            self._unused()
+        if self.fault is not None:
+            raise self.fault
+        if self.ended_by is EndReason.FAILURES and found is not None:
+            _log.warning("%s: the run ends: %s; they stay at the broker", self.settings.name, found[1])
+        if self.ended_by is EndReason.BLOCKED and found is not None:
+            _log.warning("%s: the run ends: %s", self.settings.name, found[1])
+        if found is not None and self.missing:
+            _log.warning(
+                "%s: not up at the end: %s; what is there stays there",
+                self.settings.name,
+                ", ".join(self.missing),
+            )
+        return self.counts
