@@ -182,7 +182,7 @@ def test_a_password_that_is_right_is_shown_nowhere(
         )
         instance = SimpleNamespace(dag_id="d", run_id="r", task_id="p", map_index=-1)
         seen.show(publish.execute({"ti": instance}))  # type: ignore[typeddict-item]  # all it asks for
-    records = [record for record in caplog.records if record.name.startswith("stomp")]
+    records = [record for record in caplog.records if record.name.startswith("airflow_provider_jmsjca")]
     assert any(record.levelno == logging.DEBUG for record in records), "the test would see nothing"
     logged = [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
     assert not [text for text in (*logged, *seen.texts) if MARK in text]

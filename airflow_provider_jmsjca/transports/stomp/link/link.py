@@ -17,10 +17,6 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
-import stomp
-from stomp.utils import Frame as StompFrame
-from stomp.utils import calculate_heartbeats
-
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.errors import (
@@ -55,13 +51,13 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     escape,
     nack,
 )
-from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Channel, StompClient, Wire
+from airflow_provider_jmsjca.transports.stomp.wire.greeting import agreed_heart_beats, connect_frame
+from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Channel, Wire
 
 _log = safe_logger(__name__)
 _UP: Final = ConnectionState.UP
 
 _WITHOUT_HEART_BEAT: Final = 20_000
-_MOST_DIGITS: Final = 10
 _MOST_LATE: Final = 100
 """Most acknowledgements delayed until COMMIT: a broker that pages in 200 messages would stall at 200."""
 _MOST_STRANGE_ERRORS: Final = 100
@@ -232,7 +228,7 @@ class UnsettledAfterUnsubscribe:
         wire.write(nack(returned, b"receipt:%b\n" % receipt.encode()))
 
 
-class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
+class Link:
     """State of one connection: properties of the broker, pending replies, generated ids.
 
     An exception in a callback ends the connection and logs the traceback. Otherwise its message would stay
@@ -271,7 +267,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self._state = ConnectionState.UP
         self._lock = threading.Lock()
         self._answered = threading.Event()
-        self._connected: StompFrame | None = None
+        self._connected: dict[str, str] | None = None
         self._end_reason: JmsError | None = None
         self._last_error: str | None = None
         self._on_lost: list[OnLost] = []
@@ -295,16 +291,14 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire = Wire(
             channel,
             host,
-            vhost=settings.virtual_host or "/",
             send_timeout=self.reply_timeout,
             on_message=self._message,
             on_receipt=self.replies.arrived,
+            on_control=self._control,
             on_broken_off=self._ask_on,
             on_end=self._end,
         )
         self.limits = SizeLimits(self.wire)
-        self._client = StompClient(self.wire)
-        self._client.set_listener("link", self)
 
     # --- life
 
@@ -326,10 +320,10 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             self.wire.start()
             # If the connection ends before this is sent, the reader has the reason.
             with contextlib.suppress(ConnectionLostError):
-                # CONNECT and not STOMP: its headers are not escaped, so any password passes.
-                self._client.connect(
-                    settings.username, settings.password, headers=headers, with_connect_command=True
+                self.wire.append(
+                    connect_frame(settings.username, settings.password, settings.virtual_host or "/", headers)
                 )
+                self.wire.flush()
             self._answered.wait(max(0.0, deadline - monotonic()))
             if self._connected is not None:
                 self._greet(self._connected, beats)
@@ -341,8 +335,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire.end(None)
         raise connect_refusal(self._last_error, self._end_reason)
 
-    def _greet(self, connected: StompFrame, beats: tuple[int, int]) -> None:
-        headers = connected.headers
+    def _greet(self, headers: dict[str, str], beats: tuple[int, int]) -> None:
         if headers.get("version") != "1.2":
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
@@ -356,8 +349,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.replies.length = self.dialect.receipt_length
         proof = self.dialect.proof(headers.get("session", ""))
         self._believe_only_ours(*(() if proof is None else (proof.encode(),)))
-        send, receive = calculate_heartbeats(_beats(headers.get("heart-beat", "0,0")), beats)
+        send, receive = agreed_heart_beats(headers.get("heart-beat", "0,0"), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
+        _log.debug(
+            "Connected to %s; heart-beats: ours every %d ms, its own every %d ms", self._named, send, receive
+        )
 
     @property
     def broker(self) -> BrokerInfo:
@@ -471,29 +467,33 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
 
     # --- frames in, called by the reader
 
-    def on_connected(self, frame: StompFrame) -> None:
-        """Handle CONNECTED.
+    def _control(self, command: str, headers: dict[str, str], body: bytes) -> None:
+        """Handle CONNECTED or ERROR.
 
         Raises:
             ProtocolError: CONNECTED was received before.
+            ConnectionLostError: As of `_error`.
         """
+        if command == "ERROR":
+            self._error(headers, body)
+            return
         if self._connected is not None:
             raise ProtocolError("the broker sent CONNECTED twice")
         self._believe_only_ours()
-        self._connected = frame
+        self._connected = headers
         self._answered.set()
 
     def _believe_only_ours(self, *proofs: bytes) -> None:
         self.wire.believe_only(self._token.encode(), self.replies.is_asked, *proofs)
 
-    def on_error(self, frame: StompFrame) -> None:
+    def _error(self, headers: dict[str, str], body: bytes) -> None:
         """Handle ERROR, and pass it to the requests that it concerns.
 
         Raises:
             ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors
                 without a known cause.
         """
-        text = blotted(error_text(frame), self._settings.secrets)
+        text = blotted(error_text(headers, body), self._settings.secrets)
         if self.orphans.hand_back_undelivered(text):
             return
         self._last_error = text
@@ -501,11 +501,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             self._answered.set()
             return
         if self.dialect.cancelled in text:
-            self._check_cancelled(frame.headers.get("subscription"))
+            self._check_cancelled(headers.get("subscription"))
             return
         text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
-        named = frame.headers.get("receipt-id")
+        named = headers.get("receipt-id")
         expected = self.replies.refused(named, error)
         if expected and named is not None:
             return
@@ -708,16 +708,3 @@ def _of_transaction(command: str, transaction: str, receipt: str | None = None) 
     return encode(
         command, [("transaction", transaction), *(() if receipt is None else (("receipt", receipt),))]
     )
-
-
-def _beats(value: str) -> tuple[str, str]:
-    """Return the two numbers of a `heart-beat` header of CONNECTED.
-
-    Raises:
-        ProtocolError: The header is not two numbers of milliseconds.
-    """
-    first, _, second = (part.strip() for part in value.partition(","))
-    for each in (first, second):
-        if not (each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS):
-            raise ProtocolError(f"the broker's heart-beat {value[:40]!r} isn't two numbers of milliseconds")
-    return first, second

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from stomp.utils import Frame as StompFrame
-
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ClientIdInUseError,
@@ -87,9 +85,9 @@ def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
     return reason or TransientBrokerError("it accepted the connection and sent nothing in time")
 
 
-def error_text(frame: StompFrame) -> str:
+def error_text(headers: Mapping[str, str], body: bytes) -> str:
     """Return the text of an ERROR frame, shortened for logs."""
-    message = frame.headers.get("message", "")
-    first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
+    message = headers.get("message", "")
+    first = body.decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
     text = message if first in message else f"{message}: {first}" if message else first
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

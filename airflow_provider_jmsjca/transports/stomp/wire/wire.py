@@ -4,7 +4,7 @@ A `Channel` never blocks, and connects within a deadline. Two threads must not r
 concurrently, and a blocked read must not delay a write. So TLS runs over memory buffers under a lock, and the
 threads share only the underlying plain socket.
 
-`Wire` is stomp.py's transport with a different implementation of socket handling, read loop and writes.
+`Wire` adds the reader, the buffer of outgoing frames, and heart-beats.
 
 One thread per connection, the reader, reads, sends heart-beats, and sends the frames that other threads left
 in the buffer. It waits only for the socket, so it continues to read even if the broker doesn't.
@@ -23,12 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import Any, Final, Protocol
-
-import stomp
-from stomp.transport import BaseTransport
-from stomp.utils import Frame as StompFrame
-from stomp.utils import convert_frame
+from typing import Final, Protocol
 
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -406,8 +401,8 @@ class ReaderDelay:
         return self._ended - self.began if now - self._ended < _RECENTLY_SECONDS else 0.0
 
 
-class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
-    """The transport below a stomp.py protocol object.
+class Wire:
+    """Frames in and out of a channel.
 
     The calling thread writes urgent frames (those with a receipt). Other frames are buffered. The buffer is
     sent when the reader has no more input, with the next written frame, or at 64 KiB. `nudge` wakes the
@@ -417,10 +412,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     Args:
         channel: The open connection.
         host: Host and port, for errors.
-        vhost: Value of the `host` header of stomp.py.
         send_timeout: Seconds without progress after which a blocked write means that the connection is lost.
         on_message: Called in the reader with every MESSAGE frame.
         on_receipt: Called in the reader with every receipt id.
+        on_control: Called in the reader with the command, headers and body of CONNECTED and ERROR.
         on_broken_off: Called in the reader when a frame stays incomplete. It must request an answer from the
             broker, which shows whether the frame has ended.
         on_end: Called once, at the end of the reader, with the reason (`None`: it was asked to stop).
@@ -431,22 +426,21 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         channel: Channel,
         host: tuple[str, int],
         *,
-        vhost: str,
         send_timeout: float,
         on_message: Callable[[Frame], None],
         on_receipt: Callable[[str], None],
+        on_control: Callable[[str, dict[str, str], bytes], None],
         on_broken_off: Callable[[], None],
         on_end: Callable[[JmsError | None], None],
     ) -> None:
-        super().__init__(auto_decode=False)
-        self.current_host_and_port = host
-        self.vhost = vhost
+        self.running = False
         self._parser = FrameParser()
         self._parser.limit = MAX_GREETING
         self._channel = channel
         self._send_timeout = send_timeout
         self._on_message = on_message
         self._on_receipt = on_receipt
+        self._on_control = on_control
         self._on_broken_off = on_broken_off
         self._has_asked = False
         self._on_end = on_end
@@ -528,13 +522,6 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     def in_reader(self) -> bool:
         """Whether the caller is the reader, which must not wait for frames."""
         return threading.current_thread() is self._thread
-
-    def transmit(self, frame: StompFrame) -> None:
-        """Send a frame built by stomp.py immediately."""
-        for listener in list(self.listeners.values()):
-            listener.on_send(frame)
-        self.append(b"".join(convert_frame(frame)))
-        self.flush()
 
     def append(self, data: bytes) -> bool:
         """Append encoded frames to the buffer. Call `nudge` afterwards, after releasing all locks.
@@ -839,25 +826,13 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             elif frame.command == b"RECEIPT":
                 self._on_receipt((frame.key or frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
             else:
+                command = frame.command.decode()
                 try:
-                    control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
+                    headers = frame.headers()
                 except PoisonMessageError as error:
-                    raise ProtocolError(f"the broker sent {frame.command.decode()}, but {error}") from error
-                self.notify(control.cmd.lower(), control)
+                    raise ProtocolError(f"the broker sent {command}, but {error}") from error
+                self._on_control(command, headers, frame.body)
         return messages
-
-
-class StompClient(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
-    """stomp.py's connection object on a `Wire`."""
-
-    def __init__(self, wire: Wire) -> None:
-        stomp.connect.BaseConnection.__init__(self, wire)
-        # stomp.py's own heart-beats are off: they need another thread, and count only complete frames.
-        stomp.connect.Protocol12.__init__(self, wire, heartbeats=(0, 0), auto_content_length=False)
-
-    def send_frame(self, cmd: str, headers: dict[str, Any] | None = None, body: bytes = b"") -> None:
-        """Encode a frame and send it."""
-        super().send_frame(cmd, headers, body)
 
 
 def _failed(error: Exception) -> ConnectionLostError:

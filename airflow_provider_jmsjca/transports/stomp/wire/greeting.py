@@ -1,0 +1,76 @@
+"""The greeting of a connection, on stomp.py: the CONNECT frame, and the heart-beats that both sides agree on.
+
+No other module imports stomp.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stomp.protocol import Protocol12
+from stomp.utils import calculate_heartbeats, convert_frame
+
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ProtocolError
+
+_MOST_DIGITS: Final = 10
+
+
+class _FrameBuffer:
+    """What stomp.py's protocol object needs of a transport: it keeps the frame.
+
+    Args:
+        vhost: Value of the `host` header.
+    """
+
+    def __init__(self, vhost: str) -> None:
+        self.current_host_and_port = (vhost, 0)
+        self.vhost = vhost
+        self.data = b""
+
+    def set_listener(self, name: str, listener: object) -> None:
+        """Register no listener: stomp.py's heart-beats need a thread of their own."""
+
+    def transmit(self, frame: Any) -> None:
+        """Keep the encoded frame."""
+        self.data = b"".join(convert_frame(frame))
+
+
+def connect_frame(
+    username: str | None, password: str | None, virtual_host: str, headers: Mapping[str, str]
+) -> bytes:
+    """Return the encoded CONNECT frame.
+
+    CONNECT and not STOMP: its headers are not escaped, so any password passes.
+
+    Args:
+        username: The login; `None`: none is sent.
+        password: The passcode; `None`: none is sent.
+        virtual_host: Value of the `host` header.
+        headers: Further headers.
+    """
+    buffer = _FrameBuffer(virtual_host)
+    client = Protocol12(buffer, heartbeats=(0, 0), auto_content_length=False)
+    client.connect(username, password, headers=dict(headers), with_connect_command=True)
+    return buffer.data
+
+
+def agreed_heart_beats(broker: str, own: tuple[int, int]) -> tuple[int, int]:
+    """Return the intervals of the heart-beats, of this client and of the broker; 0 for never.
+
+    Args:
+        broker: The `heart-beat` header of CONNECTED.
+        own: The two numbers of CONNECT.
+
+    Returns:
+        Milliseconds.
+
+    Raises:
+        ProtocolError: The header is not two numbers of milliseconds.
+    """
+    first, _, second = (part.strip() for part in broker.partition(","))
+    for each in (first, second):
+        if not (each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS):
+            raise ProtocolError(f"the broker's heart-beat {broker[:40]!r} isn't two numbers of milliseconds")
+    send, receive = calculate_heartbeats((first, second), own)
+    return send, receive
