@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.bases.decorator import (
-    DecoratedOperator,
-    TaskDecorator,
-    determine_kwargs,
-    task_decorator_factory,
-)
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
 from airflow_provider_jmsjca.core.options import option_by_field
+from airflow_provider_jmsjca.decorators.first_argument import FirstArgumentOperator
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.secrets import refuse_secrets_in_spec
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
@@ -25,30 +20,13 @@ from airflow_provider_jmsjca.operators.run_state import RunState
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
 
 
-class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
+class JmsListenDecoratedOperator(FirstArgumentOperator, JmsListenOperator):
     """A listener around a decorated function; see `jms_listener_task`."""
 
     template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *JmsListenOperator.template_fields)
     custom_operator_name = "@task.jms_listener"
 
-    def __init__(
-        self,
-        *,
-        python_callable: Callable[..., Any],
-        op_args: Collection[Any] | None = None,
-        op_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            # The first argument is the message, which the DAG's author doesn't pass.
-            python_callable=functools.partial(python_callable, None),
-            op_args=op_args,
-            op_kwargs=op_kwargs,
-            on_message=python_callable,
-            **kwargs,
-        )
-        self.python_callable = python_callable
-        self._keywords: Mapping[str, Any] = {}
+    function_argument = "on_message"
 
     def _given_spec(self) -> ActivationSpec:
         destination = self.op_kwargs.get("destination")
@@ -58,12 +36,11 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         return ActivationSpec(**{**self.spec, "destination": destination})
 
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
-        given = {**context, **self.op_kwargs}
-        self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
+        self._bind(context)
         return super()._listen(context, run_state)
 
     def _handle(self, delivery: Any) -> object:
-        return self.python_callable(delivery, *self.op_args, **self._keywords)
+        return self._call(delivery)
 
 
 def _names_destination(spec: Mapping[str, Any]) -> bool:

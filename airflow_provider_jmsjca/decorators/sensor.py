@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.bases.decorator import (
-    DecoratedOperator,
-    TaskDecorator,
-    determine_kwargs,
-    task_decorator_factory,
-)
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.decorators.first_argument import FirstArgumentOperator
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 
 
-class JmsSensorDecoratedOperator(DecoratedOperator, JmsSensor):
+class JmsSensorDecoratedOperator(FirstArgumentOperator, JmsSensor):
     """A sensor around a decorated function; see `jms_sensor_task`."""
 
     template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *JmsSensor.template_fields)
     custom_operator_name = "@task.jms_sensor"
 
-    def __init__(
-        self,
-        *,
-        python_callable: Callable[..., Any],
-        op_args: Collection[Any] | None = None,
-        op_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            # The first argument is the message, which the DAG's author doesn't pass.
-            python_callable=functools.partial(python_callable, None),
-            op_args=op_args,
-            op_kwargs=op_kwargs,
-            predicate=python_callable,
-            **kwargs,
-        )
-        self.python_callable = python_callable
-        self._keywords: Mapping[str, Any] = {}
+    function_argument = "predicate"
 
     def _look(self, context: Context) -> Any:
-        given = {**context, **self.op_kwargs}
-        self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
+        self._bind(context)
         return super()._look(context)
 
     def _wants(self, message: JmsMessage) -> object:
-        return self.python_callable(message, *self.op_args, **self._keywords)
+        return self._call(message)
 
 
 def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.engine.connecting.threads import in_thread
 from airflow_provider_jmsjca.engine.tracing import stamped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.sending import Sending, json_text, send
+from airflow_provider_jmsjca.operators.sending import SENDING_FIELDS, Sending, json_text, send
 
 _LONGEST_TEXT = 4000
 
@@ -63,18 +63,7 @@ class JmsNotifier(BaseNotifier):
     Source: JMS 2.0 chapter 7.
     """
 
-    template_fields: Sequence[str] = (
-        "destination",
-        "messages",
-        "jms_conn_id",
-        "properties",
-        "message_type",
-        "correlation_id",
-        "reply_to",
-        "priority",
-        "time_to_live",
-        "delay",
-    )
+    template_fields: Sequence[str] = SENDING_FIELDS
 
     def __init__(
         self,
@@ -146,18 +135,8 @@ class JmsNotifier(BaseNotifier):
         self.log.info("Sent %d messages to %s", len(outgoing), self.destination)
 
     def _sending(self, context: Context, find: Callable[[str], Destination]) -> Sending:
-        return Sending(
-            destination=find(self.destination),
-            messages=json_text(_report(context)) if self.messages is None else self.messages,
-            properties=self.properties,
-            message_type=self.message_type,
-            correlation_id=self.correlation_id,
-            reply_to=self.reply_to,
-            priority=self.priority,
-            time_to_live=self.time_to_live,
-            delay=self.delay,
-            find=find,
-        )
+        messages = json_text(_report(context)) if self.messages is None else self.messages
+        return Sending.of(self, find, messages=messages)
 
 
 def _report(context: Mapping[str, Any]) -> dict[str, Any]:

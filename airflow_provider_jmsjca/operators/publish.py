@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
-from airflow_provider_jmsjca.operators.sending import Sending, send, with_delivery_dates
+from airflow_provider_jmsjca.operators.sending import SENDING_FIELDS, Sending, send, with_delivery_dates
 
 
 class JmsPublishOperator(SecretsRefused, BaseOperator):
@@ -63,19 +63,7 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "reply_to")
-    template_fields: Sequence[str] = (
-        "destination",
-        "messages",
-        "jms_conn_id",
-        "properties",
-        "message_type",
-        "correlation_id",
-        "reply_to",
-        "priority",
-        "time_to_live",
-        "delay",
-        "deliver_at",
-    )
+    template_fields: Sequence[str] = (*SENDING_FIELDS, "deliver_at")
     ui_color = "#e8d5b5"
 
     def __init__(
@@ -115,7 +103,7 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Send the messages and wait until the broker has confirmed them."""
         with task_failures():
-            sending = self._sending()
+            sending = Sending.of(self, find_destination, messages=self.messages, deliver_at=self.deliver_at)
             outgoing = sending.outgoing(self._deduplication(context))
             hook = JmsHook(self.jms_conn_id)
             options = hook.options()
@@ -137,20 +125,6 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
             return {**sent, "limbo": limbo}
         self.log.info("Sent %d messages to %s on %s", len(outgoing), self.destination, broker)
         return sent
-
-    def _sending(self) -> Sending:
-        return Sending(
-            destination=find_destination(self.destination),
-            messages=self.messages,
-            properties=self.properties,
-            message_type=self.message_type,
-            correlation_id=self.correlation_id,
-            reply_to=self.reply_to,
-            priority=self.priority,
-            time_to_live=self.time_to_live,
-            delay=self.delay,
-            deliver_at=self.deliver_at,
-        )
 
     def _deduplication(self, context: Context) -> str | None:
         if not self.deduplicate:

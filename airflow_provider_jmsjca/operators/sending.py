@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final, Protocol
 
 from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay, time_left
 from airflow_provider_jmsjca.core.destination import Destination
@@ -22,6 +22,33 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.transports.base import Outgoing
+
+SENDING_FIELDS: Final = (
+    "destination",
+    "messages",
+    "jms_conn_id",
+    "properties",
+    "message_type",
+    "correlation_id",
+    "reply_to",
+    "priority",
+    "time_to_live",
+    "delay",
+)
+"""Templated fields of an operator or notifier that sends."""
+
+
+class SendArguments(Protocol):
+    """An operator or notifier that sends, with its arguments as attributes; see `JmsPublishOperator`."""
+
+    destination: str
+    properties: Mapping[str, PropertyValue] | None
+    message_type: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    priority: int | str | None
+    time_to_live: float | str | None
+    delay: float | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +70,40 @@ class Sending:
     delay: float | str | None = None
     deliver_at: datetime | str | None = None
     find: Callable[[str], Destination] = find_destination
+
+    @classmethod
+    def of(
+        cls,
+        given: SendArguments,
+        find: Callable[[str], Destination],
+        *,
+        messages: Any,
+        deliver_at: datetime | str | None = None,
+    ) -> Sending:
+        """Return the send of an operator or notifier.
+
+        Args:
+            given: The operator or notifier, with rendered templates.
+            find: Returns the destination for a text.
+            messages: The messages to send.
+            deliver_at: Delivery time, instead of the delay.
+
+        Raises:
+            ConfigurationError: The destination can't be found.
+        """
+        return cls(
+            destination=find(given.destination),
+            messages=messages,
+            properties=given.properties,
+            message_type=given.message_type,
+            correlation_id=given.correlation_id,
+            reply_to=given.reply_to,
+            priority=given.priority,
+            time_to_live=given.time_to_live,
+            delay=given.delay,
+            deliver_at=deliver_at,
+            find=find,
+        )
 
     def outgoing(self, deduplication: str | None = None) -> list[Outgoing]:
         """Return the messages, each with its headers and its delay.
