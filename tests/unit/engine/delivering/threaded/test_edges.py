@@ -15,6 +15,8 @@ import pytest
 
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.activations.listener import Listener
+from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer, Receiver
@@ -139,7 +141,7 @@ def test_a_function_that_a_call_does_not_run_is_refused(site: Site, handler: Cal
     refused = r"expected a plain function: a call does nothing; asyncio\.run"
     made = site.activation(lambda _: None)
     with pytest.raises(ConfigurationError, match=f"the handler is asynchronous or a generator, {refused}"):
-        type(made)(made.settings, lambda: connect(site.settings), handler)
+        Listener(one_connection(made.settings, lambda: connect(site.settings)), handler)
     with pytest.raises(ConfigurationError, match=f"subscribes is asynchronous or a generator, {refused}"):
         site.activation(lambda _: None, subscribes=handler, unsubscribed_destination="queue://other")
 
@@ -150,7 +152,8 @@ def test_work_that_was_returned_and_not_done_is_rolled_back(
 ) -> None:
     site.send("a")
     made = site.activation(lambda _: None, redelivery_handling="1:move(queue:dead)")
-    again = type(made)(made.settings, lambda: connect(site.settings), lambda delivery: unrun(delivery))  # noqa: PLW0108
+    connections = one_connection(made.settings, lambda: connect(site.settings))
+    again = Listener(connections, lambda delivery: unrun(delivery))  # noqa: PLW0108
     counts = again.run(max_messages=1, run_for=timedelta(seconds=5))
     assert (counts.committed, counts.moved) == (0, 1)
     assert site.bodies("dead") == ["a"]
