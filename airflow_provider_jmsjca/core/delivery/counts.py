@@ -148,6 +148,7 @@ class DeliveryCounts:
     def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
         """Recognize these messages on redelivery, even from a broker that doesn't flag them."""
         for message in messages:
+            self._evaluate(message)  # or the count of a parked message would be lost
             message.counted = Counted.AGAIN
             message.served = False
             self._tracker.attempted(message.key)

@@ -143,3 +143,13 @@ def test_the_log_names_each_message_of_a_unit_that_could_not_be_committed() -> N
         (d.LogLevel.WARNING, f"message 'ID:a': {why}"),
         (d.LogLevel.WARNING, f"message 'ID:b': {why}"),
     ]
+
+
+def test_a_parked_count_survives_a_refused_deletion_of_what_was_handled() -> None:
+    """The deletion is refused, and the message delivered, before its count was ever used."""
+    run = Run(handling="1:0", settings=RECORDING)
+    run.only(d.RecordAttempt, run.message("m", parked=2))
+    delete = run.only(d.DeleteMessage, e.FoundHandled(delivery=1))
+    deliver = run.only(d.Deliver, e.UnitFailed(unit=delete.unit, failure=FAILURE))
+    run.send(e.HandlerRaised(call=deliver.call, failure=FAILURE))
+    assert run.tracker.state("m").seen == 2
