@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -37,6 +38,7 @@ from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+from airflow_provider_jmsjca.plugins.state_messages import task_state
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
@@ -67,6 +69,8 @@ NOT_RUN = {
     ("docs/how-to/broker-limits.md", "xml"): "tests/broker/test_broker_recipes.py gives it to the brokers",
     ("docs/how-to/broker-limits.md", "console"): "tests/broker/test_broker_recipes.py runs it",
     ("docs/reference/redelivery.md", "text"): "a grammar",
+    ("docs/production/monitoring.md", "text"): "settings of Airflow itself",
+    ("docs/how-to/state-messages.md", "ini"): "tests/airflow/plugins/test_state_messages.py sets both",
 }
 """Kinds of blocks of a page that aren't run here, and where they are run or why they can't be. DAGs are read
 by Airflow all the same."""
@@ -515,7 +519,12 @@ def is_what_a_notifier_says(text: str, _: Path) -> None:
     assert {*shown} <= {*re.findall(r"`(\w+)`", JmsNotifier.__doc__)}
 
 
+def is_a_state_message(text: str, _: Path) -> None:
+    assert {*json.loads(text)} == {*task_state(SimpleNamespace(), "failed", "running")}
+
+
 JSON: dict[str, Callable[[str, Path], Any]] = {
+    "docs/how-to/state-messages.md": is_a_state_message,
     "docs/reference/spool.md": is_a_manifest,
     "docs/how-to/notifications.md": is_what_a_notifier_says,
     "docs/how-to/lineage.md": lambda text, _: JmsBatchRunFacet(**json.loads(text)),
