@@ -53,8 +53,8 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = f"JMS for Airflow and Spark {release}"
 # Where GitHub builds the site, each page links to its source there.
-if repository := os.environ.get("GITHUB_REPOSITORY"):
-    server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+server, repository = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+if server and repository:
     html_theme_options = {
         "source_repository": f"{server}/{repository}/",
         "source_branch": os.environ.get("GITHUB_REF_NAME", "main"),
