@@ -166,7 +166,7 @@ def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callabl
 
     def handle(delivery: Any) -> None:
         if delivery.body in outages:
-            until(lambda: len(listener._dispatcher.receiver.buffer.arrivals) >= len(outages))
+            until(lambda: len(listener.runs[0]._dispatcher.receiver.buffer.arrivals) >= len(outages))
             outages.remove(delivery.body)
             site.broker.restart()
 

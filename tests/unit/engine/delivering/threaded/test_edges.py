@@ -406,7 +406,7 @@ def test_a_message_that_stays_frees_its_place_for_the_next_while_others_are_held
     site.send("c")
 
     def finish(delivery: Any) -> None:
-        dispatcher = listener._dispatcher
+        dispatcher = listener.runs[0]._dispatcher
         if delivery.body == "a":  # until there is no room for c, and that was seen
             until(lambda: dispatcher.receiver.buffer.arrivals and not dispatcher.workers._queue.qsize())
         elif delivery.body == "b":
