@@ -38,17 +38,18 @@ def run_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> RunJob:
 def test_a_schema_of_another_language(
     spark: SparkSession, run_job: RunJob, make_batch: MakeBatch, tmp_path: Path
 ) -> None:
-    bodies = [{"id": 1, "size": 5}, {"id": 2, "size": {"w": 1}, "next": {"id": 1}}, {"id": "x"}]
+    bodies = [{"id": 1, "size": 5}, {"id": 2}, {"id": "x"}]
     manifest = make_batch([JmsMessage.text(json.dumps(body)) for body in bodies])
-    order = {"properties": {"id": {"type": "integer"}, "size": {}, "next": {"$ref": "#/$defs/order"}}}
-    schema, table = tmp_path / "schema.json", str(tmp_path / "table")
-    schema.write_text(json.dumps({"$defs": {"order": {**order, "required": ["id"]}}}))
+    fields = [{"name": "id", "type": "long"}, {"name": "size", "type": "int", "default": 7}]
+    order = {"type": "record", "name": "Order", "fields": fields}
+    schema, table = tmp_path / "schema.avsc", str(tmp_path / "table")
+    schema.write_text(json.dumps([order, order | {"name": "Other"}]))
 
-    arguments = ("--schema-file", str(schema), "--schema-type", "order", "--schema-allow", "variants")
+    arguments = ("--schema-file", str(schema), "--schema-type", "Order", "--schema-allow", "defaults")
     done = run_job(manifest, "--table", table, *arguments)
 
     assert (done.stored, done.rejected) == ({table: 2}, 1)
-    found = spark.read.parquet(table).selectExpr("id", "to_json(size)", "to_json(next)").sort("id")
-    assert [tuple(row) for row in found.collect()] == [(1, "5", None), (2, '{"w":1}', '{"id":1}')]
+    found = spark.read.parquet(table).select("id", "size").sort("id")
+    assert [tuple(row) for row in found.collect()] == [(1, 5), (2, None)]
     with pytest.raises(SystemExit, match="78"):
-        run_job(make_batch([], batch_id="b"), "--table", table, "--schema", "a INT", "--schema-type", "x")
+        run_job(make_batch(batch_id="b"), "--table", table, "--schema", "a INT", "--schema-type", "x")
