@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.engine.tracing import current_traceparent, with_traceparent
+from airflow_provider_jmsjca.engine.session.tracing import current_traceparent, with_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook

@@ -8,7 +8,6 @@ or to send is logged once, and stops no consumption.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import threading
@@ -68,7 +67,9 @@ def statistics() -> Statistics:
         module = sys.modules.get(name)
         if module is not None and getattr(module, "_factory", None) is not None:
             return cast("Statistics", module)
-    return cast("Statistics", importlib.import_module("airflow.sdk.observability.stats"))
+    from airflow.sdk.observability import stats  # noqa: PLC0415 - only where statistics are sent
+
+    return cast("Statistics", stats)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread
-from airflow_provider_jmsjca.engine.tracing import stamped
+from airflow_provider_jmsjca.engine.session.tracing import stamped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.sending import SENDING_FIELDS, Sending, json_text, send

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
 from airflow_provider_jmsjca.core.quantities import number_of, seconds_faults
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.tracing import stamped
+from airflow_provider_jmsjca.engine.session.tracing import stamped
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.store import installed_store

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
-from airflow_provider_jmsjca.engine.tracing import current_traceparent
+from airflow_provider_jmsjca.engine.session.tracing import current_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination

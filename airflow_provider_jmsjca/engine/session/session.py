@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.core.prefetch import MOST_IN_ORDER, for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
-from airflow_provider_jmsjca.engine.tracing import current_traceparent, stamped, with_traceparent
+from airflow_provider_jmsjca.engine.session.tracing import current_traceparent, stamped, with_traceparent
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,

@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
 from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryReader, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
-from airflow_provider_jmsjca.engine.tracing import stamped, traced
+from airflow_provider_jmsjca.engine.session.tracing import stamped, traced
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable

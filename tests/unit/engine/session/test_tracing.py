@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.tracing import current_traceparent, with_traceparent
+from airflow_provider_jmsjca.engine.session.tracing import current_traceparent, with_traceparent
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine.listening import Site
