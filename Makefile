@@ -29,8 +29,8 @@ PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer o
 IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
 # Processes share the tests, each with brokers of its own.
 PROCESSES ?= 2
-# Three times as many share all of them, for most wait; each needs 2 GiB and the machine some.
-MANY := import os; print(max(2, min(3 * $(PROCESSES), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3 // 2**30)))
+# Twice as many share all of them, for some wait; each needs 2 GiB and the machine some.
+MANY := import os; print(max(2, min(2 * $(PROCESSES), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3 // 2**30)))
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 ONCE ?=

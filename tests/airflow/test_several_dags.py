@@ -75,7 +75,7 @@ def test_two_dags_get_every_message_and_what_comes_while_both_are_paused_waits(
         return bodies
 
     def acknowledged() -> None:
-        home.until(lambda: not list(connection.browse(queue)), 30, "the acknowledgements")
+        home.until(lambda: not list(connection.browse(queue)), 150, "the acknowledgements")
 
     def have(wanted: list[str], *dag_ids: str) -> None:
         for dag_id in dag_ids:

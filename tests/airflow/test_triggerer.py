@@ -60,11 +60,11 @@ def test_messages_become_asset_events_and_are_acknowledged_then(
         assert payload["destination"] == str(queue)
         message = JmsMessage.from_json(payload["message"])
         assert (message.body, message.properties["n"]) == ("hello", "1")
-        home.until(lambda: not list(connection.browse(queue)), 30, "the acknowledgement")
+        home.until(lambda: not list(connection.browse(queue)), 150, "the acknowledgement")
         bodies = [str(number) for number in range(300)]
         connection.send(Outgoing(destination=queue, message=JmsMessage.text(body)) for body in bodies)
         home.until(lambda: len(home.payloads()) == 301, 60, "301 asset events")
-        home.until(lambda: not list(connection.browse(queue)), 30, "the acknowledgements")
+        home.until(lambda: not list(connection.browse(queue)), 150, "the acknowledgements")
         assert [payload["message"]["body"] for payload in home.payloads()] == ["hello", *bodies]
     finally:
         home.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -13,7 +14,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 from tests.airflow.triggerer import TriggererProcess
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
@@ -40,13 +41,15 @@ def test_pausing_a_dag_under_load_loses_nothing(
     sent: list[str] = []
     ending = threading.Event()
 
+    def send(connection: Connection) -> None:
+        body = str(len(sent))
+        connection.send([Outgoing(destination=queue, message=JmsMessage.text(body))])
+        sent.append(body)
+
     def publish() -> None:
-        connection = connect(activemq.settings())
-        while not ending.wait(1 / PER_SECOND):
-            body = str(len(sent))
-            connection.send([Outgoing(destination=queue, message=JmsMessage.text(body))])
-            sent.append(body)
-        connection.close()
+        with contextlib.closing(connect(activemq.settings())) as connection:
+            while not ending.wait(1 / PER_SECOND):
+                send(connection)
 
     def triggers() -> int:
         return int(home.query("select count(*) from trigger")[0][0])
@@ -55,6 +58,10 @@ def test_pausing_a_dag_under_load_loses_nothing(
     try:
         home.start_service("dag-processor")
         home.start()
+        # Airflow's first answer to a trigger takes half a minute on a busy machine.
+        with contextlib.closing(connect(activemq.settings())) as connection:
+            send(connection)
+            home.until(lambda: not list(connection.browse(queue)), 240, "the first acknowledgement")
         thread.start()
         for _ in range(PAUSES):
             goal = len(home.payloads()) + 50

@@ -149,7 +149,7 @@ def test_in_a_triggerer_messages_become_events_and_are_acknowledged_then(
     try:
         connection.send(Outgoing(destination=queue, message=JmsMessage.text(body)) for body in "abc")
         home.until(lambda: len(home.payloads()) == 3, 90, "three asset events")
-        home.until(lambda: not list(connection.browse(queue)), 30, "the acknowledgements")
+        home.until(lambda: not list(connection.browse(queue)), 150, "the acknowledgements")
     finally:
         home.stop()
         connection.close()
