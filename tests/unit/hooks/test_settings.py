@@ -132,7 +132,7 @@ def test_broken_json_names_its_place_and_shows_nothing() -> None:
         ),
         ({"host": "lookup://a", "extra": '{"tls": true}'}, "tls is on but the host is a URL"),
         ({"extra": '{"tls": "perhaps"}'}, "tls: got 'perhaps', expected true or false"),
-        ({"host": "stomp://broker:port"}, "the port of host 'broker' is no number"),
+        ({"host": "stomp://broker:port"}, "the port of host 'broker' is not a number"),
     ],
 )
 def test_faults(fields: dict[str, Any], expected: str) -> None:

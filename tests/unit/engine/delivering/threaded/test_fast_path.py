@@ -132,7 +132,7 @@ def test_what_was_posted_is_done_before_the_next_message(site: Site, monkeypatch
     monkeypatch.setattr(FastPath, "take", lambda self, buffer: ways.append(self) or take(self, buffer))
 
     def handle(delivery: Delivery) -> None:
-        workers = ways[-1].runs[0]._dispatcher.workers
+        workers = ways[-1]._dispatcher.workers
         left.append(len(workers.posted))
         workers.posted.append((delivery.buffer, RollBackUnit(unit=0)))
 
