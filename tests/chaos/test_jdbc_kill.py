@@ -114,7 +114,7 @@ def kill(manifest: Manifest, postgres: Postgres, look: Callable[[], object], wha
     assert Done.read(manifest.folder) is None
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_killed_around_the_commit_a_batch_is_in_a_table_once(
     manifest: Manifest, postgres: Postgres, database: psycopg.Connection
 ) -> None:

@@ -83,7 +83,7 @@ def left(broker: Broker, queue: Destination) -> int:
         return sum(1 for _ in session.browse(queue))
 
 
-@pytest.mark.timeout(900 if FULL else 300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_killed_senders_lose_nothing_and_send_nothing_early_or_twice(
     database: str, activemq: Broker, tmp_path: Path, request: pytest.FixtureRequest, report: Report

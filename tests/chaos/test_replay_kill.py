@@ -28,7 +28,7 @@ FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 LETTERS, KILLS, MOST_UNITS = (10_000, 10, 15) if FULL else (600, 3, 1)
 
 
-@pytest.mark.timeout(600 if FULL else 180)
+@pytest.mark.timeout(900)
 def test_a_killed_replay_loses_no_letter(broker: Broker, queue_name: str, report: Report) -> None:
     seed = int(os.environ.get("JMSJCA_CHAOS_SEED") or int.from_bytes(os.urandom(4)))
     chance = random.Random(seed)  # noqa: S311 - when to kill

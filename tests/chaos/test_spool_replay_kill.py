@@ -50,7 +50,7 @@ def replay_of(manifest: Manifest) -> Manifest:
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_killed_while_it_is_made_a_replay_is_there_whole_or_not_at_all(manifest: Manifest) -> None:
     spool = manifest.folder.parent
     for attempt in range(5):

@@ -203,7 +203,7 @@ def test_ids_that_were_handled_are_known_after_a_kill_i17(
     assert left(activemq, queue_name) == []
 
 
-@pytest.mark.timeout(900 if FULL else 180)
+@pytest.mark.timeout(900)
 def test_an_effect_in_the_database_of_the_store_happens_once_whatever_is_killed(
     activemq: Broker, queue_name: str, store_url: str, tmp_path: Path, report: Report
 ) -> None:

@@ -34,7 +34,7 @@ spark.stop()
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_spool_is_a_table_and_a_stream_over_spark_connect(make_batch: MakeBatch, tmp_path: Path) -> None:
     for number in range(2):
         bodies = f'{{"id": {number}}}', "no JSON"

@@ -24,7 +24,7 @@ def commands(block: str) -> list[str]:
     return [line[2:] for line in block.splitlines() if line.startswith("$ ") and line[2:] not in MADE]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
     home = tmp_path / "tutorial"
     text = PAGE.read_text("utf-8").replace(".run/tutorial", str(home))

@@ -18,7 +18,7 @@ from tests.servers.broker import Broker
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.timeout(600)  # Airflow, Spark and a broker start for it
+@pytest.mark.timeout(900)  # Airflow, Spark and a broker start for it
 def test_datasets_and_batches_of_real_runs(activemq: Broker, tmp_path: Path, migrated_database: Path) -> None:
     queue = f"queue://lineage.{uuid.uuid4().hex}"
     host, port = activemq.address()

@@ -93,7 +93,7 @@ def fire(trigger: JmsSparkApplicationTrigger) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("metadata")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_job_on_the_cluster_stores_the_batch_while_no_worker_is_held(
     yarn: StandInYarn, publish: Publish, load: Make, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_while_the_resource_manager_is_away_nothing_is_submitted_twice(
     assert caplog.text.count("asked again") == 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_on_kubernetes_a_driver_is_known_by_its_pod_and_gets_the_job_library(
     monkeypatch: pytest.MonkeyPatch, publish: Publish, load: Make, tmp_path: Path
 ) -> None:

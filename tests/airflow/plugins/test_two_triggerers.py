@@ -15,7 +15,7 @@ from tests.servers.postgres import Postgres
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("slow", ["early", "late"])
 def test_each_event_has_a_run_when_two_triggerers_store_at_once(
     postgres: Postgres, tmp_path: Path, slow: str
