@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import JmsHook, JmsMessage, Outgoing
 
 Answer = Callable[[JmsMessage], JmsMessage | None]
 

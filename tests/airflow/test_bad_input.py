@@ -18,10 +18,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
+from airflow_provider_jmsjca import JmsCollectOperator, JmsPublishOperator, JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.spool.known_ids import count_rows
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import Outcome, run_task

@@ -14,8 +14,8 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 
+from airflow_provider_jmsjca import ActivationSpec
 from airflow_provider_jmsjca.cli.commands import cells
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from tests.pace import at_most
 
 DESCRIPTOR = """

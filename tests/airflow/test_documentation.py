@@ -28,20 +28,24 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
+from airflow_provider_jmsjca import (
+    Activation,
+    ActivationSpec,
+    ConfigurationError,
+    ConnectionSettings,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    JmsNotifier,
+    Outgoing,
+    RedeliveryHandling,
+    Selector,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.engine.activations.activation import Activation
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.plugins.state_messages import task_state
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import serialized

@@ -14,9 +14,8 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.utils.state import DagRunState
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.operators.test_request import service
 from tests.airflow.task_runs import Outcome, execute, execute_on_event, word_of

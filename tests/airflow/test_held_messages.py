@@ -13,11 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, HELD_KEY, STARTED_KEY
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess

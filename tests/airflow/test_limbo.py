@@ -17,14 +17,16 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_jmsjca import (
+    Delivery,
+    JmsHook,
+    JmsListenOperator,
+    JmsMessage,
+    JmsNotifier,
+    JmsPublishOperator,
+)
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.store.base import LimboEntry
 from tests.servers.broker import Broker
 

@@ -16,17 +16,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    AuthenticationError,
+    JmsActivationTrigger,
+    JmsError,
+    JmsHook,
+    JmsMessage,
+    JmsPublishOperator,
+    connect,
+)
 from airflow_provider_jmsjca.cli.commands import explain_command
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.errors import AuthenticationError, JmsError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.servers.stomp_peer import ScriptedBroker, scripted_broker
 

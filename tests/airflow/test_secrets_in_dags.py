@@ -11,16 +11,18 @@ import pytest
 from airflow.sdk import DAG, task
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConfigurationError,
+    JmsCollectOperator,
+    JmsListenOperator,
+    JmsNotifier,
+    JmsPublishOperator,
+    JmsRequestOperator,
+    JmsSensor,
+    JmsToSparkSubmitOperator,
+)
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.request import JmsRequestOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
 
 MARK = "Tr0ub4dor-and-3"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect, open_store
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.servers.broker import Broker
 

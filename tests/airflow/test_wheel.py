@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import __version__
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage, __version__
 from airflow_provider_jmsjca.spark.archive import write_archive
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence

@@ -13,15 +13,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Delivery,
+    JmsMessage,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 
 _LIMIT = timedelta(seconds=60)
 

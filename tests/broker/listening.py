@@ -9,17 +9,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from tests.pace import at_most
 
 

@@ -11,9 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import ActivationSpec, Destination, JmsMessage, Outgoing, Subscription, connect
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
@@ -21,8 +19,7 @@ from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Received
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.management import ManagementControl, queue_resource
 from tests.servers.broker import Broker

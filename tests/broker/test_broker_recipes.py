@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.errors import InDoubtError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca import (
+    Destination,
+    InDoubtError,
+    JmsConnection,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    PermanentBrokerError,
+    connect,
+)
 from tests.docs.blocks import blocks
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.artemis import Artemis

@@ -7,14 +7,11 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.redelivery import MoveTarget
+from airflow_provider_jmsjca import Destination, MoveTarget, Subscription, connect
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim
 from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Subscription
 from tests.broker.listening import bodies, drained, send
 from tests.broker.test_listener_undecodable import sent
 from tests.servers.broker import Broker

@@ -14,24 +14,24 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    ConnectionSettings,
+    Destination,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionSettings,
-    Outgoing,
-    Received,
-    Subscription,
-)
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 

@@ -13,8 +13,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionLostError,
+    Destination,
+    JmsConnection,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
@@ -22,11 +28,8 @@ from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Subscription
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker.listening import activation, send, until
 from tests.servers.broker import Broker
 from tests.servers.ports import HOST

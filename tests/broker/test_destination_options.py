@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConfigurationError,
+    Delivery,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.engine.limbo import LimboSender
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.memory_store import MemoryLimbo
 from tests.servers.broker import Broker
 

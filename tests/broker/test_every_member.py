@@ -12,15 +12,19 @@ from typing import Any, Self
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Delivery,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.every_member import every_member
 from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker.listening import bodies, idle, send, until
 from tests.servers.broker import Broker
 

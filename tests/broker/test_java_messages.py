@@ -14,18 +14,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
-from airflow_provider_jmsjca.core.redelivery import MoveTarget
+from airflow_provider_jmsjca import (
+    BodyKind,
+    ConfigurationError,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    MoveTarget,
+    Outgoing,
+    PoisonMessageError,
+    Subscription,
+    connect,
+)
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.message import ItemType
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.broker.listening import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming, until

@@ -13,24 +13,30 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConfigurationError,
+    ConnectionSettings,
+    Delivery,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    JmsSession,
+    Outgoing,
+    PermanentBrokerError,
+    Subscription,
+    TransientBrokerError,
+    connect,
+)
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session.session import JmsSession
-from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
 from tests.dead_letters import original_of
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 import stomp
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.errors import CapabilityError
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca import CapabilityError, Delivery, Destination, JmsMessage, connect
 from tests.broker.listening import activation, bodies, drained, send, until
 from tests.dead_letters import original_of
 from tests.memory_store import MemoryStore

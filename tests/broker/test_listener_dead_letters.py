@@ -11,17 +11,20 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import MoveTarget
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Delivery,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    MoveTarget,
+    Outgoing,
+    connect,
+    open_store,
+)
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from tests.broker.listening import activation, bodies, drained, idle, send
 from tests.broker.test_stomp_traps import raw_send

@@ -9,23 +9,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    CapabilityError,
+    ConnectionSettings,
+    Delivery,
+    JmsMessage,
+    PermanentBrokerError,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.errors import CapabilityError, PermanentBrokerError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionSettings,
-    OnReceived,
-    Received,
-    Subscription,
-)
+from airflow_provider_jmsjca.transports.base import Connection, OnReceived, Received
 from tests.broker.listening import bodies, drained, idle, send, until
 from tests.servers.broker import Broker
 

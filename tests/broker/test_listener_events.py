@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_provider_jmsjca import Delivery, Destination, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.broker.listening import bodies, drained, idle, send
 from tests.broker.test_listener_destinations import activation
 from tests.servers.broker import Broker

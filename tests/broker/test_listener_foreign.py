@@ -9,9 +9,7 @@ from typing import Self
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca import Delivery, JmsMessage, connect
 from tests.broker.listening import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send
 from tests.dead_letters import original_of

@@ -11,23 +11,23 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    CapabilityError,
+    ConnectionSettings,
+    Delivery,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    PoisonMessageError,
+    Subscription,
+    connect,
+)
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import CapabilityError, PoisonMessageError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionSettings,
-    Consumer,
-    OnReceived,
-    Outgoing,
-    Subscription,
-)
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, OnReceived
 from tests.broker.listening import activation, bodies, drained, send, until
 from tests.dead_letters import original_of
 from tests.pace import at_most

@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import Destination, JmsConnection, PoisonMessageError, Subscription, connect
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Subscription
 from tests.broker.listening import activation, drained, idle
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming

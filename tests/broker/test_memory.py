@@ -9,9 +9,7 @@ import uuid
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca import ConnectionSettings, Destination, connect
 from tests.bench import soak
 
 MESSAGES = 100_000

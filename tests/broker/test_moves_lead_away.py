@@ -14,18 +14,18 @@ from airflow_provider_jmsjca import (
     Activation,
     ActivationSpec,
     ConfigurationError,
+    Delivery,
     Destination,
     JmsConnection,
+    MoveTarget,
+    Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import Subscription
 from tests.broker.listening import activation, bodies, idle, send, until
 from tests.servers.broker import Broker
 

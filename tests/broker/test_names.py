@@ -16,10 +16,11 @@ from airflow_provider_jmsjca import (
     JmsConnection,
     JmsMessage,
     Outgoing,
+    Subscription,
     connect,
 )
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.servers.broker import Broker
 
 LATIN = [chr(code) for code in range(32, 0x180) if unicodedata.category(chr(code))[0] != "C"]

@@ -7,14 +7,12 @@ import threading
 import uuid
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, Subscription, connect
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.watching.peek import Ready, peek
 from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.servers.broker import Broker
 
 LOOKS = 5

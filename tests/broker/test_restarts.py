@@ -8,11 +8,8 @@ from functools import partial
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Delivery, Destination, JmsMessage, Outgoing, connect
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from tests.broker.listening import activation, until
 from tests.servers.broker import Broker
 

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 import stomp
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca import ConfigurationError, JmsMessage, Selector
 from tests.servers.broker import Broker
 
 DEADLINE = 20.0

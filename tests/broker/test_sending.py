@@ -8,11 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import InDoubtError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
+from airflow_provider_jmsjca import Destination, InDoubtError, JmsMessage, Outgoing, Subscription, connect
+from airflow_provider_jmsjca.transports.base import Received
 from tests.broker.listening import bodies
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy

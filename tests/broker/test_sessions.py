@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
-from airflow_provider_jmsjca.errors import CapabilityError, PoisonMessageError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import (
+    AcknowledgeMode,
+    CapabilityError,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    Outgoing,
+    PoisonMessageError,
+    connect,
+)
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
-from airflow_provider_jmsjca.transports import connect as open_connection
-from airflow_provider_jmsjca.transports.base import ConnectionState, Outgoing, Received, Subscription
+from airflow_provider_jmsjca import (
+    ConnectionLostError,
+    Destination,
+    InDoubtError,
+    JmsMessage,
+    Outgoing,
+    PermanentBrokerError,
+    Subscription,
+)
+from airflow_provider_jmsjca import connect as open_connection
+from airflow_provider_jmsjca.transports.base import ConnectionState, Received
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.pace import at_most
 from tests.servers.broker import Broker

@@ -13,15 +13,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Destination,
+    PermanentBrokerError,
+    PoisonMessageError,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker import listening
 from tests.broker.listening import drained, send
 from tests.dead_letters import original_of

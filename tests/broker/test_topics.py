@@ -15,27 +15,32 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Activation, LimboSelection, open_store
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    Activation,
+    ActivationSpec,
+    Delivery,
+    Destination,
+    JmsMessage,
+    LimboSelection,
+    Outgoing,
+    Subscription,
+    connect,
+    open_store,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import ListenerRun, one_connection
 from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     load_balancing,
     shared_subscription,
 )
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerContext,
     ListenerSettings,
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.broker.listening import idle
 from tests.servers.broker import Broker
 

@@ -13,7 +13,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import ActivationSpec, ConnectionSettings, connect
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import ListenerRun
@@ -22,8 +22,6 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     shared_subscription,
 )
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 
 def mover(node: Listener) -> ListenerRun:

@@ -9,13 +9,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import ConnectionSettings, Destination, Subscription
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.spool.files import ObjectPath
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 
 
 def main() -> None:

@@ -14,17 +14,19 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Delivery,
+    JmsMessage,
+    connect,
+    open_store,
+)
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.settings import ConnectionSettings
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)

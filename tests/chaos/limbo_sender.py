@@ -13,11 +13,8 @@ import sys
 import time
 from datetime import timedelta
 
+from airflow_provider_jmsjca import ConnectionSettings, JmsConnection, connect, open_store
 from airflow_provider_jmsjca.engine.limbo import LimboSender
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.settings import ConnectionSettings
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)

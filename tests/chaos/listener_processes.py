@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Received, Subscription
+from airflow_provider_jmsjca import Destination, Subscription, connect
+from airflow_provider_jmsjca.transports.base import Received
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]

@@ -18,15 +18,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    JmsMessage,
+    PoisonMessageError,
+    connect,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import PoisonMessageError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.chaos.listener_processes import Work
 
 _SPECS: dict[Work, dict[str, Any]] = {

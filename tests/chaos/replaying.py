@@ -15,10 +15,8 @@ import sys
 import threading
 import time
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import ConnectionSettings, Destination, connect
 from airflow_provider_jmsjca.operating.dead_letters import Replay, replay
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.settings import ConnectionSettings
 
 _UNITS_LEFT = 3
 

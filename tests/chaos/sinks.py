@@ -14,7 +14,7 @@ from typing import ClassVar
 import psycopg
 import pyarrow.dataset as ds
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence

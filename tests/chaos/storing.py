@@ -16,14 +16,10 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, event, text
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import ActivationSpec, ConnectionSettings, Delivery, connect, open_store
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 EXIT_OF_POISON = 9
 

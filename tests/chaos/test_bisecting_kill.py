@@ -20,17 +20,20 @@ import pyarrow.dataset as ds
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsMessage,
+    JmsToSparkSubmitOperator,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.cli.spool import show_command
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.dead_letters import original_of
 

@@ -19,13 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker

@@ -23,12 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca import Destination, JmsMessage, JmsToSparkSubmitOperator, Outgoing, connect
 from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK, Done, current_fence
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.task_runs import Outcome, run_task
 from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, signal_groups, soon
 from tests.dead_letters import original_of

@@ -19,14 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, connect, open_store
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.store.base import LimboEntry, Store
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
 from tests.chaos.conftest import Report
 from tests.contract.store.conftest import new_store, url_of
 from tests.pace import at_most

@@ -25,10 +25,7 @@ from typing import assert_never
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
 from tests.chaos.conftest import Report
 from tests.chaos.listener_processes import Ended, ListenerProcess, Work, take_all
 from tests.servers.broker import Broker

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence

@@ -20,16 +20,11 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import ActivationSpec, Delivery, Destination, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 

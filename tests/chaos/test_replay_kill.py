@@ -14,11 +14,8 @@ from contextlib import closing
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.operating.dead_letters import REPLAY_OF
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.conftest import Report
 from tests.chaos.test_limbo_kill import start
 from tests.pace import at_most

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.request import JmsRequestOperator
+from airflow_provider_jmsjca import JmsMessage, JmsRequestOperator
 from tests.airflow.answering import copied, service
 from tests.chaos.conftest import Report
 from tests.chaos.test_sensor_kill import ROOT, connection_of

@@ -19,11 +19,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
 from airflow_provider_jmsjca.engine.watching.peek import peek
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.conftest import Report
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker

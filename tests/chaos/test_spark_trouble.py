@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import Destination, connect
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
-from airflow_provider_jmsjca.transports import connect
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
 from tests.chaos.sinks import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.replays import make_replay
 from airflow_provider_jmsjca.spool.batch_id import replay_id
 from airflow_provider_jmsjca.spool.manifest import Manifest

@@ -20,10 +20,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
 from tests.chaos.conftest import Report
 from tests.chaos.listener_processes import ROOT
 from tests.chaos.storing import EFFECTS, EXIT_OF_POISON

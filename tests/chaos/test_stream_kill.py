@@ -19,10 +19,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
 from tests.chaos.conftest import Report
 from tests.chaos.spark_processes import soon
 from tests.chaos.test_delta_kill import live_files

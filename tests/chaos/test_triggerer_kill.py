@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
 from tests.airflow.triggerer import TriggererProcess
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker

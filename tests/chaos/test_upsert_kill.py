@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.manifest import Manifest

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, replace
 from typing import Self
 
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca import connect
 from tests.servers.broker import Broker
 
 GOOD = 1000

@@ -22,24 +22,24 @@ from pathlib import Path
 import psutil
 import pytest
 
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Delivery,
+    Destination,
+    JmsConnection,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    PoisonMessageError,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionSettings,
-    Outgoing,
-    Received,
-    Subscription,
-)
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.broker.listening import activation
 from tests.broker.test_stream import streaming, until
 from tests.pace import at_most

@@ -22,17 +22,19 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    PoisonMessageError,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, EndReason
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Subscription
 from tests.airflow.triggers.test_activation import triggerer
 from tests.airflow.triggers.waiting import run
 from tests.broker.listening import activation

@@ -23,11 +23,16 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    PoisonMessageError,
+    Subscription,
+    connect,
+)
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.hostile.amqp import Amqp
 from tests.servers.broker import Broker

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage
 from airflow_provider_jmsjca.spark.tables import delta
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row

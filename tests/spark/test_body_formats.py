@@ -9,9 +9,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import body_options, main
 from airflow_provider_jmsjca.spark.mapping import Mapped
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence

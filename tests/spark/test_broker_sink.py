@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage, connect
 from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spark.data_sources.from_broker import SpoolingReceiver
-from airflow_provider_jmsjca.transports import connect
 from tests.servers.broker import Broker
 from tests.spark.conftest import MakeBatch, flight
 

@@ -14,22 +14,22 @@ import pytest
 from airflow_provider_jmsjca import (
     ActivationKind,
     DeliveryStoppedError,
+    Destination,
+    JmsMessage,
+    Outgoing,
     RunStatus,
     WantedState,
+    connect,
     list_activations,
     open_store,
     request_activation_state,
     resume_activations,
 )
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, SpoolingReceiver
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import State, batches
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.servers.broker import Broker
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from tests.spark.conftest import MakeBatch
 
 ROOT = Path(__file__).parents[2]

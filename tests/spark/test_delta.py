@@ -12,10 +12,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as sql
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
+from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage
 from airflow_provider_jmsjca.spark.data_failure import data_failure
-from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION, Batch
+from airflow_provider_jmsjca import Batch, Destination, JmsMessage, Outgoing, connect
+from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.docs.blocks import Block, blocks
 from tests.servers.broker import Broker
 from tests.spark.conftest import ORDERS, MakeBatch

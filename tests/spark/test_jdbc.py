@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, PoisonMessageError
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage, PoisonMessageError
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
 from airflow_provider_jmsjca.spark.rejects import reject_reasons, rejected_messages
 from airflow_provider_jmsjca.spark.tables import jdbc

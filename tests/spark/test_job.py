@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage, SpoolError
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spark.tables import TableAttempt
 from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite

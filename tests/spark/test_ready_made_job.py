@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest

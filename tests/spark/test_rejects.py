@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import FencedError
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch, FencedError, JmsMessage
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.manifest import Manifest

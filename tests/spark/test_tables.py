@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca import ConfigurationError
 from airflow_provider_jmsjca.spark.tables import TableAttempt, parquet
 from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import take_fence

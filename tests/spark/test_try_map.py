@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as sql
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
 from airflow_provider_jmsjca.spark.mapping import Mapped
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from tests.spark.conftest import MakeBatch

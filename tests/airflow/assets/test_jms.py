@@ -19,19 +19,21 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.utils.state import TaskInstanceState
 from fastapi.testclient import TestClient
 
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    ConnectionSettings,
+    Destination,
+    JmsActivationTrigger,
+    JmsCollectOperator,
+    JmsListenOperator,
+    JmsPublishOperator,
+    JmsSensor,
+    JmsToSparkSubmitOperator,
+)
 from airflow_provider_jmsjca.assets import jms
 from airflow_provider_jmsjca.assets.jms import create_asset
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task, serialized
 

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from airflow.sdk import BaseOperator, lineage
 
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca import JmsCollectOperator, JmsPublishOperator, JmsToSparkSubmitOperator
 from tests.airflow.task_runs import run_task
 
 queue, folder = sys.argv[1], Path(sys.argv[2])

@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 from airflow.triggers.base import BaseTrigger
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsConnection, AsyncJmsHook
-from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca import (
+    AsyncJmsHook,
+    ConfigurationError,
+    JmsHook,
+    JmsMessage,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsConnection
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

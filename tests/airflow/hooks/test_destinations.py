@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from airflow.sdk.configuration import conf
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import ActivationSpec, ConfigurationError, Destination, JmsHook, JmsMessage, Move
 from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import Move
-from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
-from airflow_provider_jmsjca.hooks.jms import JmsHook
 from tests.airflow.conftest import Publish
 
 

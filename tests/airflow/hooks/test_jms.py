@@ -12,12 +12,8 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import ActivationSpec, ConfigurationError, Destination, JmsHook, JmsMessage
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports.memory import Broker
 
 

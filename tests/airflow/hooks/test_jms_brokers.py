@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca import JmsHook
 from tests.servers.broker import Broker
 
 NAMES = {"activemq": "ActiveMQ", "artemis": "Artemis", "rabbitmq": "RabbitMQ"}

@@ -8,21 +8,21 @@ import threading
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
-from airflow_provider_jmsjca.errors import (
+from airflow_provider_jmsjca import (
+    AcknowledgeMode,
     AuthenticationError,
     CapabilityError,
     ConfigurationError,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    JmsSensor,
     PermanentBrokerError,
     TransientBrokerError,
+    connect,
 )
-from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
-from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.members import limbo_name
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish

@@ -14,9 +14,8 @@ from airflow.sdk import DAG
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from airflow_provider_jmsjca import JmsCollectOperator, JmsListenOperator
 from airflow_provider_jmsjca.hooks import metrics
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import execute
 from tests.airflow.triggers.test_activation import send, triggerer

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca import ConfigurationError, JmsError, JmsMessage
 from airflow_provider_jmsjca.hooks.spool import spark_properties, spool_path, spool_roots, store_environment
 from airflow_provider_jmsjca.spool.references import seal_message
 

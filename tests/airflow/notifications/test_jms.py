@@ -24,11 +24,14 @@ from airflow.sdk.log import mask_secret
 from airflow.triggers.callback import CallbackTrigger
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    JmsNotifier,
+    TransientBrokerError,
+)
 from tests.airflow.task_runs import execute
 from tests.servers.broker import Broker
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca import JmsToSparkSubmitOperator
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task
 from tests.servers.spark_cluster import SparkCluster, bare_python

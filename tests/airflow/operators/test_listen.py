@@ -25,17 +25,20 @@ from airflow.sdk.exceptions import (
 )
 from airflow.utils.state import DagRunState, TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.decorators.listener import jms_listener_task
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    ConnectionSettings,
+    Destination,
+    JmsListenOperator,
+    JmsMessage,
+    Outgoing,
+    WantedState,
+    connect,
+    jms_listener_task,
+)
 from airflow_provider_jmsjca.engine.activations.listener import RunMonitor
-from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.run_state import RunState
-from airflow_provider_jmsjca.store.base import WantedState
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.task_runs import execute, run_task

@@ -21,14 +21,17 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.store.base import WantedState
-from airflow_provider_jmsjca.store.sql.store import open_store
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsConnection,
+    JmsListenOperator,
+    JmsMessage,
+    Outgoing,
+    WantedState,
+    connect,
+    open_store,
+)
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.pace import at_most

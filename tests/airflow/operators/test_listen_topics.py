@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsListenOperator,
+    JmsMessage,
+    Outgoing,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
 

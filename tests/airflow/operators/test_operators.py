@@ -27,24 +27,30 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 
-from airflow_provider_jmsjca import ActivationKind, RunStatus, WantedState, open_store
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    AsyncJmsHook,
+    Capabilities,
+    ConfigurationError,
+    Destination,
+    JmsCollectOperator,
+    JmsHook,
+    JmsMessage,
+    JmsNotifier,
+    JmsPublishOperator,
+    JmsSensor,
+    JmsToSparkSubmitOperator,
+    RunStatus,
+    TransientBrokerError,
+    WantedState,
+    open_store,
+)
 from airflow_provider_jmsjca.engine.limbo import LimboSender
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks import connection_cache
-from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsHook
-from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
 from tests.dead_letters import original_of

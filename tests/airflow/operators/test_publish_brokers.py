@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca import Destination, JmsHook, JmsPublishOperator
 from tests.servers.broker import Broker
 
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="publish", map_index=-1)}

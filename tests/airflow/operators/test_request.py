@@ -24,16 +24,19 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.lineage import HookLineageCollector
 from airflow.utils.state import TaskInstanceState
 
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    JmsRequestOperator,
+    Outgoing,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.assets import jms
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.request import JmsRequestOperator
 from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import prune
-from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.answering import service

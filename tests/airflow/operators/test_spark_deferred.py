@@ -19,8 +19,8 @@ from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.utils.state import TaskInstanceState
 
+from airflow_provider_jmsjca import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication, kubernetes_client
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task

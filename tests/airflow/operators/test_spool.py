@@ -19,12 +19,14 @@ from airflow.cli import cli_parser
 from airflow.sdk import DAG
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsCollectOperator,
+    JmsMessage,
+    JmsSpoolMaintenanceOperator,
+    SpoolError,
+)
 from airflow_provider_jmsjca.operators import collect as collect_module
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.manifest import Manifest

@@ -16,10 +16,12 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.providers_manager import ProvidersManager
 from fastapi.testclient import TestClient
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsCollectOperator,
+    JmsListenOperator,
+    JmsToSparkSubmitOperator,
+)
 from airflow_provider_jmsjca.operators.web_links import (
     JmsBatchLink,
     JmsDeadLettersLink,

@@ -23,7 +23,7 @@ import requests
 import urllib3
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.spool.files import ObjectPath, open_file, walk
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task

@@ -12,11 +12,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, RunReport
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    ConnectionSettings,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    RunReport,
+    RunStatus,
+    connect,
+)
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.store.base import ActivationKind, ActivationSample, LimboEntry, RunStatus
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.store.base import ActivationSample, LimboEntry
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 from tests.airflow.page.browsing import Browser, audit

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
+from airflow_provider_jmsjca import ConfigurationError, JmsAcknowledgeOperator
 from airflow_provider_jmsjca.triggers.payload import outcome_key, word_on
 from tests.airflow.task_runs import execute_on_event, serialized, word_of
 

@@ -15,12 +15,14 @@ from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTr
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import AssetWatcher
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    Destination,
+    JmsActivationTrigger,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from tests.airflow.conftest import Publish
 from tests.airflow.triggerer import TriggererProcess
 from tests.servers.broker import Broker

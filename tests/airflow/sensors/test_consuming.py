@@ -27,17 +27,22 @@ from airflow.sdk.exceptions import (
 )
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, SpoolError
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    ConnectionLostError,
+    ConnectionSettings,
+    Destination,
+    JmsMessage,
+    JmsSensor,
+    Outgoing,
+    SpoolError,
+    connect,
+    jms_sensor_task,
+)
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import prune
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger

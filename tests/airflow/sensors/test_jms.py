@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
+from airflow_provider_jmsjca import ConnectionSettings, JmsSensor, connect
 from airflow_provider_jmsjca.engine.watching.peek import peek
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 

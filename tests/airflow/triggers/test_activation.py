@@ -19,17 +19,20 @@ from airflow.triggers.shared_stream import SharedStreamManager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConnectionSettings,
+    Destination,
+    JmsActivationTrigger,
+    JmsHook,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import producers
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.producers import MessageProducer
 from tests.airflow.conftest import Publish

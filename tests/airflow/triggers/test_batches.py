@@ -15,12 +15,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, SpoolError, connect
 from airflow_provider_jmsjca.spool.references import FOLDER, seal_message
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import references
 from tests.airflow.conftest import Publish

@@ -15,15 +15,18 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsActivationTrigger,
+    JmsHook,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.engine.connecting import async_connection
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory import connection as memory
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger

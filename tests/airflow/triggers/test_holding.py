@@ -12,11 +12,10 @@ import pytest
 from airflow.sdk import Asset
 from airflow.triggers.base import TriggerEvent
 
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import holding, producers
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     HELD_KEY,

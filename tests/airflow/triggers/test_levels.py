@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca import ActivationSpec, JmsActivationTrigger, JmsHook, JmsSensor
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import send

@@ -11,8 +11,8 @@ import pytest
 import structlog
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 
+from airflow_provider_jmsjca import JmsActivationTrigger
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 
 INFO = 20

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca import JmsActivationTrigger
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import producers, receipts
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.payload import has_number, receipt_of, with_number
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsActivationTrigger,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of

@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca import (
+    ConnectionLostError,
+    ConnectionSettings,
+    Destination,
+    JmsActivationTrigger,
+    JmsMessage,
+    Outgoing,
+    PermanentBrokerError,
+    Subscription,
+    connect,
+)
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    ConnectionSettings,
-    ConnectionState,
-    OnReceived,
-    Outgoing,
-    Subscription,
-)
+from airflow_provider_jmsjca.transports.base import ConnectionState, OnReceived
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory import connection as memory
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.triggers import listen
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer

@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage, TransientStoreError, open_store
 from airflow_provider_jmsjca.hooks import store as hooks_store
 from airflow_provider_jmsjca.hooks.store import installed_store, shared_store
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import releasing as module
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
 from tests.pace import at_most

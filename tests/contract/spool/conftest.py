@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage
 from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import BatchInUseError, FencedError, SpoolError
+from airflow_provider_jmsjca import BatchInUseError, FencedError, JmsMessage, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, check_fence, take_fence
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,
     make_folder,

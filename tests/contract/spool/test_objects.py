@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool import spool as module
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal

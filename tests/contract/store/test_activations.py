@@ -10,14 +10,8 @@ from typing import Any
 
 from sqlalchemy import event
 
-from airflow_provider_jmsjca.store.base import (
-    ActivationKind,
-    ActivationSample,
-    RunReport,
-    RunStatus,
-    Store,
-    WantedState,
-)
+from airflow_provider_jmsjca import ActivationKind, RunReport, RunStatus, WantedState
+from airflow_provider_jmsjca.store.base import ActivationSample, Store
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store
 from tests.memory_store import MemoryStore

@@ -13,16 +13,20 @@ from typing import Self
 
 import pytest
 
-from airflow_provider_jmsjca import transports
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import (
+    ConnectionSettings,
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    Outgoing,
+    open_store,
+    transports,
+)
 from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.limbo import LEASE, LimboSender
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.store.base import SILENT_FOR, LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.contract.store.conftest import new_store, url_of
 

@@ -22,11 +22,16 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, StoreSchemaError, TransientStoreError
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    JmsMessage,
+    StoreSchemaError,
+    TransientStoreError,
+    open_store,
+)
 from airflow_provider_jmsjca.store.sql import database as module
 from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.store.sql.tables import METADATA, REVISIONS, VERSION_TABLE
 from tests.contract.store.conftest import new_store, url_of
 from tests.servers.postgres import Postgres

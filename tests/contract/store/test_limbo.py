@@ -13,18 +13,10 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import Engine, create_engine, event, text
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca import ConfigurationError, Destination, JmsMessage, LimboSelection, open_store
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.store.base import (
-    EVERYTHING,
-    LimboEntry,
-    LimboSelection,
-    LimboState,
-    Store,
-)
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.base import EVERYTHING, LimboEntry, LimboState, Store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

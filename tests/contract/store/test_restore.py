@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData, create_engine, insert, select
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage, open_store
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

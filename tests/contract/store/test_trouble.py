@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import pytest
 from sqlalchemy import create_engine, event, text
 
+from airflow_provider_jmsjca import TransientStoreError, open_store
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.store.sql import database as module
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
 from tests.servers.postgres import Postgres
 from tests.unit.engine import streaming

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 
-from airflow_provider_jmsjca.store.sql.store import open_store
+from airflow_provider_jmsjca import open_store
 
 if __name__ == "__main__":
     url, rounds, *messages = sys.argv[1:]

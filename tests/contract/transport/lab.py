@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca import ConnectionSettings, Destination
 from airflow_provider_jmsjca.transports.memory import broker as memory_broker
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS

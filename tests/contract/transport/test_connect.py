@@ -6,15 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import AuthenticationError, ConnectionLostError, TransientBrokerError
-from airflow_provider_jmsjca.transports import connect as open_connection
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
+from airflow_provider_jmsjca import (
+    AuthenticationError,
+    ConnectionLostError,
     ConnectionSettings,
-    ConnectionState,
+    Destination,
     Subscription,
+    TransientBrokerError,
 )
+from airflow_provider_jmsjca import connect as open_connection
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionState
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.lab import Lab, over_network
 from tests.contract.transport.traffic import Connect, commit_something

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
+from airflow_provider_jmsjca import CapabilityError, Destination, JmsMessage, Outgoing, Subscription
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect
 

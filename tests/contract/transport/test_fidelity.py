@@ -8,10 +8,17 @@ from typing import TypeAlias
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
+from airflow_provider_jmsjca import (
+    BodyKind,
+    CapabilityError,
+    ConfigurationError,
+    Destination,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    Subscription,
+)
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect
 

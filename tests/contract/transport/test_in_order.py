@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
+from airflow_provider_jmsjca import ConfigurationError, Destination, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish
 

@@ -10,16 +10,17 @@ from collections import deque
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionState,
+from airflow_provider_jmsjca import (
+    ConnectionLostError,
+    Destination,
+    InDoubtError,
+    JmsError,
+    JmsMessage,
     Outgoing,
-    Received,
     Subscription,
+    TransientBrokerError,
 )
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab, over_network
 from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish, settle

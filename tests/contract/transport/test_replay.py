@@ -7,9 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca import Activation, ActivationSpec, ConfigurationError, Destination, JmsMessage
+from airflow_provider_jmsjca import (
+    Activation,
+    ActivationSpec,
+    ConfigurationError,
+    Destination,
+    JmsMessage,
+    Outgoing,
+)
 from airflow_provider_jmsjca.operating.dead_letters import REPLAY_COUNT, REPLAY_OF, Replay, grouped, replay
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, drain
 

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
+from airflow_provider_jmsjca import AcknowledgeMode, Destination, JmsConnection, JmsMessage, JmsSession
 from tests.contract.transport.traffic import Connect, assert_left, publish
 
 

@@ -7,10 +7,15 @@ from queue import SimpleQueue
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    PermanentBrokerError,
+    Subscription,
+)
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, assert_left, publish, settle

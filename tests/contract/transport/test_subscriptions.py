@@ -7,19 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.parking import parked_copy, unparked
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import (
+from airflow_provider_jmsjca import (
     CapabilityError,
     ConfigurationError,
+    Destination,
+    JmsConnection,
     JmsError,
+    JmsMessage,
+    Outgoing,
     PermanentBrokerError,
+    Subscription,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.core.copies.parking import parked_copy, unparked
 from airflow_provider_jmsjca.transports.backlog import Backlog
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.traffic import Connect, settle
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import JmsError
-from airflow_provider_jmsjca.transports import connect as open_connection
-from airflow_provider_jmsjca.transports.base import TlsSettings
+from airflow_provider_jmsjca import Destination, JmsError, TlsSettings
+from airflow_provider_jmsjca import connect as open_connection
 from tests.contract.transport.lab import Lab, StompLab, over_network
 from tests.contract.transport.traffic import Connect, assert_left, publish
 from tests.pace import at_most

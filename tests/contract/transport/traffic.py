@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.contract.transport.collector import Collector
 
 Connect: TypeAlias = Callable[..., Connection]
