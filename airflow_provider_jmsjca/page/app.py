@@ -159,7 +159,8 @@ async def _answered(visit: Visit, view: View, threads: _Threads) -> Response:
 
     loop = asyncio.get_running_loop()
     try:
-        return await asyncio.wait_for(loop.run_in_executor(threads.pool, work), threads.seconds)
+        async with asyncio.timeout(threads.seconds):
+            return await loop.run_in_executor(threads.pool, work)
     except ForbiddenError as error:
         return HTMLResponse(rendered("plain.html", base=visit.base, problem=str(error)), status_code=403)
     except TimeoutError:

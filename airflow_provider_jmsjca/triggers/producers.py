@@ -10,7 +10,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,6 +76,8 @@ _MOST_HELD = MOST_BYTES // 2
 _STORING_SECONDS = 30.0
 _STORED_LOOKS_SECONDS = 0.2
 _SETTLING_SECONDS = 5.0
+# From the end of a stream until it is closed if Airflow doesn't close it.
+_UNCLOSED_SECONDS = 30.0
 
 # Pauses after faults that need a correction. Airflow would restart a trigger that raises every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
@@ -145,14 +147,18 @@ class _Producer(SharedStreamProducer):
         self._connection: AsyncConnection | None = None
         self._control: StreamControl | None = None
         self._watch_of_metrics: tuple[Identity, Watch] | None = None
+        self._is_closed = False
+        self._unclosed: asyncio.TimerHandle | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events, each with the token with which Airflow confirms it; never ends.
 
         While an operator has the activation suspended, drained or stopped, it has no subscription and yields
         nothing.
+
+        Guarantee: if the stream ends and `aclose` isn't called, it closes by itself after half a minute.
         """
-        with releasing():
+        with releasing(), self._closed_in_time():
             while True:
                 try:
                     begun = await self._begin()
@@ -173,6 +179,29 @@ class _Producer(SharedStreamProducer):
                     attempts = await self._failed(error)
                     await asyncio.sleep(self._mending.wait(attempts, 0).total_seconds())
                     self._mended = asyncio.create_task(self._is_mended(_MENDED_SECONDS))
+
+    @contextlib.contextmanager
+    def _closed_in_time(self) -> Iterator[None]:
+        """Close some time after the end of the context, unless Airflow has.
+
+        Airflow closes a producer last. A fault in its own tasks before that would leave the subscription open
+        and the messages unsettled.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            yield
+        finally:
+            if not (self._is_closed or loop.is_closed()):
+                self._unclosed = loop.call_later(_UNCLOSED_SECONDS, self._close_unasked)
+
+    def _close_unasked(self) -> None:
+        log.error(
+            "The stream of events%s for %s ended %.0f s ago, and Airflow has not closed it: it closes itself",
+            self._where,
+            self._who(),
+            _UNCLOSED_SECONDS,
+        )
+        leave_to_task(self.aclose())
 
     async def _failed(self, error: JmsError) -> int:
         """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
@@ -336,6 +365,9 @@ class _Producer(SharedStreamProducer):
 
         Guarantee: cancelling the caller doesn't interrupt the close.
         """
+        self._is_closed = True
+        if self._unclosed is not None:
+            self._unclosed.cancel()
         self._stop_waiting()
         if self._control is not None:
             self._control.leave()
@@ -429,7 +461,8 @@ class MessageProducer(_Producer):
 
     Where an asset is watched, an event that Airflow confirms and has dropped acknowledges nothing. When the
     stream closes, messages stay unsettled until their events are stored, for half a minute at most: Airflow
-    moves triggers away from a triggerer that it takes for dead, and which may still store their events.
+    moves triggers away from a triggerer that it takes for dead, and which may still store their events. 40
+    seconds after the close all messages are settled or back on the broker, if the event loop runs.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
@@ -565,13 +598,16 @@ class MessageProducer(_Producer):
 
     async def _end(self) -> None:
         """Close; messages go back to the broker, later if their events are being stored."""
-        confirmed = await self._acknowledger.stop()
-        being_stored = [handed for handed in self._under_way if handed.has_left]
-        if (confirmed or being_stored) and (stream := self._leave_stream()) is not None:
-            store, self._store = self._store, None
-            collected, self._collected = self._collected, []
-            leave_to_task(_close_once_stored(stream, store, confirmed, being_stored, collected))
-        await self._close()
+        try:
+            confirmed = await self._acknowledger.stop()
+            being_stored = [handed for handed in self._under_way if handed.has_left]
+            if (confirmed or being_stored) and (stream := self._leave_stream()) is not None:
+                store, self._store = self._store, None
+                collected, self._collected = self._collected, []
+                ending = _close_once_stored(stream, store, confirmed, being_stored, collected)
+                leave_to_task(ending)
+        finally:
+            await self._close()
 
     def _leave_stream(self) -> DeliveryStream | None:
         """Return the stream, which is about to be closed, and keep its counts."""
@@ -584,14 +620,18 @@ class MessageProducer(_Producer):
 
     async def _close(self) -> None:
         holder, self._holder = self._holder, None
-        if holder is not None:
-            await holder.aclose()
-        stream = self._leave_stream()
-        if stream is not None:
-            await stream.aclose()
-        _give_back(self._collected)
-        store, self._store = self._store, None
-        _leave_store(store)
+        try:
+            if holder is not None:
+                await holder.aclose()
+        finally:
+            stream = self._leave_stream()
+            try:
+                if stream is not None:
+                    await stream.aclose()
+            finally:
+                _give_back(self._collected)
+                store, self._store = self._store, None
+                _leave_store(store)
 
 
 def _sample_of(counts: Counts, in_flight: int) -> Sample:
@@ -631,7 +671,13 @@ async def _close_once_stored(
         await stream.aclose(within=_SETTLING_SECONDS)
     except (TimeoutError, JmsError) as error:
         # Events of a deleted trigger are never stored, and Airflow doesn't answer at the end of a process.
-        log.debug("Messages go back, and it is unknown whether their events are stored: %s", error)
+        unsettled = sum(len(each.deliveries) for each in confirmed)
+        unsettled += sum(len(each.deliveries) for each in being_stored)
+        log.info(
+            "Up to %d messages go back to the broker: Airflow does not show that their events are stored%s",
+            unsettled,
+            f": {error}" if str(error) else "",
+        )
     finally:
         await stream.aclose()
         _give_back(collected)

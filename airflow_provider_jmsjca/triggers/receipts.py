@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_provider_jmsjca.engine.connecting.threads import end_task
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
@@ -104,11 +105,10 @@ class Acknowledger:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> list[ConfirmedDeliveries]:
-        """Stop; return the events that still wait."""
+        """Stop within 5 seconds; return the events that still wait."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_task(task, "Reading receipts of events")
         waiting, self._waiting = self._waiting, []
         return waiting
 
@@ -116,10 +116,7 @@ class Acknowledger:
         while True:
             self._more.clear()
             await self._look()
-            try:
-                await asyncio.wait_for(self._more.wait(), _AGAIN_SECONDS if self._waiting else None)
-            except TimeoutError:
-                continue
+            await self._more.wait(_AGAIN_SECONDS if self._waiting else None)
 
     async def _look(self) -> None:
         waiting = tuple(self._waiting)

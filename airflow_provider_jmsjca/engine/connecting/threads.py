@@ -15,6 +15,8 @@ log = safe_logger(__name__)
 T = TypeVar("T")
 _NO_THREAD_SECONDS = 1.0
 _IDLE_THREAD_SECONDS = 2.0
+_CANCELLATIONS = 50
+_CANCEL_AGAIN_SECONDS = 0.1
 
 
 async def in_thread(
@@ -90,6 +92,26 @@ def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     _left.add(task)
     task.add_done_callback(_left.discard)
     return task
+
+
+async def end_task(task: asyncio.Task[Any], name: str) -> None:
+    """Cancel a task and wait until it has ended, for 5 seconds at most; its errors are logged.
+
+    Code of others inside the task may lose a cancellation. So it is cancelled again and again.
+
+    Args:
+        task: Not the current one.
+        name: What it does, for the log.
+    """
+    for _ in range(_CANCELLATIONS):  # counted: a stall of the loop takes no time from the task
+        if task.done():
+            break
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_AGAIN_SECONDS)
+    if not task.done():
+        log.error("%s does not end although it is cancelled; it is left running", name)
+    elif not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s failed", name, exc_info=error)
 
 
 def leave_to_thread(function: Callable[[], object]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
+from airflow.triggers.shared_stream import _SharedStreamGroup
 
 from airflow_provider_jmsjca import JmsActivationTrigger
 from airflow_provider_jmsjca.transports.memory import Broker
@@ -186,3 +188,95 @@ def test_what_is_kept_of_numbers_is_small_and_knows_gaps() -> None:
 )  # fmt: skip
 def test_other_events_have_no_receipt(payload: Any) -> None:
     assert receipt_of({"payload": payload}) is None
+
+
+class AskedStore(Store):
+    """Answers when the test lets it, as Airflow's supervisor does after a stall of the triggerer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[asyncio.Future[None]] = []
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        question: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.questions.append(question)
+        await question
+        return await super().aget(key, default)
+
+    def answer(self) -> None:
+        for question in self.questions:
+            if not question.done():
+                question.set_result(None)
+
+
+def confirm_one(watcher: ReceivingWatcher) -> None:
+    """Tell Airflow that the first of the unconfirmed events is stored."""
+    watcher._manager.confirm_persisted([watcher._unconfirmed.pop(0)])
+
+
+@pytest.mark.parametrize("turns", range(2, 9))
+@pytest.mark.usefixtures("server")
+def test_a_cancelled_stream_lets_go_of_its_messages_whenever_the_answer_about_receipts_comes(
+    publish: Publish, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """After a stall the answer about one event, the confirmation of another and the pause come together."""
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0.1)
+
+    async def work() -> None:
+        asset = AskedStore()
+        async with triggerer() as running:
+            first = watch(running, asset)
+            first.drops = True
+            first.stores = False
+            publish("a", "b", "c")
+            await until(lambda: len(first.events) == 3)
+            confirm_one(first)
+            await until(lambda: bool(asset.questions))
+            confirm_one(first)
+            cancelling: asyncio.Task[None] | None = None
+            for turn in range(9):
+                if turn == 0:
+                    cancelling = asyncio.create_task(first.cancel())
+                if turn == turns:
+                    time.sleep(0.2)  # noqa: ASYNC251 - all deadlines of the loop are due at once
+                    asset.answer()
+                await asyncio.sleep(0)
+            assert cancelling is not None
+            await asyncio.wait({cancelling}, timeout=5)
+            assert cancelling.done()
+            asset.answer()
+            second = watch(running, Store())
+            await until(lambda: sorted(second.bodies) == ["a", "b", "c"])
+
+    run(work())
+
+
+@pytest.mark.usefixtures("server")
+def test_a_stream_that_airflow_does_not_close_closes_by_itself(
+    publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault in Airflow's own task before it closes the producer."""
+    monkeypatch.setattr(producers, "_UNCLOSED_SECONDS", 0.1)
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0.1)
+
+    async def faulty(group: _SharedStreamGroup, producer: Any) -> None:
+        del producer
+        await group._advance_wakeup.wait()
+        raise RuntimeError("a fault of Airflow")
+
+    async def work() -> None:
+        async with triggerer() as running:
+            with monkeypatch.context() as patched:
+                patched.setattr(_SharedStreamGroup, "_run_advance_pump", faulty)
+                first = watch(running, Store())
+                first.stores = False
+                publish("a", "b")
+                await until(lambda: len(first.events) == 2)
+                with pytest.raises(RuntimeError, match="a fault of Airflow"):
+                    await first.cancel()
+                running.watchers.remove(first)
+            second = watch(running, Store())
+            await until(lambda: sorted(second.bodies) == ["a", "b"])
+            assert "Airflow has not closed it" in caplog.text
+
+    run(work())

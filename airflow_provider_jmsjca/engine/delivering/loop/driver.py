@@ -408,13 +408,12 @@ class LoopDriver(Driver):
             within: Seconds for all of it; after that, a thread continues in the background.
         """
         end = self.clock() + within
-        self.feed(StopAsked(reason="the stream is closed", within=timedelta(seconds=commit_within)))
-        self.handed_out.end_all()
         try:
+            self.feed(StopAsked(reason="the stream is closed", within=timedelta(seconds=commit_within)))
+            self.handed_out.end_all()
             while not self.stopped and (left := end - self.clock()) > 0:
                 self.changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.changed.wait(), left)
+                await self.changed.wait(left)
         finally:
             # Another user of the delivery memory must not confuse messages that go back to the broker with
             # those that have been `returned`.

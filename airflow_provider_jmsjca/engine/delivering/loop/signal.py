@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 
 class Signal:
@@ -29,10 +30,25 @@ class Signal:
         """Let later waiters block."""
         self._is_set = False
 
-    async def wait(self) -> None:
-        """Return as soon as the signal is set."""
+    async def wait(self, seconds: float | None = None) -> None:
+        """Return as soon as the signal is set, or after a time.
+
+        Guarantee: a cancellation of the waiting task is raised, also at the moment in which the signal is set
+        or the time is up. `asyncio.wait_for` of Python 3.11 loses it then.
+
+        Args:
+            seconds: `None`: no limit.
+        """
         if self._is_set:
             return
+        if seconds is None:
+            await self._until_set()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._until_set()
+
+    async def _until_set(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.engine.connecting import threads
-from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool, end_task, in_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
 
 
@@ -73,3 +74,65 @@ def test_a_crew_without_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     done = threading.Event()
     thread_pool.leave(done.set)
     assert done.wait(5)
+
+
+def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    async def work() -> None:
+        lost = 0
+
+        async def endless() -> None:
+            nonlocal lost
+            while True:
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    lost += 1
+                    if lost == 3:
+                        raise
+
+        task = asyncio.create_task(endless())
+        await asyncio.sleep(0)
+        await end_task(task, "Looking")
+        assert (task.cancelled(), lost) == (True, 3)
+
+    asyncio.run(work())
+
+
+def test_a_task_that_does_not_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(threads, "_CANCELLATIONS", 2)
+    stop = False
+
+    async def work() -> None:
+        nonlocal stop
+
+        async def endless() -> None:
+            while not stop:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+
+        task = asyncio.create_task(endless())
+        await asyncio.sleep(0)
+        await end_task(task, "Looking")
+        assert not task.done()
+        stop = True
+        task.cancel()
+        await task
+
+    asyncio.run(work())
+    assert caplog.messages == ["Looking does not end although it is cancelled; it is left running"]
+
+
+def test_the_error_of_an_ended_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async def failing() -> None:
+            raise ValueError("no such row")
+
+        task = asyncio.create_task(failing())
+        await asyncio.sleep(0)
+        await end_task(task, "Looking")
+
+    asyncio.run(work())
+    assert caplog.messages == ["Looking failed"]
+    assert "no such row" in caplog.text

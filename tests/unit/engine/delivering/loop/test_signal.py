@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 
 
@@ -48,5 +50,40 @@ def test_who_is_cancelled_takes_nobody_with_him() -> None:
         signal.set()
         await asyncio.wait_for(other, 5)
         assert one.cancelled()
+
+    asyncio.run(work())
+
+
+def test_a_wait_with_a_limit_ends_when_the_time_is_up() -> None:
+    async def work() -> None:
+        signal = Signal()
+        await asyncio.wait_for(signal.wait(0.01), 5)
+        assert not signal.is_set()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("first", ["cancelled", "set"])
+def test_a_cancellation_is_never_lost_to_a_signal(first: str, turns: int) -> None:
+    """Both come within a few turns of the loop, in any order; a lost one leaves a task running for ever."""
+
+    async def work() -> None:
+        signal = Signal()
+
+        async def endless() -> None:
+            while True:
+                signal.clear()
+                await signal.wait(60)
+
+        task = asyncio.create_task(endless())
+        await asyncio.sleep(0)
+        acts = [task.cancel, signal.set] if first == "cancelled" else [signal.set, task.cancel]
+        acts[0]()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        acts[1]()
+        await asyncio.wait({task}, timeout=1)
+        assert task.cancelled()
 
     asyncio.run(work())
