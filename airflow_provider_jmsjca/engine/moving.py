@@ -6,6 +6,7 @@ If a broker refuses the copy of a message, smaller copies are tried.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
@@ -31,7 +33,13 @@ def check_target(broker: BrokerInfo, target: Destination, source: Destination) -
     Raises:
         ConfigurationError: The copy would return.
     """
-    broker.names.check_target(target, source, broker.product)
+    _check_target(broker.names, broker.product, target, source)
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_target(names: NameSyntax, product: str, target: Destination, source: Destination) -> None:
+    """Check a target once: listeners check theirs at the start, and again for each message."""
+    names.check_target(target, source, product)
 
 
 def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> Destination:

@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerEr
 
 _ESCAPED_ON_THE_WIRE = frozenset("\\:\r\n")
 _LAST_OF_BMP = 0xFFFF
+_LONGEST_CHARACTER = 6
 
 
 def _shortened(text: str, limit: int | None) -> str:
@@ -34,7 +35,7 @@ def _shortened(text: str, limit: int | None) -> str:
         limit: Maximum length of a property; `None` for no limit.
     """
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    if limit is None or sum(map(_wire_length, sound)) <= limit:
+    if limit is None or len(sound) * _LONGEST_CHARACTER <= limit or sum(map(_wire_length, sound)) <= limit:
         return sound
     marker = f"\n... about {len(sound) - limit} of {len(sound)} characters left out ...\n"
     room = limit - sum(map(_wire_length, marker))
@@ -57,7 +58,7 @@ def _fitting(characters: Iterator[str], room: int) -> int:
 
 def _wire_length(character: str) -> int:
     if ord(character) > _LAST_OF_BMP:
-        return 6  # Java clients and brokers write two surrogates of three bytes each
+        return _LONGEST_CHARACTER  # Java clients and brokers write two surrogates of three bytes each
     return len(character.encode("utf-8")) + (character in _ESCAPED_ON_THE_WIRE)
 
 

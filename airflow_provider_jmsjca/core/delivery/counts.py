@@ -214,18 +214,19 @@ class DeliveryCounts:
         """Return the outcomes of its moves over all connections, since it was last left in its queue."""
         return self._failed_moves.get(message.key, _NONE)
 
-    def delivered(self, message: InFlightMessage) -> None:
-        """Note that a message is delivered: perhaps because it could not be moved."""
+    def delivered(self, message: InFlightMessage) -> bool:
+        """Note that a message is delivered, perhaps because it could not be moved.
+
+        Returns:
+            Whether an earlier settling of the message has an unknown outcome.
+        """
         if self._failed_moves and (before := self._failed_moves.get(message.key)) is not None:
             self._failed_moves[message.key] = replace(before, delivered=True)
+        return message.key in self._in_doubt
 
     def left(self, message: InFlightMessage) -> None:
         """Note that a message stays in its queue: its moves are counted from zero if it is redelivered."""
         self._failed_moves.pop(message.key, None)
-
-    def is_in_doubt(self, message: InFlightMessage) -> bool:
-        """Return whether an earlier settling of the message has an unknown outcome."""
-        return message.key in self._in_doubt
 
     def forget(self, messages: Iterable[InFlightMessage]) -> None:
         """Drop all about messages that are settled."""

@@ -109,19 +109,15 @@ class Timers:
         self._due: dict[Timer, float] = {}
         self.now = 0.0
 
-    def set(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
-        """Start or restart a timer."""
-        self._due[kind, owner] = self.now + pause.total_seconds()
+    def set(self, kind: TimerKind, owner: int, pause: timedelta, since: float | None = None) -> None:
+        """Start or restart a timer; `None`: the pause begins now."""
+        self._due[kind, owner] = (self.now if since is None else since) + pause.total_seconds()
 
     def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
         """Let a timer that runs be due earlier, if this is earlier."""
         timer = kind, owner
         if timer in self._due:
             self._due[timer] = min(self._due[timer], self.now + pause.total_seconds())
-
-    def set_for(self, kind: TimerKind, owner: int, moment: float) -> None:
-        """Start a timer that is due at a moment."""
-        self._due[kind, owner] = moment
 
     def clear(self, kind: TimerKind, owner: int) -> None:
         """Stop a timer, if it runs."""
@@ -291,7 +287,7 @@ class Units:
         self._calls[unit.calls[0]] = unit, message
         self.pending.claim(unit, message)
         if (timeout := self._settings.transaction_timeout) is not None:
-            self._timers.set_for(TimerKind.TIMEOUT, unit.number, began + timeout.total_seconds())
+            self._timers.set(TimerKind.TIMEOUT, unit.number, timeout, since=began)
 
     def duplicate_dropped(self, message_id: str | None) -> None:
         """Record that a message from the in-progress queue has arrived and is not accepted."""
@@ -543,7 +539,7 @@ class Units:
         message.calls += 1
         if counts.failing and not message.seen:
             counts.failing.clear()
-        counts.delivered(message)
+        in_doubt = counts.delivered(message)
         self._decide(
             Deliver(
                 call=self._call(unit, message, Phase.HANDLING),
@@ -551,7 +547,7 @@ class Units:
                 delivery=message.arrival.delivery,
                 seen=message.seen,
                 batch_index=len(members) - 1,
-                in_doubt=counts.is_in_doubt(message),
+                in_doubt=in_doubt,
                 state=counts.state(message),
             )
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import TypeAlias
@@ -209,6 +210,7 @@ class MoveTarget:
         if NEXT_TARGET.search(self.name):
             yield f"the destination name {self.name!r} reads as several targets"
 
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 - a small value, and the same for each message
     def destination(self, original: Destination) -> Destination:
         """Return the target destination for a message from `original`.
 
@@ -244,6 +246,7 @@ class Move:
         name: Name of the first target; `$` is replaced with the original name.
         further: More targets: each gets the message.
         options: Options of the first target.
+        all_targets: The first target and those after it.
 
     Raises:
         ConfigurationError: The count is out of range, or a target is impossible or named twice.
@@ -256,6 +259,7 @@ class Move:
     name: str
     further: tuple[MoveTarget, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    all_targets: tuple[MoveTarget, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         faults = list(_count_faults(self.at))
@@ -265,6 +269,7 @@ class Move:
             raise ConfigurationError((*faults, *error.faults)) from error
         object.__setattr__(self, "kind", first.kind)
         targets = (first, *self.further)
+        object.__setattr__(self, "all_targets", targets)
         faults += [
             f"the target {target} is named twice"
             for target in dict.fromkeys(targets)
@@ -277,11 +282,6 @@ class Move:
         """Return a move to all of these."""
         first, *further = targets
         return cls(at, first.kind, first.name, tuple(further), first.options)
-
-    @property
-    def all_targets(self) -> tuple[MoveTarget, ...]:
-        """The first target and those after it."""
-        return (MoveTarget(self.kind, self.name, self.options), *self.further)
 
     def targets(self, original: Destination) -> tuple[Destination, ...]:
         """Return every target for a message received from `original`, without repetition."""

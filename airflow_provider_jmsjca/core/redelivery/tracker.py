@@ -65,7 +65,7 @@ class RedeliveryTracker:
         Returns:
             The count, including this delivery: 1 on the first redelivery.
         """
-        state = self.state(message_id)
+        state = self._states.get(message_id, UNSEEN)
         self._put(message_id, replace(state, seen=state.seen + 1))
         return state.seen + 1
 
@@ -94,7 +94,7 @@ class RedeliveryTracker:
             failure: The last exception; `None` keeps the stored one.
             handling: Handling of this message alone; `None` keeps the stored one.
         """
-        state = self.state(message_id)
+        state = self._states.get(message_id, UNSEEN)
         merged = MappingProxyType({**state.rollback_data, **(rollback_data or {})})
         self._put(
             message_id,
@@ -123,7 +123,7 @@ class RedeliveryTracker:
 
     def attempted(self, message_id: str) -> None:
         """Record an attempt: the redelivered flag on the next delivery refers to it."""
-        self.note(message_id)
+        self._put(message_id, self._states.get(message_id, UNSEEN))
         self._expect_flag(message_id, counts=True)
 
     def parked(self, message_id: str) -> None:

@@ -361,6 +361,21 @@ class Driver(ABC):
         return self._unit_sizes.pop(unit, 1)
 
 
+def _refusal(unit: int, error: Exception) -> UnitFailed | UnitLost | UnitInDoubt:
+    """Return the event for a unit of work that was not committed, and log an unexpected error."""
+    match error:
+        case ConnectionLostError():
+            return UnitLost(unit=unit)
+        case InDoubtError():
+            _log.warning("%s", error)
+            return UnitInDoubt(unit=unit)
+        case JmsError():
+            pass
+        case _:
+            _log.error("Settling a message failed", exc_info=error)
+    return UnitFailed(unit=unit, failure=Failure.of(error))
+
+
 class Settler:
     """Settles messages, and tells the machine how that went.
 
@@ -383,10 +398,6 @@ class Settler:
             client_id=settings.client_id,
         )
 
-    def settle(self, buffer: ReceiveBuffer, decision: Settling) -> list[Work]:
-        """Carry out a decision; return the next work."""
-        return self.conclude(buffer, decision, self.attempt(buffer, decision))
-
     def attempt(self, buffer: ReceiveBuffer, decision: Settling) -> Exception | None:
         """Carry out a decision at the broker without telling the machine; return the error, if any.
 
@@ -399,10 +410,11 @@ class Settler:
             if isinstance(decision, CommitUnit):
                 # If the message counted as handled already, messages sent with a failed commit would be lost.
                 sends = decision.unit in self._driver.sending or self._driver.settings.copies
-                if not sends:
+                stores = self._attempt_log is not None and self._attempt_log.keeps_ids
+                if stores and not sends:
                     self._store_ids(buffer, decision)
                 self._commit(buffer, decision)
-                if sends:
+                if stores and sends:
                     self._note_ids(buffer, decision)
             else:
                 self._take_out(buffer, decision)
@@ -414,55 +426,28 @@ class Settler:
 
     def conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> list[Work]:
         """Report the outcome of an attempt to the machine; return the next work."""
-        if error is not None:
-            return self.failed(buffer, decision, error)
-        return self._conclude(buffer, decision, UnitCommitted(unit=decision.unit))
-
-    def failed(self, buffer: ReceiveBuffer, decision: Settling, error: Exception) -> list[Work]:
-        """Report a failed decision to the machine; return the next work."""
-        unit = decision.unit
-        match error:
-            case ConnectionLostError():
-                return self._conclude(buffer, decision, UnitLost(unit=unit), lost=True)
-            case InDoubtError():
-                _log.warning("%s", error)
-                return self._conclude(buffer, decision, UnitInDoubt(unit=unit), lost=True)
-            case JmsError():
-                pass
-            case _:
-                _log.error("Settling a message failed", exc_info=error)
-        return self._conclude(buffer, decision, UnitFailed(unit=unit, failure=Failure.of(error)))
-
-    def _conclude(
-        self, buffer: ReceiveBuffer, decision: Settling, outcome: Event, *, lost: bool = False
-    ) -> list[Work]:
-        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
         driver = self._driver
+        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
+        outcome = UnitCommitted(unit=decision.unit) if error is None else _refusal(decision.unit, error)
         with driver.lock:
             self._count(decision, outcome, len(numbers))
-            if outcome.__class__ is UnitCommitted:
+            if error is None:
                 self._let_go(buffer, decision, numbers)
             todo = driver.handle((outcome,))
-        if lost:
+        if isinstance(outcome, UnitLost | UnitInDoubt):
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
             driver.report(buffer.link, ConnectionLost(failure=failure))
         driver.flush_log()
         return todo
 
     def _let_go(self, buffer: ReceiveBuffer, decision: Settling, numbers: tuple[int, ...]) -> None:
-        receiver = self._driver.receiver
+        settled, handled = decision.__class__ not in _COME_BACK, decision.__class__ is CommitUnit
         for number in numbers:
             if number not in buffer.held:
                 continue
-            origin = buffer.origin(number)
-            if self._attempt_log is not None and decision.__class__ not in _COME_BACK:
+            if self._attempt_log is not None and settled:
                 self._attempt_log.settled(self._names(buffer, (number,)))
-            received, message = buffer.release(number)
-            if message is None:
-                continue
-            if decision.__class__ not in _COME_BACK:
-                receiver.note_settled(buffer, received, message, origin)
-            receiver.completed(buffer, message.message_id, handled=decision.__class__ is CommitUnit)
+            self._driver.receiver.let_go(buffer, number, settled=settled, handled=handled)
 
     def unit_to_join(self, buffer: ReceiveBuffer, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work that is still open, begun if it isn't yet.
@@ -543,13 +528,14 @@ class Settler:
     def _store_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         """Store that these messages are handled; while the store is away this waits, and so do they."""
         attempt_log, machine = self._attempt_log, self._driver.machine
-        if attempt_log is not None and attempt_log.keeps_ids:
-            names = [
-                attempt_log.handled_name(message, buffer.origin(number))
-                for number in decision.acknowledge
-                if (message := buffer.held[number][1]) is not None and message.message_id is not None
-            ]
-            attempt_log.handled(names, lambda: buffer.open and not machine.stopping)
+        if attempt_log is None:
+            return
+        names = [
+            attempt_log.handled_name(message, buffer.origin(number))
+            for number in decision.acknowledge
+            if (message := buffer.held[number][1]) is not None and message.message_id is not None
+        ]
+        attempt_log.handled(names, lambda: buffer.open and not machine.stopping)
 
     def _note_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         """Store that these messages are handled, which are acknowledged."""

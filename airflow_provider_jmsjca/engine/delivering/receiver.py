@@ -242,9 +242,8 @@ class DeliveryReader:
             one it was first received from, if it is in progress or was parked elsewhere.
         """
         if self._in_progress is None:
-            if (
-                received.consumer.subscription.destination == self._returns
-            ):  # it was asked before it was parked
+            if self._returns is not None and received.consumer.subscription.destination == self._returns:
+                # It was asked before it was parked.
                 event, message = self._read(received, number, 0, ask=False)
                 return event, message, self._first
             source = 0
@@ -304,7 +303,7 @@ class DeliveryReader:
         message: JmsMessage | None = None
         try:
             message, parked = received.message, None
-            if message.properties:
+            if message.properties and (staged or self._balanced):
                 message, parked = self._own(message, staged=staged)
             if self._missing_id is not None:
                 message = with_id_of(message, self._missing_id)
@@ -382,6 +381,7 @@ class Receiver:
         numbers: Numbers for messages passed to the machine.
         memory: Recognises messages that come again.
         repeated: Messages that came again, and are to be settled once more.
+        held_up: Whether messages wait for room in memory.
     """
 
     def __init__(
@@ -411,7 +411,7 @@ class Receiver:
         self._limit = limit
         self._wanted = wanted
         self._post = post
-        self._held_up = False
+        self.held_up = False
         self._batches = settings.delivery.batch_size > 1
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
@@ -473,27 +473,38 @@ class Receiver:
         destination = received.consumer.subscription.destination if self._several else None
         return identity_of(received.readable, destination)
 
-    def note_settled(
-        self, buffer: ReceiveBuffer, received: Received, message: JmsMessage | None, origin: Destination
+    def let_go(
+        self, buffer: ReceiveBuffer, number: int, *, settled: bool = True, handled: bool = True
     ) -> None:
-        """Remember that a message was settled.
+        """Stop holding a message, and check those again that waited for one of its id.
 
         Args:
             buffer: The receive buffer of the message.
-            received: The delivery.
-            message: The message as the handler gets it, with the id it was published with.
-            origin: The source that it came from.
+            number: Names the message.
+            settled: Remember the message as settled; otherwise it comes back as a copy.
+            handled: A handler is done with it.
         """
+        origin = buffer.origin(number) if self._several else None
+        received, message = buffer.release(number)
+        if message is None:
+            return
+        if settled:
+            self._note_settled(buffer, received, message, origin)
+        if self._drops_duplicates:
+            self.memory.completed(message.message_id, buffer, handled=handled)
+
+    def _note_settled(
+        self, buffer: ReceiveBuffer, received: Received, message: JmsMessage, origin: Destination | None
+    ) -> None:
+        """Remember that a message was settled, by the identity at the broker and the one it was sent with."""
         memory = self.memory
         note = memory.note if buffer.link is memory.link else memory.settled_before
         if memory.stable:
             here = received.readable
-            several = self._several
-            destination = received.consumer.subscription.destination if several else None
-            note(identity_of(here, destination))
+            note(identity_of(here, None if origin is None else received.consumer.subscription.destination))
             if message is here:
                 return
-        key = identity_of(message, origin if self._several else None)
+        key = identity_of(message, origin)
         if key is not None and (memory.stable or key.timestamp):
             note(key)
 
@@ -531,13 +542,13 @@ class Receiver:
             return False
         if buffer.bytes < MOST_BYTES:
             return True
-        self._held_up = not self._wanted()
-        return not self._held_up
+        self.held_up = not self._wanted()
+        return not self.held_up
 
     def go_on(self) -> None:
         """Take messages that were held up, if memory has room for one more."""
-        if self._held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
-            self._held_up = False
+        if self.held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
+            self.held_up = False
             self._workers.arrived(self.buffer)
 
     def take_all(self) -> list[MessageArrived]:
@@ -547,7 +558,7 @@ class Receiver:
             if (event := self.take()) is not None:
                 taken.append(event)
             if buffer.bytes >= MOST_BYTES:  # whether another is wanted is known when the machine has this one
-                self._held_up = True
+                self.held_up = True
                 break
         return taken
 
@@ -640,11 +651,6 @@ class Receiver:
         if number is None:
             number = numbers[consumer] = next(self.numbers)
         return number
-
-    def completed(self, buffer: ReceiveBuffer, message_id: str | None, *, handled: bool) -> None:
-        """Check the messages again that waited for one of their own id."""
-        if self._drops_duplicates:
-            self.memory.completed(message_id, buffer, handled=handled)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit, or memory, has room again."""

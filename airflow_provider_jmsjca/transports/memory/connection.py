@@ -64,7 +64,7 @@ class MemoryConsumer:
         self.position = START
         self.generation = 0
         self._connection = connection
-        self._subscription = subscription
+        self.subscription = subscription
         self._on_received = on_received
         self._wants = wants
         self._queue = queue
@@ -72,11 +72,6 @@ class MemoryConsumer:
         self._unsettled: set[MemoryDelivery] = set()
         self._in_units = 0
         self._open = True
-
-    @property
-    def subscription(self) -> Subscription:
-        """The subscription of the consumer."""
-        return self._subscription
 
     @property
     def settles_in_order(self) -> bool:
@@ -103,10 +98,8 @@ class MemoryConsumer:
             if not self._open:
                 return
             self.end()
-            if delete_durable and self._subscription.durable_name is not None:
-                self._connection.delete_durable(
-                    self._subscription.durable_name, self._subscription.destination
-                )
+            if delete_durable and self.subscription.durable_name is not None:
+                self._connection.delete_durable(self.subscription.durable_name, self.subscription.destination)
 
     # --- For the queue ---------------------------------------------------------------------------------
 
@@ -166,10 +159,10 @@ class MemoryConsumer:
         self._queue.leave(self)
         self._hand_back()
         self._dispatch()
-        destination = self._subscription.destination
+        destination = self.subscription.destination
         if destination.kind is DestinationKind.QUEUE:
             self._connection.server.forget_idle(destination.name)
-        elif self._subscription.durable_name is None:
+        elif self.subscription.durable_name is None:
             self._connection.server.unlisten(destination.name, self._queue)
 
     def _find(self, received: Received) -> MemoryDelivery | None:

@@ -39,11 +39,13 @@ class StompConnection:
     Attributes:
         link: The open link.
         call_soon: Calls a function in the reader thread, after it has handled the frames read so far.
+        secrets: Credentials of the connection.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.call_soon = link.wire.call_soon
+        self.secrets = link.secrets
 
     @property
     def broker(self) -> BrokerInfo:
@@ -59,11 +61,6 @@ class StompConnection:
     def state(self) -> ConnectionState:
         """State of the connection."""
         return self.link.state
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Credentials of the connection."""
-        return self.link.secrets
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""

@@ -259,6 +259,9 @@ class StompConsumer:
     Attributes:
         generation: The current generation. `recover` and `close` begin a new one, which makes earlier
             messages stale.
+        settles_in_order: Whether acknowledgements are cumulative: one ACK settles all messages up to the
+            named one.
+        subscription: The subscription of the consumer.
     """
 
     # With this many attributes, access through a dictionary would be slower.
@@ -274,7 +277,6 @@ class StompConsumer:
         "_handing_back",
         "_heaviest",
         "_identifier",
-        "_in_order",
         "_key",
         "_late",
         "_limit",
@@ -288,13 +290,14 @@ class StompConsumer:
         "_on_received",
         "_options",
         "_repeated",
-        "_subscription",
         "_unsent",
         "_unsettled",
         "_waiting",
         "_waiting_bytes",
         "_wire",
         "generation",
+        "settles_in_order",
+        "subscription",
     )
 
     def __init__(
@@ -304,7 +307,7 @@ class StompConsumer:
         self._link = link
         self._dialect = link.dialect
         self._wire = link.wire
-        self._subscription = subscription
+        self.subscription = subscription
         self._options = consumer_headers(link.dialect, subscription.destination)
         self._on_received = on_received
         self._decoder = Decoder(link.dialect, subscription)
@@ -319,7 +322,7 @@ class StompConsumer:
         self._closed = False
         self._handing_back = False
         self._unsettled = UnsettledMessages(self)
-        self._in_order = not apart and _may_accumulate(link, subscription)
+        self.settles_in_order = not apart and _may_accumulate(link, subscription)
         self._unsent = 0
         # Send acknowledgements early enough that the broker can refill the prefetch window.
         self._most_unsent = max(1, min(_MOST_UNSENT, link.dialect.prefetch(subscription) // 4))
@@ -337,16 +340,6 @@ class StompConsumer:
         self._heaviest = sys.maxsize if window is None else max(window, _LEAST_WINDOW)
         self._most_bytes = sys.maxsize if window is None else _TIMES * self._heaviest + _BYTES_BEYOND
 
-    @property
-    def subscription(self) -> Subscription:
-        """The subscription of the consumer."""
-        return self._subscription
-
-    @property
-    def settles_in_order(self) -> bool:
-        """Whether acknowledgements are cumulative: one ACK settles all messages up to the named one."""
-        return self._in_order
-
     def start(self) -> None:
         """Subscribe, and wait until the broker confirms."""
         receipts = self._link.replies.receipts(blame=True)
@@ -361,7 +354,7 @@ class StompConsumer:
     def _confirm(self, receipts: ReceiptGroup) -> None:
         """Wait until the broker has confirmed SUBSCRIBE and delivers the backlog."""
         self._link.wait(receipts)
-        commands = self._dialect.after_subscribe(self._subscription, self._link.new_subscription_id())
+        commands = self._dialect.after_subscribe(self.subscription, self._link.new_subscription_id())
         if not commands:
             return
         receipts = self._link.replies.receipts(blame=True)
@@ -373,14 +366,14 @@ class StompConsumer:
         self._link.wait(receipts)
 
     def _subscribe(self, receipt: str) -> bytes:
-        subscription, beside = self._subscription, b""
+        subscription, beside = self.subscription, b""
         if self._apart:
             subscription, apart = split_by_id(subscription, self._apart)
             beside = self._subscribe_apart(apart)
         headers = self._options | self._dialect.subscribe(subscription, self._link.client_id)
         self._identifier = headers.setdefault("id", self._link.new_subscription_id())
         self._key = self._link.routes.add(self._identifier, self.on_frame, subscription.destination)
-        headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}
+        headers |= {"ack": "client" if self.settles_in_order else "client-individual", "receipt": receipt}
         return beside + encode("SUBSCRIBE", headers.items())
 
     def _subscribe_apart(self, subscription: Subscription) -> bytes:
@@ -435,17 +428,17 @@ class StompConsumer:
     def _check_flood(self, token: bytes) -> None:
         count = self._unsettled.count
         if count >= self._most:
-            raise _too_much(f"{count} messages", self._subscription)
+            raise _too_much(f"{count} messages", self.subscription)
         if token in self._unsettled.frames:  # after a rollback, redelivery may overtake our own bookkeeping
             self._repeated += 1
             if self._repeated >= self._most_repeated:
-                raise _too_much(f"{self._repeated} repetitions", self._subscription)
+                raise _too_much(f"{self._repeated} repetitions", self.subscription)
 
     def _wait(self, frame: Frame) -> None:
         self._waiting.append((frame, False))
         self._waiting_bytes += self._weight(frame)
         if self._waiting_bytes > self._most_bytes:
-            raise _too_much(f"{self._waiting_bytes} bytes", self._subscription)
+            raise _too_much(f"{self._waiting_bytes} bytes", self.subscription)
 
     def _weight(self, frame: Frame) -> int:
         return min(frame.size, self._heaviest)
@@ -468,7 +461,7 @@ class StompConsumer:
 
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale messages are ignored: they were returned to the broker."""
-        if self._in_order:
+        if self.settles_in_order:
             self._acknowledge_in_order(received)
             return
         with self._lock:
@@ -530,7 +523,7 @@ class StompConsumer:
                 return Claim.NONE
             if not self._late:
                 self._link.note_acknowledgement()
-            if headers is None or self._in_order:
+            if headers is None or self.settles_in_order:
                 return Claim.DONE
             if self._late < self._most_late and self._link.take_late():
                 self._late += 1
@@ -563,7 +556,7 @@ class StompConsumer:
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
-        if not self._in_order:
+        if not self.settles_in_order:
             return b""
         with self._lock:
             last = self._unsettled.last_reserved(headers)
@@ -575,7 +568,7 @@ class StompConsumer:
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
-        if not self._in_order:
+        if not self.settles_in_order:
             return received
         with self._lock:
             return self._unsettled.sorted(received)
@@ -633,7 +626,7 @@ class StompConsumer:
             return
         if not self._link.is_up:
             raise ConnectionLostError("the connection is lost; its messages are redelivered")
-        recovery = self._dialect.recovery(self._subscription)
+        recovery = self._dialect.recovery(self.subscription)
         match recovery:
             case Recovery.RESUBSCRIBE:
                 with self._given_up_on_failure():
@@ -682,7 +675,7 @@ class StompConsumer:
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             # Messages in transit at the end of a subscription are unsettled: `UnsettledAfterUnsubscribe`.
-            self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
+            self.settles_in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
             self._remove_routes()
             self._handing_back = False
             self._wire.append(self._subscribe(receipts.ask()))
@@ -707,8 +700,8 @@ class StompConsumer:
             self._remove_routes()
             with self._lock:
                 self._forget()
-        if delete_durable and self._subscription.durable_name is not None:
-            delete_subscription(self._link, self._subscription.durable_name, self._subscription.destination)
+        if delete_durable and self.subscription.durable_name is not None:
+            delete_subscription(self._link, self.subscription.durable_name, self.subscription.destination)
 
     def _hand_back(self) -> None:
         receipts = self._link.replies.receipts(blame=True)
@@ -720,7 +713,7 @@ class StompConsumer:
         self._link.wait(receipts)
         with self._lock:
             held += self._forget()
-        recovery = self._dialect.recovery(self._subscription)
+        recovery = self._dialect.recovery(self.subscription)
         if recovery is Recovery.DISCONNECT and held:
             self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):

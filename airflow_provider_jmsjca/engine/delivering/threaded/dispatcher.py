@@ -9,11 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
+    Decision,
     Deliver,
+    DeliverEndOfBatch,
     Leave,
     RecordAttempt,
     RollBackUnit,
@@ -42,7 +45,7 @@ from airflow_provider_jmsjca.engine.delivering.consumers import (
     watches,
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
+from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.receiver import (
     ConsumerConnection,
     DeliveryReader,
@@ -349,6 +352,13 @@ class Dispatcher(Driver):
         )
         self._repeated = self.receiver.repeated
         self._caller = HandlerCaller(self, handler, on_stop=on_stop, stop_within=stop_within)
+        # Any other decision settles.
+        self._work: dict[type[Decision], Callable[[ReceiveBuffer, Any], list[Work]]] = {
+            Deliver: self._caller.deliver,
+            DeliverEndOfBatch: self._caller.deliver_end_of_batch,
+            RecordAttempt: self._caller.record_attempt,
+            Leave: self._leave,
+        }
         self._direct = FastPath(self, self._caller) if can_use_fast_path(settings) else None
 
     def _new_link(self) -> ThreadLink:
@@ -399,8 +409,10 @@ class Dispatcher(Driver):
                     self.carry_out(decision, todo)
         if answers:
             return [*todo, *self.handle(answers)]
-        receiver.go_on()
-        self.arm()
+        if receiver.held_up:
+            receiver.go_on()
+        if (deadline := self.machine.deadline) is not None and deadline < self.alarm:
+            self.arm_by(deadline)
         return todo
 
     def _wants_message(self) -> bool:
@@ -491,21 +503,23 @@ class Dispatcher(Driver):
     def _do(self, work: Work) -> list[Work]:
         if self.rollbacks.waiting:
             self.rollbacks.finish()
-        kind = work[1].__class__
+        buffer, decision = work
+        kind = decision.__class__
         if kind is RollBackUnit:
             return []
-        if kind is Leave:
-            return self._leave(work[0], work[1].delivery)  # type: ignore[union-attr]  # a Leave
-        todo = self._caller.perform(work)
-        if not todo and self.attempt_log is not None and self._has_nothing_to_do(work[0]):
+        todo = self._work.get(kind, self._settle)(buffer, decision)
+        if not todo and self.attempt_log is not None and self._has_nothing_to_do(buffer):
             self.attempt_log.flush()
         return todo
+
+    def _settle(self, buffer: ReceiveBuffer, decision: Settling) -> list[Work]:
+        return self.settler.conclude(buffer, decision, self.settler.attempt(buffer, decision))
 
     def _has_nothing_to_do(self, buffer: ReceiveBuffer) -> bool:
         with self.lock:
             return self.machine.in_flight == 0 and not buffer.arrivals
 
-    def _leave(self, buffer: ReceiveBuffer, number: int) -> list[Work]:
+    def _leave(self, buffer: ReceiveBuffer, decision: Leave) -> list[Work]:
         """Continue without a message that stays, over another connection if this one can't continue.
 
         Its consumers may have promised the broker order, or have a prefetch of one. A message that stays
@@ -514,7 +528,7 @@ class Dispatcher(Driver):
         todo: list[Work] = []
         link = buffer.link
         with self.lock:
-            buffer.stop_counting(number)
+            buffer.stop_counting(decision.delivery)
             receives = self._receives
             if receives.unit_consumers is not None or any(
                 each.in_order or each.one_of_several for each in receives.subscriptions
@@ -576,16 +590,10 @@ class Dispatcher(Driver):
 
     # -- time ---------------------------------------------------------------------------------------------
 
-    def arm(self) -> None:
-        """See to it that the machine's next deadline is kept. Under the lock."""
-        if (deadline := self.machine.deadline) is not None:
-            self.arm_by(deadline)
-
     def arm_by(self, deadline: float) -> None:
-        """See to it that this deadline of the machine is kept. Under the lock."""
-        if deadline < self.alarm:
-            self.alarm = deadline
-            self._alarm_set.set()
+        """Bring the next tick of the machine forward to this deadline. Under the lock."""
+        self.alarm = deadline
+        self._alarm_set.set()
 
     def _keep_time(self) -> None:
         while True:
@@ -635,13 +643,12 @@ class FastPath:
         self._machine = dispatcher.machine
         self._settler = dispatcher.settler
         self._engine = caller.engine
-        self._call = caller.call_directly
+        self._call = caller.call
         self._reader = DeliveryReader(dispatcher.settings)
         delivery = dispatcher.settings.delivery
         self._handling = str(delivery.handling)
         self._several = dispatcher.settings.threads > 1
         timeout = delivery.transaction_timeout
-        self._source = delivery.destination
         self._timeout = math.inf if timeout is None else timeout.total_seconds()
 
     def take(self, buffer: ReceiveBuffer) -> list[Work] | None:
@@ -682,14 +689,15 @@ class FastPath:
                 counters = dispatcher.counters
                 counters.active -= 1
                 counters.handler_seconds += seconds
-                if events is not None or not self._is_plain(direct):
+                # Otherwise there is nothing to do but to acknowledge.
+                if events or direct.unit in dispatcher.units or not self._machine.returned_directly(direct):
                     todo = dispatcher.handle(events or (HandlerReturned(call=direct.call),))
                     break
             try:
                 received.consumer.acknowledge((received,))
             except Exception as error:  # noqa: BLE001 - the settler tells them apart
                 commit = CommitUnit(unit=direct.unit, acknowledge=(direct.delivery,))
-                return self._settler.failed(buffer, commit, error)
+                return self._settler.conclude(buffer, commit, error)
             done = direct
         dispatcher.flush_log()
         return todo
@@ -719,15 +727,10 @@ class FastPath:
             dispatcher.arm_by(deadline)
         return direct, received, message
 
-    def _is_plain(self, direct: FastPathUnit) -> bool:
-        """Return whether there is nothing to do but to acknowledge, now that the handler has returned."""
-        return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
-
     def _committed(self, buffer: ReceiveBuffer, direct: FastPathUnit, now: float) -> list[Work]:
         dispatcher = self._dispatcher
-        held = buffer.held.pop(direct.delivery, None)
-        if held is not None:
-            self._receiver.note_settled(buffer, held[0], held[1], self._source)
+        if direct.delivery in buffer.held:
+            self._receiver.let_go(buffer, direct.delivery)
         dispatcher.counters.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))

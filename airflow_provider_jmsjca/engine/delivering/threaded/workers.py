@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
     HandlerEngine,
     context_name,
 )
-from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
+from airflow_provider_jmsjca.engine.delivering.driver import Driver
 from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryReader, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
 from airflow_provider_jmsjca.engine.session.tracing import stamped, traced
@@ -354,20 +354,8 @@ class HandlerCaller:
             find=settings.find,
         )
 
-    def perform(self, work: Work) -> list[Work]:
-        """Do a piece of work; return the next work."""
-        buffer, decision = work
-        kind = decision.__class__
-        if kind is Deliver:
-            return self._deliver(buffer, decision)  # type: ignore[arg-type]  # a Deliver
-        if kind is DeliverEndOfBatch:
-            return self._deliver_end_of_batch(buffer, decision)  # type: ignore[arg-type]
-        if kind is RecordAttempt:
-            return self._record_attempt(buffer, decision)  # type: ignore[arg-type]
-        settling: Settling = decision  # type: ignore[assignment]  # all other decisions settle
-        return self._settler.settle(buffer, settling)
-
-    def _deliver(self, buffer: ReceiveBuffer, decision: Deliver) -> list[Work]:
+    def deliver(self, buffer: ReceiveBuffer, decision: Deliver) -> list[Work]:
+        """Call the handler with a message; return the next work."""
         call = decision.call
         if not buffer.open:  # it is lost already
             self._driver.not_delivered(decision.unit, decision.seen)
@@ -394,15 +382,16 @@ class HandlerCaller:
         delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling)
         delivery.tell(decision, buffer.origin(decision.delivery), self._batch_size)
         began = self._driver.clock()
-        return self._over(self.call(delivery), began)
+        return self._over(self.call(delivery) or (HandlerReturned(call=delivery.call),), began)
 
-    def _deliver_end_of_batch(self, buffer: ReceiveBuffer, decision: DeliverEndOfBatch) -> list[Work]:
+    def deliver_end_of_batch(self, buffer: ReceiveBuffer, decision: DeliverEndOfBatch) -> list[Work]:
+        """Call the handler with the EndOfBatch message; return the next work."""
         delivery = Delivery(_END_OF_BATCH, self.engine, buffer, decision.call, decision.unit)
         delivery.tell_end_of_batch(decision, self._batch_size)
         with self._driver.lock:
             self._counters.end_batch()
         began = self._driver.clock()
-        return self._over(self.call(delivery), began)
+        return self._over(self.call(delivery) or (HandlerReturned(call=delivery.call),), began)
 
     def _over(self, events: tuple[Event, ...], began: float | None = None) -> list[Work]:
         driver = self._driver
@@ -414,14 +403,7 @@ class HandlerCaller:
         return todo
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Call the handler; return the events for the machine."""
-        raised = self.call_directly(delivery)
-        if raised is None:
-            return (HandlerReturned(call=delivery.call),)
-        return raised
-
-    def call_directly(self, delivery: Delivery) -> tuple[Event, ...] | None:
-        """Call the handler, as `call` does; return `None` if it returned and left the delivery as it was."""
+        """Call the handler; return the events, none if it returned and left the delivery as it was."""
         end: Event | None = None
         context = self._context_name
         if context is not None:
@@ -460,7 +442,7 @@ class HandlerCaller:
                 exc_info=loggable(error),
             )
             end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
-        return None if end is None else (end,)
+        return () if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
         """Return the events that a handler asked for on its delivery. Source: J169-J172, J176."""
@@ -518,7 +500,8 @@ class HandlerCaller:
         else:
             connection.send((outgoing,))
 
-    def _record_attempt(self, buffer: ReceiveBuffer, decision: RecordAttempt) -> list[Work]:
+    def record_attempt(self, buffer: ReceiveBuffer, decision: RecordAttempt) -> list[Work]:
+        """Store an attempt; return the next work."""
         attempt_log, number = self._attempt_log, decision.delivery
         if attempt_log is None or decision.message_id is None:
             raise AssertionError("attempts are recorded where there is a store, of messages with an id")

@@ -259,6 +259,7 @@ class Link:
         another: Callable[[], Link] | None = None,
     ) -> None:
         self._settings = settings
+        self.secrets = settings.secrets
         self._another = another
         self._process: str | None = None
         self._no_local = False
@@ -370,11 +371,6 @@ class Link:
     def state(self) -> ConnectionState:
         """State of the connection."""
         return self._state
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Credentials of the connection."""
-        return self._settings.secrets
 
     @property
     def settings(self) -> ConnectionSettings:
@@ -493,7 +489,7 @@ class Link:
             ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors
                 without a known cause.
         """
-        text = blotted(error_text(headers, body), self._settings.secrets)
+        text = blotted(error_text(headers, body), self.secrets)
         if self.orphans.hand_back_undelivered(text):
             return
         self._last_error = text

@@ -70,7 +70,7 @@ def test_of_outcomes_in_doubt_the_last_5000_are_known() -> None:
     delivery_counts.doubt(messages[:2])
     for message in messages[2:]:
         delivery_counts.doubt([message])
-    assert [delivery_counts.is_in_doubt(messages[number]) for number in (0, 1, 5000)] == [False, True, True]
+    assert [delivery_counts.delivered(messages[number]) for number in (0, 1, 5000)] == [False, True, True]
 
 
 def test_of_moves_in_vain_the_last_5000_are_known() -> None:
