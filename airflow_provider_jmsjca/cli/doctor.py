@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,12 @@ from airflow_provider_jmsjca.hooks.store import (
     installed_store,
     store_database,
     store_in_use,
-    store_url,
 )
 from airflow_provider_jmsjca.operating.doctor import (
     Finding,
     FindingKind,
     examine_broker,
+    examine_dag_files,
     examine_disk,
     examine_spool,
     examine_store,
@@ -74,6 +75,7 @@ def _examined(args: argparse.Namespace) -> Iterator[Finding]:
         )
     else:
         yield from examine_triggerer(state.triggerer, is_needed=bool(state.watched or state.deferred))
+        yield from examine_dag_files(state.broken_files)
         yield from examine_watchers(state.watched)
     for conn_id in args.conn_id or _connections(state):
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
@@ -92,14 +94,22 @@ def _connections(state: AirflowState) -> list[str]:
 def _store(args: argparse.Namespace) -> Iterator[Finding]:
     if not store_in_use():
         return
+    file: Path | None = None
+    is_new = False
     try:
         with contextlib.closing(store_database()) as database:
+            file = database.file
+            # The first use of a file creates it with its tables.
+            is_new = file is not None and database.revision() is None and _can_create(file)
             database.check()
         with contextlib.closing(installed_store()) as store:
             yield from examine_store(store)
     except StoreSchemaError as error:
         yield Finding(
-            symptom="the store cannot be used: the tables have another version",
+            kind=FindingKind.NOTE if is_new else FindingKind.PROBLEM,
+            symptom="the store has no tables yet"
+            if is_new
+            else "the store cannot be used: its tables are missing or of another version",
             cause=str(error),
             fix="airflow jms store upgrade",
         )
@@ -110,9 +120,13 @@ def _store(args: argparse.Namespace) -> Iterator[Finding]:
             cause=str(error),
             fix="airflow jms store check",
         )
-    database_file = getattr(store_url(), "database", None)
-    if database_file:
-        yield from examine_disk("store", Path(database_file).parent, args.min_free * _GIB)
+    if file is not None:
+        yield from examine_disk("store", file.parent, args.min_free * _GIB)
+
+
+def _can_create(file: Path) -> bool:
+    folder = next(each for each in file.absolute().parents if each.exists())
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _spool(args: argparse.Namespace) -> Iterator[Finding]:

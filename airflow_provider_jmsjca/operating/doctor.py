@@ -106,6 +106,32 @@ class WatchedDestination:
     failing_since: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenDagFile:
+    """A DAG file that Airflow cannot import.
+
+    Attributes:
+        name: Path within the DAG bundle.
+        traceback: The traceback, as Airflow recorded it.
+    """
+
+    name: str
+    traceback: str
+
+
+def examine_dag_files(broken: Sequence[BrokenDagFile]) -> Iterator[Finding]:
+    """Find DAG files that cannot be imported; a note if the traceback doesn't mention JMS."""
+    for each in broken:
+        lines = each.traceback.split("\n")
+        error = next((line.strip() for line in reversed(lines) if line.strip()), "no reason is recorded")
+        yield Finding(
+            kind=FindingKind.PROBLEM if "jms" in each.traceback.lower() else FindingKind.NOTE,
+            symptom=f"the DAGs of file {each.name!r} are missing or old",
+            cause=f"the file cannot be imported: {error}",
+            fix="airflow dags list-import-errors",
+        )
+
+
 def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterator[Finding]:
     """Find out whether a triggerer is alive.
 

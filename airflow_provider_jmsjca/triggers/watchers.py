@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operating.doctor import Triggerer, WatchedDestination
+from airflow_provider_jmsjca.operating.doctor import BrokenDagFile, Triggerer, WatchedDestination
 from airflow_provider_jmsjca.operating.queues import DestinationUse
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.producers import FAULT_KEY
@@ -40,6 +40,7 @@ class AirflowState:
         deferred: Number of deferred tasks.
         connections: Ids of the connections of type `jms` in the database.
         dead_letter_queues: Names of the queues to which watchers move dead letters.
+        broken_files: DAG files that cannot be imported.
     """
 
     triggerer: Triggerer | None
@@ -47,6 +48,7 @@ class AirflowState:
     deferred: int
     connections: tuple[str, ...]
     dead_letter_queues: frozenset[str]
+    broken_files: tuple[BrokenDagFile, ...] = ()
 
 
 def airflow_state() -> AirflowState:
@@ -57,6 +59,7 @@ def airflow_state() -> AirflowState:
     """
     from airflow.jobs.job import Job, most_recent_job  # noqa: PLC0415 - only the command loads Airflow's tables
     from airflow.models.connection import Connection  # noqa: PLC0415 - as above
+    from airflow.models.errors import ParseImportError  # noqa: PLC0415 - as above
     from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
     from airflow.utils.session import create_session  # noqa: PLC0415 - as above
     from sqlalchemy import func, select  # noqa: PLC0415 - as above
@@ -81,12 +84,17 @@ def airflow_state() -> AirflowState:
                 select(Connection.conn_id).where(Connection.conn_type == "jms").order_by(Connection.conn_id)
             ).all()
             watched, queues = _watched(session)
+            broken = session.scalars(select(ParseImportError).order_by(ParseImportError.filename)).all()
             return AirflowState(
                 triggerer=triggerer,
                 watched=tuple(watched),
                 deferred=deferred or 0,
                 connections=tuple(connections),
                 dead_letter_queues=frozenset(queues),
+                broken_files=tuple(
+                    BrokenDagFile(name=each.filename or "", traceback=each.stacktrace or "")
+                    for each in broken
+                ),
             )
     except SQLAlchemyError as error:
         raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error

@@ -180,7 +180,37 @@ def test_the_store_and_what_cannot_be_examined(
         store.activations.want("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
     _, found = diagnose()
     assert finding(found, "activation orders is stopped")["fix"] == "airflow jms activations resume orders"
-    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", "sqlite:////nowhere/store.db")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'file' / 'store.db'}")
     code, found = diagnose("--conn-id", CONN_ID)
     assert "airflow jms store" in finding(found, "the store")["fix"]
     assert code
+
+
+def test_a_dag_file_that_cannot_be_imported(diagnose: Diagnose) -> None:
+    from airflow.models.errors import ParseImportError  # noqa: PLC0415 - after the home is set
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+
+    tracebacks = {"orders.py": "  JmsListenOperator(\nTypeError: no spec\n", "other.py": "SyntaxError: other"}
+    with create_session() as session:
+        for name, text in tracebacks.items():
+            session.add(ParseImportError(filename=name, bundle_name="dags", stacktrace=text))
+    code, found = diagnose()
+    one = finding(found, "the DAGs of file 'orders.py'")
+    assert code == 1
+    assert one["cause"] == "the file cannot be imported: TypeError: no spec"
+    assert one["fix"] == "airflow dags list-import-errors"
+    assert not [each for each in found if "other.py" in each["symptom"]]
+    _, with_notes = diagnose("--notes")
+    assert finding(with_notes, "other.py")["finding"] == "note"
+
+
+def test_a_store_that_nothing_has_used_yet_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diagnose: Diagnose
+) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    code, found = diagnose()
+    assert not [each for each in found if "store has no tables" in each["symptom"]]
+    _, with_notes = diagnose("--notes")
+    assert finding(with_notes, "the store has no tables yet")["finding"] == "note"
+    assert code == 0

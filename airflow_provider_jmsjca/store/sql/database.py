@@ -64,6 +64,7 @@ class Database:
 
     Attributes:
         name: The URL without its password, for errors and logs.
+        file: The file of SQLite; `None` on PostgreSQL.
 
     Raises:
         ConfigurationError: The URL is invalid or of another database, or its driver isn't installed.
@@ -73,6 +74,7 @@ class Database:
         self._url = _checked(url)
         self.name = _shown(self._url)
         self.is_sqlite = self._url.get_backend_name() == _SQLITE
+        self.file = Path(self._url.database or "") if self.is_sqlite else None
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._pid = 0
