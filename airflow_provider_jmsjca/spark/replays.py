@@ -24,8 +24,8 @@ from airflow_provider_jmsjca.spark.rejects import rejected_positions
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence
 from airflow_provider_jmsjca.spool.batch_id import is_replay
 from airflow_provider_jmsjca.spool.files import SpoolPath, is_folder
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
-from airflow_provider_jmsjca.spool.splits import SPLITS, parts
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.splits import SPLITS, part_names
 from airflow_provider_jmsjca.spool.upkeep import replays
 from airflow_provider_jmsjca.spool.upkeep.replays import Replay, SelectedBatch, Selection
 
@@ -178,9 +178,10 @@ class ReplacedBatches:
     def _names(self, name: str) -> list[str]:
         """Return the names that rows of a batch have in a table: its own, and those of its parts."""
         folder = self._spool / name
-        if not is_folder(folder):
-            return [name]
-        return [name, *(Manifest.read(part / MANIFEST).batch_id for _, part in parts(folder))]
+        names = [name, *(part_names(folder) if is_folder(folder) else ())]
+        for replay in self._replays.values():  # its report may have been removed since
+            names += replay.parts.get(name, ())
+        return list(dict.fromkeys(names))
 
 
 def _place(table: str) -> str:

@@ -9,6 +9,7 @@ part.
 |---|---|---|
 | `split.json` | in a part | the batch and the rows of the part |
 | `failed-000001.json` | in a batch or part | the data failure of attempt 1 |
+| `parts.json` | in a pruned batch | the batch ids of its parts, which rows of a table have |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.attempts import Done, committing_as
-from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH
+from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     SpoolPath,
     build_folder,
@@ -42,6 +43,8 @@ from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
 from airflow_provider_jmsjca.spool.spool import segment_metadata
 
 SPLITS: Final = "splits"
+PARTS: Final = "parts.json"
+"""There in a pruned batch that had parts."""
 _FAILED: Final = "failed"
 _SPLIT: Final = "split.json"
 _LONGEST_REASON: Final = 4_000
@@ -132,6 +135,32 @@ def parts(folder: SpoolPath) -> list[tuple[RowRange, SpoolPath]]:
             if dash and first.isdecimal() and last.isdecimal() and exists(folder / SPLITS / name / MANIFEST):
                 found.append((RowRange(int(first), int(last)), folder / SPLITS / name))
     return sorted(found, key=lambda part: (part[0].first, -part[0].last))
+
+
+def part_names(folder: SpoolPath) -> list[str]:
+    """Return the batch ids of the parts of the batch in a folder, also of a pruned one.
+
+    Raises:
+        SpoolError: A document can't be read.
+    """
+    kept = folder / PARTS
+    if not exists(kept):
+        return [Manifest.read(part / MANIFEST).batch_id for _, part in parts(folder)]
+    try:
+        found: Any = read_document(kept)
+        return [check_batch_id(name) for name in found]
+    except (OSError, ValueError, TypeError) as error:
+        raise SpoolError(f"{kept}: can't be read: {error}") from error
+
+
+def keep_part_names(folder: SpoolPath) -> None:
+    """Write `parts.json` for a batch whose parts are about to be removed, unless it is there.
+
+    Raises:
+        SpoolError: The operating system refused, or the manifest of a part can't be read.
+    """
+    if names := part_names(folder):
+        seal(folder / PARTS, json.dumps(names).encode() + b"\n")
 
 
 def lineage(manifest: Manifest) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ messages before.
 
 | file | content |
 |---|---|
-| `replay.json` | the batches that a replay is made of, and whether only their rejects are in it |
+| `replay.json` | the batches that a replay is made of, their parts, whether only their rejects are in it |
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Self
@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.spool.files import (
 from airflow_provider_jmsjca.spool.known_ids import BATCH
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
-from airflow_provider_jmsjca.spool.splits import renamed
+from airflow_provider_jmsjca.spool.splits import part_names, renamed
 from airflow_provider_jmsjca.spool.spool import segment_file, segment_metadata
 from airflow_provider_jmsjca.spool.upkeep.states import REPLAY, BatchState, State, batches
 
@@ -117,14 +117,19 @@ class Replay:
     Attributes:
         of: The batches that it is made of.
         rejects: Only their rejected messages are in it.
+        parts: By batch, the batch ids of the parts that it had when the replay was made.
     """
 
     of: tuple[str, ...]
     rejects: bool
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def document(self) -> bytes:
         """Return the document as it is stored."""
-        return json.dumps({"of": list(self.of), "rejects": self.rejects}, indent=2).encode() + b"\n"
+        content = {"of": self.of, "rejects": self.rejects} | (
+            {"parts": dict(self.parts)} if self.parts else {}
+        )
+        return json.dumps(content, indent=2).encode() + b"\n"
 
     @classmethod
     def read(cls, folder: SpoolPath) -> Self:
@@ -137,11 +142,15 @@ class Replay:
         try:
             found: Any = read_document(path)
             of, rejects = tuple(check_batch_id(str(name)) for name in found["of"]), found["rejects"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            parts = {
+                check_batch_id(name): tuple(check_batch_id(str(part)) for part in names)
+                for name, names in found.get("parts", {}).items()
+            }
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SpoolError(f"{path}: can't be read: {error}") from error
         if not of or not isinstance(rejects, bool):
             raise SpoolError(f"{path}: expected of and rejects, found {found!r:.200}")
-        return cls(of=of, rejects=rejects)
+        return cls(of=of, rejects=rejects, parts=parts)
 
 
 def replays(spool: SpoolPath) -> dict[str, Replay]:
@@ -227,7 +236,9 @@ def make_replay(
     chosen = selected_batches(spool, selection, rejected)
     if not chosen:
         return None
-    replay = Replay(of=tuple(each.batch_id for each in chosen), rejects=selection.rejects)
+    of = tuple(each.batch_id for each in chosen)
+    parts = {name: tuple(names) for name in of if (names := part_names(spool / name))}
+    replay = Replay(of=of, rejects=selection.rejects, parts=parts)
     try:
         require_exclusive_creation(spool)
         build_folder(folder, partial(_fill, spool, batch_id, replay, rejected), nullcontext)

@@ -57,14 +57,14 @@ from airflow_provider_jmsjca.spool.known_ids import (
     read_identities,
 )
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
-from airflow_provider_jmsjca.spool.splits import parts
+from airflow_provider_jmsjca.spool.splits import PARTS, keep_part_names, parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _NANOSECONDS: Final = 1_000_000_000
 REPLAY: Final = "replay.json"
 """There in a replay; see `replays`."""
 # The files that stay of a pruned batch: a later submission finds that it is done.
-_RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE, REPLAY})
+_RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE, REPLAY, PARTS})
 
 
 class State(enum.StrEnum):
@@ -455,6 +455,7 @@ def _beyond_receipt(folder: SpoolPath) -> list[Entry]:
 def _reduce(folder: SpoolPath, now: float) -> bool:
     """Leave the report of a batch; tell whether it was done."""
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    keep_part_names(folder)
     seal(folder / PRUNED, moment.encode() + b"\n")
     for each in _beyond_receipt(folder):
         if each.is_folder:

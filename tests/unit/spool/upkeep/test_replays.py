@@ -247,6 +247,30 @@ def test_parts_of_a_bisected_batch_are_replaced_too(tmp_path: Path, make: MakeBa
     assert rows_in(of_replay) == ("b1", part.batch_id)
 
 
+@pytest.mark.parametrize("is_pruned_first", [True, False])
+def test_parts_of_a_batch_that_was_pruned_or_forgotten_since_are_replaced_too(
+    tmp_path: Path, make: MakeBatch, *, is_pruned_first: bool
+) -> None:
+    """The batch is bisected before or after the replay is made."""
+    manifest = make("b1", range(4))
+    if is_pruned_first:
+        replay = replayed(tmp_path, "w", "b1")
+    part = make_part(manifest, RowRange(0, 1), take_fence(manifest.folder))
+    process(manifest)
+    if not is_pruned_first:
+        replay = replayed(tmp_path, "w", "b1")
+    now = describe(manifest.folder).changed + 30 * 86_400
+    for _ in range(2):  # the second removes nothing more
+        prune(tmp_path, older_than=timedelta(1), now=now)
+    assert describe(manifest.folder).state is State.PRUNED
+    assert not (tmp_path / "b1" / "splits").exists()
+    assert rows_in(replay) == ("b1", part.batch_id)
+    if not is_pruned_first:
+        prune(tmp_path, older_than=timedelta(1), forget=timedelta(1), now=now + 30 * 86_400)
+        assert not (tmp_path / "b1").exists()
+        assert rows_in(replay) == ("b1", part.batch_id)
+
+
 def test_a_second_replay_of_the_same_messages_replaces_the_first(tmp_path: Path, make: MakeBatch) -> None:
     process(make("b1", range(3)), rejects=((0, 1), (0, 2)))
     first = replayed(tmp_path, "1", "b1", rejects=True)
