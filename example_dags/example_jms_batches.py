@@ -6,8 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import JmsActivationTrigger, messages_from_event
 
 payments = Asset(
     "payments",
@@ -25,9 +24,7 @@ with DAG("example_jms_batches", schedule=[payments], catchup=False, tags=["jms"]
     def count(triggering_asset_events: Any = None) -> dict[str, int]:
         """Count messages and characters, whether the events hold their bodies or refer to them."""
         messages = [
-            message
-            for event in triggering_asset_events[payments]
-            for message in JmsMessage.all_from_event(event)
+            message for event in triggering_asset_events[payments] for message in messages_from_event(event)
         ]
         return {"messages": len(messages), "characters": sum(len(str(each.body)) for each in messages)}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsCollectOperator
 
 orders = Asset(
     "orders_waiting",

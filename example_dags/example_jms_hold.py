@@ -6,9 +6,11 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import (
+    JmsAcknowledgeOperator,
+    JmsActivationTrigger,
+    message_from_event,
+)
 
 shipments = Asset(
     "shipments",
@@ -30,7 +32,7 @@ with DAG("example_jms_hold", schedule=[shipments], catchup=False, tags=["jms"]) 
     @task(retries=2)
     def book(triggering_asset_events: Any = None) -> int:
         """Book what each message says, and return how many there were."""
-        messages = [JmsMessage.from_event(event) for event in triggering_asset_events[shipments]]
+        messages = [message_from_event(event) for event in triggering_asset_events[shipments]]
         return sum(len(str(message.body)) > 0 for message in messages)
 
     @task

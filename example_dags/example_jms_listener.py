@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import JmsMessage
 
 with DAG("example_jms_listener", schedule=None, catchup=False, tags=["jms"]) as dag:
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca import JmsPublishOperator, JmsSensor, messages_from_event
 
 REGIONS = ["eu", "us"]
 
@@ -22,7 +20,7 @@ with DAG("example_jms_mapped", schedule=None, catchup=False, tags=["jms"]) as da
     def answer(value: dict[str, Any]) -> dict[str, Any]:
         """Return what the publishing task of this region sends, and where."""
         region = value["destination"].rpartition(".")[2]
-        bodies = [f"booked {message.body}" for message in JmsMessage.all_from_event(value)]
+        bodies = [f"booked {message.body}" for message in messages_from_event(value)]
         return {"destination": f"queue://booked.{region}", "messages": bodies}
 
     JmsPublishOperator.partial(task_id="answer_each", jms_conn_id="jms_default").expand_kwargs(

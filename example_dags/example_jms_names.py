@@ -10,7 +10,7 @@ from typing import Any
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import message_from_event
 
 payments = Asset(
     "jms://broker.example.com/queue/payments",
@@ -31,6 +31,6 @@ with DAG("example_jms_names", schedule=[payments], catchup=False, tags=["jms"]) 
     def lengths(triggering_asset_events: Any = None) -> list[int]:
         """Return how long the message of each event is, wherever its body is."""
         events = triggering_asset_events[payments]
-        return [len(str(JmsMessage.from_event(event).body)) for event in events]
+        return [len(str(message_from_event(event).body)) for event in events]
 
     lengths()

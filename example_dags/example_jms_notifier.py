@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, task
 
-from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+from airflow_provider_jmsjca import JmsNotifier
 
 failed = JmsNotifier(
     jms_conn_id="jms_default",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca import JmsPublishOperator
 
 with DAG(
     "example_jms_publish", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), tags=["jms"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
-from airflow_provider_jmsjca import JmsMessage, JmsRequestOperator
+from airflow_provider_jmsjca import JmsRequestOperator, message_from_event
 
 with DAG("example_jms_request", schedule=None, catchup=False, tags=["jms"]) as dag:
     # The answer is on disk before it is acknowledged: a retry returns it, and asks again only without one.
@@ -25,6 +25,6 @@ with DAG("example_jms_request", schedule=None, catchup=False, tags=["jms"]) as d
     @task
     def price(answer: dict[str, Any]) -> str:
         """Return the price."""
-        return str(JmsMessage.from_event(answer).body)
+        return str(message_from_event(answer).body)
 
     price(ask.output)

@@ -6,9 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, task
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca import JmsMessage, JmsPublishOperator, JmsSensor, messages_from_event
 
 with DAG("example_jms_sensor", schedule=None, catchup=False, tags=["jms"]) as dag:
     # The messages are on disk before they are acknowledged: a retry returns the same ones.
@@ -28,7 +26,7 @@ with DAG("example_jms_sensor", schedule=None, catchup=False, tags=["jms"]) as da
     @task
     def book(value: dict[str, Any]) -> list[str]:
         """Return an answer to each order."""
-        return [f"booked {message.body}" for message in JmsMessage.all_from_event(value)]
+        return [f"booked {message.body}" for message in messages_from_event(value)]
 
     answers = JmsPublishOperator(
         task_id="answer",

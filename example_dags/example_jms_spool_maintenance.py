@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 
-from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
+from airflow_provider_jmsjca import JmsSpoolMaintenanceOperator
 
 with DAG(
     "example_jms_spool_maintenance",

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsPublishOperator, JmsToSparkSubmitOperator
 
 waiting = Asset(
     "flights-waiting",

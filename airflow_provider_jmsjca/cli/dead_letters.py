@@ -28,9 +28,9 @@ from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
-    editable,
+    editable_message,
     list_dead_letters,
-    replay,
+    replay_dead_letters,
     require_selection,
     resend_edited,
 )
@@ -124,7 +124,7 @@ def replay_command(args: argparse.Namespace) -> None:
 
     with broker_connection(args.conn_id) as connection:
         source = Destination.queue(queue_name(args.queue))
-        result = replay(connection, source, asked, stopped=stopped, progress=progress)
+        result = replay_dead_letters(connection, source, asked, stopped=stopped, progress=progress)
     if shows_progress:
         sys.stderr.write("\n")
     done = "would be sent back" if args.dry_run else "sent back"
@@ -159,7 +159,7 @@ def edit_command(args: argparse.Namespace) -> None:
     ):
         require_selection(connection, administration)
         letter = find_message(administration, queue, args.message)
-    edited = _edited(editable(letter))
+    edited = _edited(editable_message(letter))
     if edited is None:
         sys.stdout.write("no change; the letter stays\n")
         return

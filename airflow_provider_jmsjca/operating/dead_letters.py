@@ -201,7 +201,7 @@ class ReplayResult:
     complete: bool = True
 
 
-def replay(
+def replay_dead_letters(
     connection: Connection,
     source: Destination,
     asked: Replay,
@@ -235,7 +235,7 @@ def replay(
     return _Replayer(connection, source, asked, stopped or threading.Event(), progress).run()
 
 
-def editable(letter: JmsMessage) -> JmsMessage:
+def editable_message(letter: JmsMessage) -> JmsMessage:
     """Return the message to edit: without the properties that moves and replays added."""
     message = restored(letter)
     return replace(message, properties=MappingProxyType(_not_own(message)))
@@ -254,7 +254,7 @@ def resend_edited(
         connection: An open connection.
         source: The dead-letter queue.
         letter: The dead letter, as browsed.
-        edited: The message to send, made from `editable`.
+        edited: The message to send, made from `editable_message`.
         target: Destination of the copy.
 
     Returns:

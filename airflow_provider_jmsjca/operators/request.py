@@ -80,7 +80,7 @@ class JmsRequestOperator(JmsSensor):
     Returns:
         As XCom `{"event": "answer", "jms_conn_id": ..., "destination": "queue://answers", "message": {...},
         "correlation_id": ..., "result": ..., "batch_id": ..., "manifest": "file:///..."}`, of which
-        `JmsMessage.from_event` returns the message.
+        `message_from_event` returns the message.
 
     Source: I32, I38, I40-I42, I45-I47, I50, I54.
     """

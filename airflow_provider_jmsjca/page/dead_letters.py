@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.operating.dead_letters import (
     Replay,
     is_dead_letter_queue,
     list_dead_letters,
-    replay,
+    replay_dead_letters,
 )
 from airflow_provider_jmsjca.operating.messages import moment
 from airflow_provider_jmsjca.operating.queues import QueueChange, change_messages, list_queues
@@ -134,7 +134,9 @@ def _replayed(visit: Visit, conn_id: str, queue: str) -> list[str]:
             stopped.set()
 
     with opened(conn_id) as (connection, _):
-        result = replay(connection, Destination.queue(queue), asked, stopped=stopped, progress=progress)
+        result = replay_dead_letters(
+            connection, Destination.queue(queue), asked, stopped=stopped, progress=progress
+        )
     done = "would be sent back" if dry_run else "sent back"
     lines = [f"{count} {done} to {where}" for where, count in result.sent.most_common()]
     lines += [f"{count} left: {why}" for why, count in result.left.most_common()]

@@ -117,7 +117,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     Returns:
         As XCom `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}`; with `peek=False`
         `{"event": "batch", "jms_conn_id": ..., "destination": ..., "batch_id": ..., "manifest": "file:///...",
-        "messages": [...]}`, in the form of `JmsActivationTrigger`'s batches: `JmsMessage.all_from_event`
+        "messages": [...]}`, in the form of `JmsActivationTrigger`'s batches: `messages_from_event`
         returns the messages.
     """
 
@@ -441,7 +441,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             if spool not in spool_roots():
                 self.log.warning(
                     "XCom refers to messages in %s, which [jmsjca] spool_path and spool_roots don't name. "
-                    "Name it there, or read them by JmsMessage.all_from_event(..., spool_path=...)",
+                    "Name it there, or read them by messages_from_event(..., spool_path=...)",
                     spool,
                 )
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}

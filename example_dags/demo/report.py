@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca import Destination, JmsMessage
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 

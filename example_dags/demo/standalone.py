@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca import TransientBrokerError
 
 READY_SECONDS = 300.0
 STOP_SECONDS = 20.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch
 
 FLIGHT = """
     number INT NOT NULL, year INT NOT NULL, month INT NOT NULL, day INT NOT NULL,

@@ -27,11 +27,15 @@ os.environ.update(
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
 )
 
-from airflow_provider_jmsjca.core.destination import Destination  # noqa: E402  # after the home is set
-from airflow_provider_jmsjca.core.message import JmsMessage  # noqa: E402
-from airflow_provider_jmsjca.transports import connect  # noqa: E402
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing  # noqa: E402
-from airflow_provider_jmsjca.transports.memory import Broker, broker  # noqa: E402
+from airflow_provider_jmsjca import (  # noqa: E402  # noqa: E402
+    ConnectionSettings,
+    Destination,  # after the home is set
+    JmsMessage,
+    MemoryBroker,
+    Outgoing,
+    connect,
+    memory_broker,
+)
 
 Publish = Callable[..., None]
 
@@ -77,16 +81,16 @@ def metadata(migrated_database: Path) -> None:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Broker:
+def server(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """An in-memory broker behind the Airflow connection `jms_test`."""
-    server = broker(uuid.uuid4().hex)
+    server = memory_broker(uuid.uuid4().hex)
     connection = {"conn_type": "jms", "host": f"vm://{server.name}"}
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(connection))
     return server
 
 
 @pytest.fixture
-def publish(server: Broker) -> Publish:
+def publish(server: MemoryBroker) -> Publish:
     """Send text messages to a queue of the broker."""
 
     def send(*bodies: str, to: str = "orders") -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from airflow_provider_jmsjca.triggers.payload import outcome_key, word_on
 from tests.airflow.task_runs import serialized
+from tests.internals.triggers import outcome_key, word_on
 from tests.unit.engine.listening import until
 
 ORDERS = Asset(name="orders", uri="jms://broker/queue/orders")

@@ -23,7 +23,7 @@ from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
 from sqlalchemy import select
 
-from airflow_provider_jmsjca.triggers.payload import outcome_key
+from tests.internals.triggers import outcome_key
 
 
 class Outcome:

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from airflow.cli import cli_parser
 
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from tests.internals.core import Failure
+from tests.internals.hooks import installed_store
+from tests.internals.store import SqlStore
 
 LONG = "orders, " + "x" * 300
 

@@ -18,11 +18,15 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca import JmsCollectOperator, JmsPublishOperator, JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
-from airflow_provider_jmsjca.spool.known_ids import count_rows
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import (
+    JmsCollectOperator,
+    JmsPublishOperator,
+    JmsToSparkSubmitOperator,
+    MemoryBroker,
+)
 from tests.airflow.task_runs import Outcome, run_task
+from tests.internals.hooks import spark_submit_hook
+from tests.internals.spool import count_rows
 
 Publish = Callable[..., None]
 Change = Callable[..., None]
@@ -71,7 +75,7 @@ def failing(tmp_path: Path) -> Failing:
 
 
 @pytest.fixture
-def change(server: Broker, monkeypatch: pytest.MonkeyPatch) -> Change:
+def change(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Change:
     """Change the Airflow connection that leads to the in-memory broker."""
 
     def changed(**fields: Any) -> None:
@@ -100,7 +104,11 @@ def test_an_unreachable_broker(change: Change, failing: Failing) -> None:
     ],
 )
 def test_a_faulty_connection_is_not_tried_again(
-    server: Broker, publish: Publish, change: Change, failing: Failing, faulty: tuple[dict[str, Any], str]
+    server: MemoryBroker,
+    publish: Publish,
+    change: Change,
+    failing: Failing,
+    faulty: tuple[dict[str, Any], str],
 ) -> None:
     fields, expected = faulty
     publish("a")
@@ -122,7 +130,7 @@ def test_a_faulty_connection_is_not_tried_again(
     ],
 )
 def test_an_unknown_destination_type(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     failing: Failing,
     operator: type[BaseOperator],
@@ -179,7 +187,7 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
     ],
 )
 def test_nothing_is_published_with_bad_arguments(
-    server: Broker, arguments: dict[str, Any], said: str
+    server: MemoryBroker, arguments: dict[str, Any], said: str
 ) -> None:
     arguments = {"destination": "orders", "messages": ["a"]} | arguments
     operator = JmsPublishOperator(task_id="task", jms_conn_id="jms_test", **arguments)
@@ -190,7 +198,7 @@ def test_nothing_is_published_with_bad_arguments(
     assert server.depth("orders") == 0
 
 
-def test_a_batch_of_bad_numbers(server: Broker, publish: Publish, failing: Failing) -> None:
+def test_a_batch_of_bad_numbers(server: MemoryBroker, publish: Publish, failing: Failing) -> None:
     publish("a")
     failing.collect(max_messages="5", idle_time=None, max_time=-1, segment_messages=0, segment_bytes=0)
     assert failing.said == (
@@ -206,7 +214,7 @@ def test_a_batch_of_bad_numbers(server: Broker, publish: Publish, failing: Faili
     "place", ["s3:///x", "hdfs:///x", "S3A:/bucket", "file://host/x", "file:///data/a#b", "file:///a?b"]
 )
 def test_a_spool_that_is_no_file_system(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     failing: Failing,
     place: str,
@@ -219,7 +227,7 @@ def test_a_spool_that_is_no_file_system(
 
 
 def test_a_spool_that_can_not_be_written(
-    server: Broker, publish: Publish, failing: Failing, tmp_path: Path
+    server: MemoryBroker, publish: Publish, failing: Failing, tmp_path: Path
 ) -> None:
     publish("a")
     failing.spool = tmp_path / "file" / "spool"
@@ -233,7 +241,7 @@ def test_a_spool_that_can_not_be_written(
 
 
 def test_the_spark_provider_is_missing(
-    server: Broker, publish: Publish, failing: Failing, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish("a")
     spark_submit_hook.cache_clear()  # what tests before have imported
@@ -256,7 +264,9 @@ def submit(failing: Failing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return run
 
 
-def test_the_spark_connection_is_not_defined(server: Broker, publish: Publish, failing: Failing) -> None:
+def test_the_spark_connection_is_not_defined(
+    server: MemoryBroker, publish: Publish, failing: Failing
+) -> None:
     publish("a")
     failing.collect(JmsToSparkSubmitOperator, spark_conn_id="spark_nowhere", retries=3)
     assert "connection 'spark_nowhere' is not defined in Airflow" in failing.said
@@ -276,7 +286,7 @@ def test_the_spark_connection_is_not_defined(server: Broker, publish: Publish, f
     ],
 )
 def test_spark_is_reached_in_a_way_that_runs_no_job(  # noqa: PLR0917 - fixtures
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     failing: Failing,
     monkeypatch: pytest.MonkeyPatch,

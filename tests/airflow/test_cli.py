@@ -15,7 +15,7 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 
 from airflow_provider_jmsjca import ActivationSpec
-from airflow_provider_jmsjca.cli.commands import cells
+from tests.internals.cli import cells
 from tests.pace import at_most
 
 DESCRIPTOR = """

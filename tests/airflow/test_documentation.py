@@ -37,21 +37,23 @@ from airflow_provider_jmsjca import (
     JmsHook,
     JmsMessage,
     JmsNotifier,
+    Manifest,
+    MemoryBroker,
     Outgoing,
     RedeliveryHandling,
     Selector,
     Subscription,
     connect,
+    memory_broker,
 )
-from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
-from airflow_provider_jmsjca.plugins.state_messages import task_state
-from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
-from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import serialized
 from tests.bench.__main__ import parser as bench_parser
 from tests.docs.blocks import Block, blocks, inline_code
 from tests.docs.conformance import catalogue
+from tests.internals.assets import JmsBatchRunFacet
+from tests.internals.plugins import task_state
+from tests.internals.spool import path_to_uri
 from tests.servers.__main__ import _parser as servers_parser
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +171,7 @@ FINISHED: dict[str, Callable[[dict[str, Any]], None]] = {}
 @pytest.mark.usefixtures("metadata")
 @pytest.mark.parametrize("page", sorted({block.page for block in PYTHON} - {page for page, _ in NOT_RUN}))
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: str, server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, server: MemoryBroker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(
         "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
@@ -276,7 +278,7 @@ def somebody_has_subscribed() -> None:
 def a_message_is_moved(names: dict[str, Any]) -> None:
     names["move_one"]()
     (server,) = (host for host, _ in JmsHook("jms_default").settings().hosts)
-    assert [message.body for message in broker(server).messages("archive")] == ["one"]
+    assert [message.body for message in memory_broker(server).messages("archive")] == ["one"]
 
 
 @page_is("docs/how-to/test.md", FINISHED)
@@ -290,7 +292,7 @@ def one_order_is_mended_and_sent_back(names: dict[str, Any]) -> None:
     settings: ConnectionSettings = JmsHook("jms_default").settings()
     dead = Destination.queue("orders.dlq")
     (server,) = (host for host, _ in settings.hosts)
-    before = len(broker(server).messages("orders"))
+    before = len(memory_broker(server).messages("orders"))
     connection = connect(settings)
     connection.send(
         Outgoing(
@@ -310,10 +312,10 @@ def one_order_is_mended_and_sent_back(names: dict[str, Any]) -> None:
     )
     spec = {"destination": str(dead), "message_selector": selector}
     Activation(spec, names["mend"].function, connection=settings).run(max_messages=1)
-    (mended,) = broker(server).messages("orders")[before:]
+    (mended,) = memory_broker(server).messages("orders")[before:]
     assert mended.body == '{"id": 7, "amount": 12.5}'
     assert (mended.properties["region"], mended.correlation_id, mended.type) == ("eu", "c", "order")
-    assert len(broker(server).messages("orders.dlq")) == 2
+    assert len(memory_broker(server).messages("orders.dlq")) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.utils.state import DagRunState
 
-from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage, MemoryBroker
 from tests.airflow.conftest import Publish
 from tests.airflow.operators.test_request import service
 from tests.airflow.task_runs import Outcome, execute, execute_on_event, word_of
@@ -45,7 +44,9 @@ def test_it_can_be_read_and_has_tasks(path: Path) -> None:
 
 
 @pytest.fixture
-def bodies(server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[object]]:
+def bodies(
+    server: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[object]]:
     """The connection of the examples is that broker, and the spool is empty; returns what a queue holds."""
     monkeypatch.setenv(
         "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})

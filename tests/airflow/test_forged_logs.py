@@ -19,8 +19,8 @@ from airflow_provider_jmsjca import (
     JmsMessage,
     JmsRequestOperator,
     JmsSensor,
+    MemoryBroker,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.answering import service
 from tests.airflow.triggers.test_activation import run, send, triggerer, until
 
@@ -56,7 +56,10 @@ def lines() -> Iterator[list[str]]:
 
 @pytest.fixture(autouse=True)
 def _hostile(
-    server: Broker, lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker,
+    lines: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     """The broker's ids are a producer's; afterwards, what was logged is looked at."""
     monkeypatch.setattr(server, "_id_prefix", f"ID:{FORGED}")
@@ -104,7 +107,7 @@ def test_a_listener(lines: list[str], publish: Any, handling: str) -> None:
     assert said(lines)
 
 
-def test_a_trigger(lines: list[str], publish: Any, server: Broker) -> None:
+def test_a_trigger(lines: list[str], publish: Any, server: MemoryBroker) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(max_body_bytes=10)
@@ -116,7 +119,7 @@ def test_a_trigger(lines: list[str], publish: Any, server: Broker) -> None:
     assert lines
 
 
-def test_a_trigger_whose_event_takes_no_message(lines: list[str], server: Broker) -> None:
+def test_a_trigger_whose_event_takes_no_message(lines: list[str], server: MemoryBroker) -> None:
     async def work() -> None:
         async with triggerer() as running:
             running.watch(max_body_bytes=100, redelivery_handling="1:move(queue:dlq)")

@@ -13,11 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, HELD_KEY, STARTED_KEY
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsConnection,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.dead_letters import original_of
+from tests.internals.triggers import HEARD_KEY, HELD_KEY, STARTED_KEY
 from tests.servers.broker import Broker
 
 # A run that succeeds, one that fails, one whose task is retried, one that never ends, and six messages of
@@ -43,7 +49,7 @@ given = {arguments!r}
 def book(case, triggering_asset_events=None):
     tries = get_current_context()["ti"].try_number
     for events in triggering_asset_events.values():
-        if any(JmsMessage.from_event(event).body == "poison" for event in events):
+        if any(message_from_event(event).body == "poison" for event in events):
             raise AirflowFailException("poison")
     if case == "retried" and tries == 1:
         raise RuntimeError("the first try fails")

@@ -25,9 +25,9 @@ from airflow_provider_jmsjca import (
     JmsNotifier,
     JmsPublishOperator,
 )
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.store.base import LimboEntry
+from tests.internals.core import Failure
+from tests.internals.hooks import installed_store
+from tests.internals.store import LimboEntry
 from tests.servers.broker import Broker
 
 CONN_ID = "jms_limbo"

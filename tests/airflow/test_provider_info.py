@@ -17,7 +17,7 @@ from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
-from airflow_provider_jmsjca.get_provider_info import get_provider_info
+from tests.internals.provider import get_provider_info
 
 DISTRIBUTION = "airflow-provider-jmsjca"
 SCHEMAS = Path(airflow.__file__).parent

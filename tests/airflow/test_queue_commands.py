@@ -27,8 +27,8 @@ from airflow_provider_jmsjca import (
     RunStatus,
     open_store,
 )
-from airflow_provider_jmsjca.core.failure import Failure
 from tests.airflow.task_runs import serialized
+from tests.internals.core import Failure
 from tests.servers.broker import Broker
 
 CONN_ID = "jms_queues"

@@ -25,10 +25,10 @@ from airflow_provider_jmsjca import (
     request_activation_state,
     resume_activations,
 )
-from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.contract.store.conftest import new_store
+from tests.internals.store import SqlStore
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.postgres import Postgres

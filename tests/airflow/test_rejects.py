@@ -9,10 +9,8 @@ import pytest
 from airflow.cli import cli_parser
 
 from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.rejects import Reject
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.spark import Reject
+from tests.internals.spool import Done, Row, SpoolBatch, take_fence
 from tests.unit.spool.batches import write_rejects
 
 HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b>x</b> [bold]\nnext"

@@ -26,11 +26,9 @@ from airflow_provider_jmsjca import (
     JmsPublishOperator,
     connect,
 )
-from airflow_provider_jmsjca.cli.commands import explain_command
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from tests.internals.cli import explain_command
+from tests.internals.engine import Listener, ListenerContext, listener_settings, one_connection
+from tests.internals.triggers import JmsListenTrigger
 from tests.servers.stomp_peer import ScriptedBroker, scripted_broker
 
 MARK = "Tr0ub4dor-and-3"

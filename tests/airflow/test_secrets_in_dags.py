@@ -22,7 +22,7 @@ from airflow_provider_jmsjca import (
     JmsSensor,
     JmsToSparkSubmitOperator,
 )
-from airflow_provider_jmsjca.hooks.destinations import find_destination
+from tests.internals.hooks import find_destination
 
 MARK = "Tr0ub4dor-and-3"
 START = datetime(2026, 1, 1, tzinfo=UTC)

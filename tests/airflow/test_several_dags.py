@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca import Connection, Destination, JmsMessage, Outgoing, connect
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.servers.broker import Broker
@@ -20,7 +19,7 @@ from tests.servers.broker import Broker
 DAGS = """
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetWatcher
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import JmsActivationTrigger
 
 trigger = JmsActivationTrigger(**{arguments!r})
 arrived = Asset("arrived", watchers=[AssetWatcher(name="watcher", trigger=trigger)])

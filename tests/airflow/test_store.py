@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from airflow.cli import cli_parser
 
-from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.store.sql.tables import REVISIONS
 from tests.contract.store.conftest import url_of
+from tests.internals.hooks import installed_store
+from tests.internals.store import REVISIONS
 from tests.servers.postgres import Postgres
 
 

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect, open_store
-from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca import (
+    Connection,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    connect,
+    message_from_event,
+    open_store,
+)
 from tests.airflow.triggerer import TriggererProcess
+from tests.internals.store import LimboEntry
 from tests.servers.broker import Broker
 
 
@@ -95,6 +102,6 @@ def test_a_message_is_held_until_its_run_has_succeeded(
         home.until(lambda: not list(connection.browse(queue)), 240, "the acknowledgement")
         assert home.query("select distinct state from dag_run") == [("success",)]
         home.until(lambda: not kept(), 60, "the end of the records")
-        assert [JmsMessage.from_event(each).body for each in home.payloads()] == ["hello"]
+        assert [message_from_event(each).body for each in home.payloads()] == ["hello"]
     finally:
         home.stop()

@@ -14,11 +14,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import JmsMessage, __version__
-from airflow_provider_jmsjca.spark.archive import write_archive
-from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.spark import messages_to_table, write_archive
+from tests.internals.spool import Done, Row, SpoolBatch, take_fence
 from tests.servers.spark_cluster import bare_python
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 DAG_FILE = """
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetWatcher
-from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca import JmsActivationTrigger
 
 trigger = JmsActivationTrigger(**{arguments!r})
 arrived = Asset("arrived", watchers=[AssetWatcher(name="watcher", trigger=trigger)])

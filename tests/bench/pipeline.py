@@ -18,10 +18,10 @@ from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_jmsjca import register_data_sources
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.prefetch import for_batch
-from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.rows import Row
@@ -254,7 +254,7 @@ def _sealed_to_table(spark: SparkSession, folder: Path, messages: int) -> Iterat
 
 def _streams(spark: SparkSession, broker: Broker, folder: Path, messages: int) -> Iterator[str]:
     settings = broker.settings()
-    register(spark)
+    register_data_sources(spark)
     _stream(spark, broker, folder / "warm-up", 1_000, 1)
     drained = _drain(settings, messages)
     for slots in _SLOTS:

@@ -18,13 +18,11 @@ from airflow_provider_jmsjca import (
     ConnectionSettings,
     Delivery,
     JmsMessage,
+    StreamDelivery,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from tests.internals.engine import AsyncConnection, ConnectionPool, DeliveryStream, listener_settings
 
 _LIMIT = timedelta(seconds=60)
 
@@ -61,8 +59,7 @@ def _peak() -> float:
 
 def _seal_a_small_one() -> None:
     """Load Arrow, and what it loads itself: how large those are differs from machine to machine."""
-    from airflow_provider_jmsjca.spool.rows import Row  # noqa: PLC0415 - Arrow is large
-    from airflow_provider_jmsjca.spool.spool import SpoolBatch  # noqa: PLC0415
+    from tests.internals.spool import Row, SpoolBatch  # noqa: PLC0415 - Arrow is large
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -72,10 +69,9 @@ def _seal_a_small_one() -> None:
 
 
 def _collect(settings: ConnectionSettings, queue: str, count: int) -> int:
-    from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec  # noqa: PLC0415 - Arrow is large
-    from airflow_provider_jmsjca.engine.collecting.batcher import collect  # noqa: PLC0415
-    from airflow_provider_jmsjca.engine.connecting.connector import open_connection  # noqa: PLC0415
-    from airflow_provider_jmsjca.spool.spool import SpoolBatch  # noqa: PLC0415
+    from tests.internals.collecting import BatchSpec, collect  # noqa: PLC0415 - Arrow is large
+    from tests.internals.engine import open_connection  # noqa: PLC0415
+    from tests.internals.spool import SpoolBatch  # noqa: PLC0415
 
     rules = listener_settings(ActivationSpec(destination=f"queue://{queue}"))
     spec = BatchSpec(
@@ -94,8 +90,7 @@ def _collect(settings: ConnectionSettings, queue: str, count: int) -> int:
 def _listen(
     settings: ConnectionSettings, queue: str, count: int, *, beside: bool = False, batch_size: int = 1
 ) -> int:
-    from airflow_provider_jmsjca.engine.activations.listener import Listener  # noqa: PLC0415
-    from airflow_provider_jmsjca.engine.activations.run import one_connection  # noqa: PLC0415
+    from tests.internals.engine import Listener, one_connection  # noqa: PLC0415 - Arrow is large
 
     def handle(delivery: Delivery) -> None:
         assert delivery.end_of_batch or delivery.body is not None

@@ -15,14 +15,11 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsMessage,
     Outgoing,
+    Store,
     connect,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.store.base import Store
+from tests.internals.core import Backoff
+from tests.internals.engine import Handler, Listener, ListenerContext, listener_settings, one_connection
 from tests.pace import at_most
 
 

@@ -12,16 +12,17 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca import ActivationSpec, Destination, JmsMessage, Outgoing, Subscription, connect
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
-from airflow_provider_jmsjca.transports.base import Received
-from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
-from airflow_provider_jmsjca.transports.stomp.management import ManagementControl, queue_resource
+from tests.internals.engine import (
+    AsyncConnection,
+    ConnectionPool,
+    DeliveryStream,
+    Listener,
+    ListenerContext,
+    listener_settings,
+    one_connection,
+)
+from tests.internals.engine import backlog as backlog_watch
+from tests.internals.transports import ManagementControl, Received, StompConnection, queue_resource
 from tests.servers.broker import Broker
 
 PATIENCE = timedelta(seconds=2)

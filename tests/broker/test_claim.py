@@ -7,13 +7,12 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from airflow_provider_jmsjca import Destination, MoveTarget, Subscription, connect
-from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim
-from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
-from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import Destination, MoveTarget, Subscription, connect, manifest_messages
 from tests.broker.listening import bodies, drained, send
 from tests.broker.test_listener_undecodable import sent
+from tests.internals.collecting import Choice, ClaimResult, ClaimSpec, claim
+from tests.internals.engine import browse_or_receive
+from tests.internals.spool import SpoolBatch
 from tests.servers.broker import Broker
 
 __all__ = ["sent"]

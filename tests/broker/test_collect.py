@@ -16,22 +16,21 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca import (
     ConfigurationError,
+    Connection,
     ConnectionSettings,
     Destination,
     JmsError,
     JmsMessage,
+    Manifest,
     Outgoing,
+    Segment,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.files import SpoolPath
-from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from tests.internals.collecting import BatchSpec, CollectResult, EndReason, collect
+from tests.internals.engine import open_connection
+from tests.internals.spool import Row, SpoolBatch, SpoolPath
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 

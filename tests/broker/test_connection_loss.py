@@ -16,12 +16,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import ActivationSpec, Delivery
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from tests.broker.listening import activation, bodies, idle, send, until
+from tests.internals.core import Backoff
+from tests.internals.engine import AsyncConnection, ConnectionPool, DeliveryStream, listener_settings
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 

@@ -15,22 +15,23 @@ import pytest
 
 from airflow_provider_jmsjca import (
     ActivationSpec,
+    Connection,
     ConnectionLostError,
     Destination,
     JmsConnection,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker.listening import activation, send, until
+from tests.internals.collecting import BatchSpec, collect
+from tests.internals.engine import (
+    AsyncConnection,
+    ConnectionPool,
+    DeliveryStream,
+    listener_settings,
+    open_connection,
+)
+from tests.internals.spool import SpoolBatch
 from tests.servers.broker import Broker
 from tests.servers.ports import HOST
 

@@ -12,17 +12,13 @@ from airflow_provider_jmsjca import (
     ConfigurationError,
     Delivery,
     Destination,
+    DestinationKind,
     JmsConnection,
     JmsMessage,
     Outgoing,
     connect,
 )
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.engine.limbo import LimboSender
+from tests.internals.engine import DelayedMessages, LimboSender, Listener, listener_settings, one_connection
 from tests.memory_store import MemoryLimbo
 from tests.servers.broker import Broker
 

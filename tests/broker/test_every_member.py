@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_jmsjca import (
     ActivationSpec,
+    Connection,
     ConnectionSettings,
     Delivery,
     Destination,
@@ -21,11 +22,9 @@ from airflow_provider_jmsjca import (
     Outgoing,
     connect,
 )
-from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.engine.activations.every_member import every_member
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker.listening import bodies, idle, send, until
+from tests.internals.core import ActivationState
+from tests.internals.engine import Listener, every_member
 from tests.servers.broker import Broker
 
 EACH = 400

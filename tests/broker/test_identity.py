@@ -10,14 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, Subscription, connect
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.collecting.claim import ClaimResult, ClaimSpec, claim
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.watching.peek import peek
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import Received
 from tests.broker.test_stomp_traps import raw_send
+from tests.internals.collecting import BatchSpec, ClaimResult, ClaimSpec, CollectResult, claim, collect
+from tests.internals.engine import open_connection, peek
+from tests.internals.spool import SpoolBatch
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 from tests.servers.fixtures import PrivateBroker
 from tests.unit.engine.listening import until

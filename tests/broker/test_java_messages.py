@@ -18,6 +18,8 @@ from airflow_provider_jmsjca import (
     BodyKind,
     ConfigurationError,
     Destination,
+    DestinationKind,
+    ItemType,
     JmsConnection,
     JmsMessage,
     MoveTarget,
@@ -26,16 +28,12 @@ from airflow_provider_jmsjca import (
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.message import ItemType
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.broker.listening import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming, until
+from tests.internals.collecting import BatchSpec, ClaimSpec, claim, collect
+from tests.internals.engine import open_connection
+from tests.internals.spool import SpoolBatch
 from tests.servers.broker import Broker
 from tests.servers.java_sender import send_from_java
 from tests.unit.transports.stomp.dialects.test_java_bodies import ALL_TYPES

@@ -22,22 +22,17 @@ from airflow_provider_jmsjca import (
     JmsConnection,
     JmsMessage,
     JmsSession,
+    Manifest,
     Outgoing,
     PermanentBrokerError,
     Subscription,
     TransientBrokerError,
     connect,
 )
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.dead_letters import original_of
+from tests.internals.collecting import BatchSpec, collect
+from tests.internals.engine import Handler, Listener, listener_settings, one_connection, open_connection
+from tests.internals.spool import SpoolBatch
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker
 from tests.servers.rabbitmq import RabbitMQ

@@ -17,18 +17,18 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsConnection,
     JmsMessage,
+    Manifest,
     MoveTarget,
     Outgoing,
+    RejectedMessage,
     connect,
     open_store,
 )
-from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
-from airflow_provider_jmsjca.spark.rejects import RejectedMessage
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from tests.broker.listening import activation, bodies, drained, idle, send
 from tests.broker.test_stomp_traps import raw_send
 from tests.dead_letters import original_of
+from tests.internals.operators import send_dead_letters
+from tests.internals.transports import ArtemisDialect
 from tests.servers.broker import Broker
 
 SOON = timedelta(seconds=10)

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_jmsjca import (
     ActivationSpec,
     CapabilityError,
+    Connection,
     ConnectionSettings,
     Delivery,
     JmsMessage,
@@ -19,13 +20,10 @@ from airflow_provider_jmsjca import (
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.transports.base import Connection, OnReceived, Received
 from tests.broker.listening import bodies, drained, idle, send, until
+from tests.internals.core import RUN, SOURCE
+from tests.internals.engine import Handler, Listener, listener_settings, one_connection
+from tests.internals.transports import OnReceived, Received
 from tests.servers.broker import Broker
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_jmsjca import Delivery, Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from tests.broker.listening import bodies, drained, idle, send
 from tests.broker.test_listener_destinations import activation
+from tests.internals.core import with_origin
 from tests.servers.broker import Broker
 
 

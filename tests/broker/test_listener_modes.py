@@ -14,22 +14,21 @@ import pytest
 from airflow_provider_jmsjca import (
     ActivationSpec,
     CapabilityError,
+    Connection,
     ConnectionSettings,
     Delivery,
     Destination,
+    DestinationKind,
     JmsMessage,
     Outgoing,
     PoisonMessageError,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, OnReceived
 from tests.broker.listening import activation, bodies, drained, send, until
 from tests.dead_letters import original_of
+from tests.internals.engine import Listener, listener_settings, one_connection
+from tests.internals.transports import Consumer, OnReceived
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

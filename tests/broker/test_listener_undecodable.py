@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsConnection, PoisonMessageError, Subscription, connect
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.broker.listening import activation, drained, idle
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming
 from tests.dead_letters import original_of
+from tests.internals.collecting import BatchSpec, collect
+from tests.internals.engine import open_connection
+from tests.internals.spool import SpoolBatch
 from tests.servers.broker import Broker
 
 MODES = ["serial", "cc", "sync"]

@@ -21,12 +21,10 @@ from airflow_provider_jmsjca import (
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.broker.listening import activation, bodies, idle, send, until
+from tests.internals.collecting import ClaimSpec, claim
+from tests.internals.engine import AsyncConnection, DeliveryStream, listener_settings
+from tests.internals.spool import SpoolBatch
 from tests.servers.broker import Broker
 
 REFUSED = [

@@ -12,15 +12,16 @@ import pytest
 
 from airflow_provider_jmsjca import (
     ConfigurationError,
+    Connection,
     Destination,
+    DestinationKind,
     JmsConnection,
     JmsMessage,
     Outgoing,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 
 LATIN = [chr(code) for code in range(32, 0x180) if unicodedata.category(chr(code))[0] != "C"]

@@ -7,12 +7,9 @@ import threading
 import uuid
 from datetime import timedelta
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, Subscription, connect
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.watching.peek import Ready, peek
-from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from airflow_provider_jmsjca import Connection, Destination, JmsMessage, Outgoing, Subscription, connect
+from tests.internals.engine import AsyncConnection, ConnectionPool, QueueWatch, Ready, peek
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 
 LOOKS = 5

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from airflow_provider_jmsjca import Delivery, Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca import Delivery, Destination, DestinationKind, JmsMessage, Outgoing, connect
 from tests.broker.listening import activation, until
 from tests.servers.broker import Broker
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_jmsjca import Destination, InDoubtError, JmsMessage, Outgoing, Subscription, connect
-from airflow_provider_jmsjca.transports.base import Received
 from tests.broker.listening import bodies
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 

@@ -17,9 +17,7 @@ from airflow_provider_jmsjca import (
     PoisonMessageError,
     connect,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
-from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
-from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
+from tests.internals.transports import ActiveMqDialect, ArtemisDialect, RabbitMqDialect
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

@@ -22,8 +22,7 @@ from airflow_provider_jmsjca import (
     Subscription,
 )
 from airflow_provider_jmsjca import connect as open_connection
-from airflow_provider_jmsjca.transports.base import ConnectionState, Received
-from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from tests.internals.transports import ConnectionState, Received, StompConnection
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.fixtures import PrivateBroker

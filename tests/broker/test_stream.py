@@ -15,20 +15,18 @@ import pytest
 
 from airflow_provider_jmsjca import (
     ActivationSpec,
+    Connection,
     ConnectionSettings,
     Destination,
     PermanentBrokerError,
     PoisonMessageError,
+    StreamDelivery,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.broker import listening
 from tests.broker.listening import drained, send
 from tests.dead_letters import original_of
+from tests.internals.core import Backoff
+from tests.internals.engine import AsyncConnection, ConnectionPool, DeliveryStream, listener_settings
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS

@@ -27,21 +27,19 @@ from airflow_provider_jmsjca import (
     connect,
     open_store,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import ListenerRun, one_connection
-from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    load_balancing,
-    shared_subscription,
-)
-from airflow_provider_jmsjca.engine.delivering.settings import (
+from tests.broker.listening import idle
+from tests.internals.core import ActivationState, Backoff
+from tests.internals.engine import (
+    Handler,
+    Listener,
     ListenerContext,
+    ListenerRun,
     ListenerSettings,
     listener_settings,
+    load_balancing,
+    one_connection,
+    shared_subscription,
 )
-from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from tests.broker.listening import idle
 from tests.servers.broker import Broker
 
 SOON = timedelta(seconds=20)

@@ -14,14 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca import ActivationSpec, ConnectionSettings, connect
-from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import ListenerRun
-from airflow_provider_jmsjca.engine.activations.shared_subscription import (
-    load_balancing,
-    shared_subscription,
-)
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
+from tests.internals.core import ActivationState
+from tests.internals.engine import Listener, ListenerContext, ListenerRun, load_balancing, shared_subscription
 
 
 def mover(node: Listener) -> ListenerRun:

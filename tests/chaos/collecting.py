@@ -10,11 +10,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, is_folder, names_in, numbered
-from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
-from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, count_rows
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca import Manifest, manifest_messages
+from tests.internals.spool import (
+    BATCH,
+    SEGMENT_STEM,
+    TEMPORARY_PREFIX,
+    ObjectPath,
+    SpoolPath,
+    count_rows,
+    is_folder,
+    names_in,
+    numbered,
+)
 from tests.servers.broker import Broker
 from tests.servers.s3 import S3
 

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from airflow_provider_jmsjca import ConnectionSettings, Destination, Subscription
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.files import ObjectPath
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.collecting import BatchSpec, collect
+from tests.internals.engine import open_connection
+from tests.internals.spool import ObjectPath, SpoolBatch
 
 
 def main() -> None:

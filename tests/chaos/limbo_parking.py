@@ -22,11 +22,14 @@ from airflow_provider_jmsjca import (
     connect,
     open_store,
 )
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
-from airflow_provider_jmsjca.store.base import LimboEntry
+from tests.internals.engine import (
+    DelayedMessages,
+    Listener,
+    ListenerContext,
+    listener_settings,
+    one_connection,
+)
+from tests.internals.store import LimboEntry
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)

@@ -14,7 +14,7 @@ import time
 from datetime import timedelta
 
 from airflow_provider_jmsjca import ConnectionSettings, JmsConnection, connect, open_store
-from airflow_provider_jmsjca.engine.limbo import LimboSender
+from tests.internals.engine import LimboSender
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_jmsjca import Destination, Subscription, connect
-from airflow_provider_jmsjca.transports.base import Received
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]

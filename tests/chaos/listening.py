@@ -25,11 +25,9 @@ from airflow_provider_jmsjca import (
     PoisonMessageError,
     connect,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from tests.chaos.listener_processes import Work
+from tests.internals.core import Backoff
+from tests.internals.engine import Listener, listener_settings, one_connection
 
 _SPECS: dict[Work, dict[str, Any]] = {
     Work.FORWARD: {},

@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 
-from airflow_provider_jmsjca import ConnectionSettings, Destination, connect
-from airflow_provider_jmsjca.operating.dead_letters import Replay, replay
+from airflow_provider_jmsjca import ConnectionSettings, Destination, Replay, connect, replay_dead_letters
 
 _UNITS_LEFT = 3
 
@@ -48,7 +47,7 @@ if __name__ == "__main__":
         password=given["password"],
     )
     origin = Destination.queue(given["queue"])
-    replay(
+    replay_dead_letters(
         connect(settings),
         Destination.queue(f"{origin.name}.dlq"),
         Replay(run="killed", origins=frozenset({origin})),

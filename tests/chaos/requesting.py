@@ -12,9 +12,7 @@ from typing import Any
 def main() -> None:
     asked = json.loads(sys.stdin.read())
     os.environ["AIRFLOW_CONN_JMS_TEST"] = json.dumps(asked["connection"])
-    from airflow_provider_jmsjca.operators.request import (  # noqa: PLC0415  # after the connection is set
-        JmsRequestOperator,
-    )
+    from airflow_provider_jmsjca import JmsRequestOperator  # noqa: PLC0415  # after the connection is set
 
     operator = JmsRequestOperator(task_id="ask", jms_conn_id="jms_test", message="how much?", **asked["task"])
     instance = SimpleNamespace(dag_id="dag", run_id=asked["run"], task_id="ask", map_index=-1, try_number=1)

@@ -12,7 +12,7 @@ from typing import Any
 def main() -> None:
     asked = json.loads(sys.stdin.read())
     os.environ["AIRFLOW_CONN_JMS_TEST"] = json.dumps(asked["connection"])
-    from airflow_provider_jmsjca.sensors.jms import JmsSensor  # noqa: PLC0415  # after the connection is set
+    from airflow_provider_jmsjca import JmsSensor  # noqa: PLC0415  # after the connection is set
 
     sensor = JmsSensor(
         task_id="wait",

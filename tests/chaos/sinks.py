@@ -14,15 +14,10 @@ from typing import ClassVar
 import psycopg
 import pyarrow.dataset as ds
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.files import SpoolPath
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import JmsMessage, Manifest, rejected_messages
 from tests.chaos.test_delta_kill import stored as stored_in_delta
+from tests.internals.spark import messages_to_table
+from tests.internals.spool import Done, Row, SpoolBatch, SpoolPath, take_fence
 from tests.servers.broker import USER
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import psutil
 
-from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK
+from tests.internals.spool import COMMIT_LOCK
 
 T = TypeVar("T")
 

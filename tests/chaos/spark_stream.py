@@ -11,8 +11,8 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.tables import delta
+from airflow_provider_jmsjca import register_data_sources
+from tests.internals.spark import delta
 from tests.spark.conftest import table_jars
 
 
@@ -27,7 +27,7 @@ def main(master: str, options: str, table: str, checkpoint: str) -> None:
         .config("spark.databricks.delta.snapshotPartitions", "2")
         .getOrCreate()
     )
-    register(spark)
+    register_data_sources(spark)
 
     def store(df: DataFrame, number: int) -> None:
         rows = df.selectExpr("CAST(body AS STRING) AS body")

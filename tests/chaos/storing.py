@@ -17,9 +17,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, event, text
 
 from airflow_provider_jmsjca import ActivationSpec, ConnectionSettings, Delivery, connect, open_store
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
+from tests.internals.engine import Listener, ListenerContext, listener_settings, one_connection
 
 EXIT_OF_POISON = 9
 

@@ -25,17 +25,14 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsMessage,
     JmsToSparkSubmitOperator,
+    MemoryBroker,
     Outgoing,
     connect,
+    memory_broker,
 )
-from airflow_provider_jmsjca.cli.spool import show_command
-from airflow_provider_jmsjca.spool.attempts import Done, current_fence
-from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.splits import parts
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.dead_letters import original_of
+from tests.internals.cli import show_command
+from tests.internals.spool import Done, Row, SpoolBatch, TaskKey, current_fence, parts
 
 ROOT = Path(__file__).parents[2]
 ORDERS = Destination.queue("orders")
@@ -48,7 +45,7 @@ JOB = """
 import sys
 from pyspark.sql import SparkSession, functions as sql
 from pyspark.sql.types import IntegerType
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch
 
 @sql.udf(returnType=IntegerType())
 def checked(number):
@@ -110,8 +107,8 @@ class Load:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    server = broker(uuid.uuid4().hex)
+def server(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
+    server = memory_broker(uuid.uuid4().hex)
     monkeypatch.setenv(
         "AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
     )
@@ -119,7 +116,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 @pytest.fixture
-def load(tmp_path: Path, server: Broker, monkeypatch: pytest.MonkeyPatch) -> Load:
+def load(tmp_path: Path, server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Load:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -148,7 +145,7 @@ def kill_once(load: Load, fence: int, done: int, killed: list[int]) -> None:
 
 
 def test_the_poison_messages_of_a_batch_stand_alone_and_the_others_are_stored_once(
-    load: Load, server: Broker, capsys: pytest.CaptureFixture[str]
+    load: Load, server: MemoryBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(AirflowException, match=r"because of its data \(org.apache.spark.CAST_INVALID_INPUT"):
         load()

@@ -20,10 +20,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, exists
-from airflow_provider_jmsjca.spool.manifest import MANIFEST
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
+from tests.internals.spool import MANIFEST, ObjectPath, SpoolPath, exists
 from tests.servers.broker import Broker
 from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3

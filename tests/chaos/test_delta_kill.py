@@ -18,14 +18,10 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import JmsMessage, Manifest, rejected_messages
 from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, soon
+from tests.internals.spark import messages_to_table
+from tests.internals.spool import Done, Row, SpoolBatch, take_fence
 from tests.spark.conftest import table_jars
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"

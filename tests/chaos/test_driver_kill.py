@@ -24,10 +24,10 @@ import pytest
 from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_jmsjca import Destination, JmsMessage, JmsToSparkSubmitOperator, Outgoing, connect
-from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK, Done, current_fence
 from tests.airflow.task_runs import Outcome, run_task
 from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, signal_groups, soon
 from tests.dead_letters import original_of
+from tests.internals.spool import COMMIT_LOCK, Done, current_fence
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"

@@ -16,9 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath, names_in
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Manifest
 from tests.chaos.conftest import Report
 from tests.chaos.sinks import (
     DeltaSink,
@@ -30,6 +28,7 @@ from tests.chaos.sinks import (
     submit,
 )
 from tests.chaos.spark_processes import ended, soon
+from tests.internals.spool import Done, ObjectPath, SpoolPath, names_in
 from tests.servers.s3 import BUCKET, S3
 from tests.servers.spark_cluster import SparkCluster
 from tests.spark.conftest import s3a_jars

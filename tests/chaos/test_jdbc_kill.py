@@ -17,12 +17,9 @@ import psutil
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import JmsMessage, Manifest
 from tests.chaos.spark_processes import Driver, ended, soon
+from tests.internals.spool import Done, Row, SpoolBatch, take_fence
 from tests.servers.broker import USER
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres
@@ -34,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 JOB = """
 import os, signal
 from pyspark.sql import SparkSession
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca import Batch
 
 with Batch.from_args() as batch:
     spark = SparkSession.builder.getOrCreate()

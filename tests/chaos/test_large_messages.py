@@ -14,9 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.spool import Done, Row, SpoolBatch
 from tests.servers import short_lived
 from tests.spark.test_submit import submit
 

@@ -19,12 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, connect, open_store
-from airflow_provider_jmsjca.engine.limbo import LimboSender
-from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS
-from airflow_provider_jmsjca.store.base import LimboEntry, Store
+from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Store, connect, open_store
 from tests.chaos.conftest import Report
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.engine import SEND_MARKERS, LimboSender
+from tests.internals.store import LimboEntry
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

@@ -23,10 +23,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import ActivationSpec, Destination, JmsMessage, Outgoing, Subscription, connect
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports.base import Received
+from tests.internals.engine import Listener, listener_settings, one_connection
+from tests.internals.transports import Received
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]

@@ -18,16 +18,11 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence
-from airflow_provider_jmsjca.spool.files import ObjectPath, names_in
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import JmsMessage, Manifest, rejected_messages
 from tests.chaos.conftest import Report
 from tests.chaos.spark_processes import Driver, soon
+from tests.internals.spark import messages_to_table
+from tests.internals.spool import Done, ObjectPath, Row, SpoolBatch, current_fence, names_in, take_fence
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import s3a_jars
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca import Connection, Destination, JmsMessage, Outgoing, connect
 from tests.airflow.triggerer import TriggererProcess
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker

@@ -21,11 +21,9 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca import ActivationSpec, Delivery, Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.activations.listener import Listener
-from airflow_provider_jmsjca.engine.activations.run import one_connection
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from tests.chaos.conftest import Report
+from tests.internals.core import Backoff
+from tests.internals.engine import Listener, listener_settings, one_connection
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"

@@ -15,9 +15,9 @@ from contextlib import closing
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsConnection, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.operating.dead_letters import REPLAY_OF
 from tests.chaos.conftest import Report
 from tests.chaos.test_limbo_kill import start
+from tests.internals.operating import REPLAY_OF
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage, JmsRequestOperator
+from airflow_provider_jmsjca import JmsMessage, JmsRequestOperator, message_from_event
 from tests.airflow.answering import copied, service
 from tests.chaos.conftest import Report
 from tests.chaos.test_sensor_kill import ROOT, connection_of
@@ -92,7 +92,7 @@ def test_a_task_killed_before_or_after_its_answer_has_it_when_tried_again(
             )
             value = operator.execute(context)
             assert operator.execute(context) == value
-        assert JmsMessage.from_event(value).body == "answer to how much?"
+        assert message_from_event(value).body == "answer to how much?"
         (correlation_id,) = {each.correlation_id for each in (*asked, *again)}
         assert correlation_id is not None
         assert correlation_id.startswith(f"dag/{run}/ask/-1/")

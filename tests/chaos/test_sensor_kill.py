@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.engine.watching.peek import peek
 from tests.chaos.conftest import Report
+from tests.internals.engine import peek
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker
 

@@ -17,10 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, connect
-from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
+from airflow_provider_jmsjca import Destination, Manifest, connect
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
 from tests.chaos.sinks import (
@@ -34,6 +31,7 @@ from tests.chaos.sinks import (
 )
 from tests.chaos.spark_processes import soon
 from tests.chaos.test_collect_kill import send
+from tests.internals.spool import MANIFEST, Done, ObjectPath, exists, names_in
 from tests.servers.broker import Broker
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres

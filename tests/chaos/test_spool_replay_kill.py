@@ -11,23 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.replays import make_replay
-from airflow_provider_jmsjca.spool.batch_id import replay_id
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.replays import Selection
+from airflow_provider_jmsjca import JmsMessage, Manifest, manifest_messages
 from tests.chaos.sinks import ROOT
+from tests.internals.spark import make_replay
+from tests.internals.spool import Row, Selection, SpoolBatch, replay_id
 
 MESSAGES, SEGMENTS = 200, 4
 REPLAY = replay_id("killed")
 _MAKES = """
 import sys
 from pathlib import Path
-from airflow_provider_jmsjca.spark.replays import make_replay
-from airflow_provider_jmsjca.spool.batch_id import replay_id
-from airflow_provider_jmsjca.spool.upkeep.replays import Selection
+from tests.internals.spark import make_replay
+from tests.internals.spool import Selection, replay_id
 print("ready", flush=True)
 make_replay(Path(sys.argv[1]), replay_id("killed"), Selection(batches=("b1",)))
 """

@@ -10,15 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import JmsMessage, Manifest, rejected_messages
 from tests.chaos.sinks import DeltaSink, JdbcSink, Sink, submit
 from tests.chaos.spark_processes import Driver, nothing_is_committed
 from tests.chaos.test_delta_kill import commits
+from tests.internals.spool import Done, Row, SpoolBatch
 from tests.servers.postgres import Postgres
 
 KEYS = 200

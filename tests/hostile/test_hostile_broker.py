@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from airflow_provider_jmsjca import (
+    Connection,
     ConnectionSettings,
     Delivery,
     Destination,
@@ -34,14 +35,13 @@ from airflow_provider_jmsjca import (
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.broker.listening import activation
 from tests.broker.test_stream import streaming, until
+from tests.internals.collecting import BatchSpec, collect
+from tests.internals.core import Backoff
+from tests.internals.engine import RetryPolicy, open_connection
+from tests.internals.spool import SpoolBatch
+from tests.internals.transports import Received
 from tests.pace import at_most
 from tests.servers.stomp_peer import (
     ACTIVEMQ,

@@ -26,19 +26,19 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsConnection,
     JmsMessage,
+    Manifest,
     PoisonMessageError,
     Subscription,
     connect,
+    message_from_event,
 )
-from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, EndReason
-from airflow_provider_jmsjca.engine.collecting.batcher import collect
-from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.airflow.triggers.test_activation import triggerer
 from tests.airflow.triggers.waiting import run
 from tests.broker.listening import activation
 from tests.hostile.producers import GOOD, Bad, Producer, flood, kinds, kinds_in, numbers_in
+from tests.internals.collecting import BatchSpec, EndReason, collect
+from tests.internals.engine import open_connection
+from tests.internals.spool import SpoolBatch
 from tests.pace import at_most
 from tests.servers.broker import Broker
 
@@ -155,7 +155,7 @@ def test_a_trigger(broker: Broker, queue_name: str, tmp_path: Path, monkeypatch:
             while not noted or time.monotonic() - since < idle().total_seconds():
                 await asyncio.sleep(0.02)
                 for event in watcher.events[noted:]:
-                    message = JmsMessage.from_event(json.loads(json.dumps(event.payload)))
+                    message = message_from_event(json.loads(json.dumps(event.payload)))
                     accounts.note(message.body, message.properties)
                     since, noted = time.monotonic(), noted + 1
             assert watcher.failure is None

@@ -24,6 +24,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca import (
+    Connection,
     Destination,
     JmsError,
     JmsMessage,
@@ -32,9 +33,8 @@ from airflow_provider_jmsjca import (
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.transports.base import Connection, Received
-from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.hostile.amqp import Amqp
+from tests.internals.transports import Received, StompConnection
 from tests.servers.broker import Broker
 
 DEADLINE = 15.0

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage
-from airflow_provider_jmsjca.spark.tables import delta
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca import Destination, JmsMessage, Manifest
 from tests import servers
+from tests.internals.spark import delta
+from tests.internals.spool import Row, SpoolBatch
 from tests.servers.artifacts import fetch
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from airflow_provider_jmsjca import Destination, JmsMessage
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.spool import Row, SpoolBatch
 
 COUNTS = (20_000, 200_000)
 SEGMENT = 5_000
@@ -38,10 +37,8 @@ def main(spool: Path) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - not where the batches are made
     from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
 
-    from airflow_provider_jmsjca.spark.job import Batch  # noqa: PLC0415 - as above
-    from airflow_provider_jmsjca.spark.rejects import rejected_messages  # noqa: PLC0415 - as above
-    from airflow_provider_jmsjca.spool.attempts import take_fence  # noqa: PLC0415 - as above
-    from airflow_provider_jmsjca.spool.manifest import Manifest  # noqa: PLC0415 - as above
+    from airflow_provider_jmsjca import Batch, Manifest, rejected_messages  # noqa: PLC0415 - as above
+    from tests.internals.spool import take_fence  # noqa: PLC0415 - as above
 
     # What executors send to the driver is refused beyond this: 200,000 reasons take 40 MB.
     conf = {"spark.driver.maxResultSize": "1m", "spark.ui.enabled": "false"}

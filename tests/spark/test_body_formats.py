@@ -9,10 +9,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.jobs.messages_to_table import body_options, main
-from airflow_provider_jmsjca.spark.mapping import Mapped
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Mapped
+from tests.internals.spark import body_options, main
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

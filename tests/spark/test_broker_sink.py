@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, connect
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.data_sources.from_broker import SpoolingReceiver
+from airflow_provider_jmsjca import Destination, JmsMessage, connect, register_data_sources
+from tests.internals.spark import SpoolingReceiver
 from tests.servers.broker import Broker
 from tests.spark.conftest import MakeBatch, flight
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
-    register(spark)
+    register_data_sources(spark)
 
 
 def options_of(broker: Broker, queue: str, folder: Path) -> dict[str, str]:

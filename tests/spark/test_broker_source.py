@@ -22,14 +22,12 @@ from airflow_provider_jmsjca import (
     connect,
     list_activations,
     open_store,
+    register_data_sources,
     request_activation_state,
     resume_activations,
 )
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, SpoolingReceiver
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import State, batches
+from tests.internals.spark import JmsStreamReader, SpoolingReceiver
+from tests.internals.spool import Row, SpoolBatch, State, batches
 from tests.servers.broker import Broker
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def send(broker: Broker, queue: str, *bodies: str) -> None:
 @pytest.fixture
 def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Run:
     """Run a query until it has what the queue holds; return the bodies of its micro-batches."""
-    register(spark)
+    register_data_sources(spark)
 
     def once(**more: Any) -> list[list[str]]:
         found: list[list[str]] = []
@@ -107,7 +105,7 @@ def test_a_stream_takes_a_queue_in_bounded_portions_and_replays_from_the_spool(
 def test_a_table_is_one_named_batch(
     spark: SparkSession, activemq: Broker, queue_name: str, options: dict[str, str]
 ) -> None:
-    register(spark)
+    register_data_sources(spark)
     send(activemq, queue_name, "a", "b", "c")
     df = spark.read.format("jms").options(**options, batchId="first", slots="2").load()
     said = io.StringIO()

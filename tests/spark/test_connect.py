@@ -16,14 +16,13 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.mapping import map_json
+from airflow_provider_jmsjca import map_json, register_data_sources
 
 spool, out, checkpoint = sys.argv[1:]
 builder = SparkSession.builder.remote("local[1]").config("spark.connect.grpc.binding.address", "127.0.0.1")
 spark = builder.config("spark.ui.enabled", "false").getOrCreate()
 assert type(spark).__module__ == "pyspark.sql.connect.session"
-register(spark)
+register_data_sources(spark)
 table = spark.read.format("jms-spool").load(spool)
 stream = spark.readStream.format("jms-spool").load(spool).writeStream.format("parquet")
 stream = stream.option("path", out).option("checkpointLocation", checkpoint).trigger(availableNow=True)

@@ -12,11 +12,16 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as sql
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage
-from airflow_provider_jmsjca.spark.data_failure import data_failure
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import (
+    Batch,
+    ConfigurationError,
+    FencedError,
+    JmsMessage,
+    Manifest,
+    rejected_messages,
+)
+from tests.internals.spark import data_failure
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

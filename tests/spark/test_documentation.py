@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, Destination, JmsMessage, Outgoing, connect
-from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import (
+    Batch,
+    Destination,
+    JmsMessage,
+    Manifest,
+    Outgoing,
+    connect,
+    rejected_messages,
+)
 from tests.docs.blocks import Block, blocks
+from tests.internals.spark import EXIT_CONFIGURATION
+from tests.internals.spool import take_fence
 from tests.servers.broker import Broker
 from tests.spark.conftest import ORDERS, MakeBatch
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.rejects import reject_reasons, rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, rejected_messages
+from tests.internals.spark import reject_reasons
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

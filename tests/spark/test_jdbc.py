@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage, PoisonMessageError
-from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
-from airflow_provider_jmsjca.spark.rejects import reject_reasons, rejected_messages
-from airflow_provider_jmsjca.spark.tables import jdbc
-from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import (
+    Batch,
+    ConfigurationError,
+    FencedError,
+    JmsMessage,
+    Manifest,
+    PoisonMessageError,
+    rejected_messages,
+)
+from tests.internals.spark import jdbc, main, reject_reasons
+from tests.internals.spool import take_fence
 from tests.servers.broker import USER
 from tests.servers.ports import HOST
 from tests.servers.postgres import Postgres

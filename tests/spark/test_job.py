@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, FencedError, JmsMessage, SpoolError
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spark.tables import TableAttempt
-from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
-from airflow_provider_jmsjca.spool.upkeep.states import State, batches
+from airflow_provider_jmsjca import (
+    Batch,
+    ConfigurationError,
+    FencedError,
+    JmsMessage,
+    Manifest,
+    SpoolError,
+    rejected_messages,
+)
+from tests.internals.spark import TableAttempt, replace_by_overwrite
+from tests.internals.spool import Done, State, batches, path_to_uri, take_fence
 from tests.spark.conftest import MakeBatch, flight
 
 if TYPE_CHECKING:

@@ -5,11 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.mapping import map_json
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, map_json, rejected_messages
+from tests.internals.spool import MESSAGE_DDL, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, FencedError
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.files import ObjectPath, names_in, remove
-from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark, uri_to_path
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import State, describe, verify
+from airflow_provider_jmsjca import Batch, FencedError, Manifest, rejected_messages
+from tests.internals.spool import (
+    Done,
+    ObjectPath,
+    Row,
+    SpoolBatch,
+    State,
+    describe,
+    names_in,
+    path_for_spark,
+    remove,
+    take_fence,
+    uri_to_path,
+    verify,
+)
 from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import ORDERS, flight

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca.spark.progress import ProgressLines
+from tests.internals.spark import ProgressLines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import JmsMessage, Manifest
+from tests.internals.spark import main
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, FencedError, JmsMessage
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Batch, FencedError, JmsMessage, Manifest, rejected_messages
+from tests.internals.spool import Done, take_fence
 from tests.spark import many_rejects
 from tests.spark.conftest import MakeBatch, flight
 

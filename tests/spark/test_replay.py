@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.batch_id import replay_id
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Manifest, rejected_messages
+from tests.internals.spool import Done, replay_id, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
-from airflow_provider_jmsjca.spool.sequence import BatchSequence
-from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
-from airflow_provider_jmsjca.spool.upkeep.states import prune
+from airflow_provider_jmsjca import JmsMessage, Manifest, register_data_sources
+from tests.internals.spool import MESSAGE_DDL, BatchSequence, DeduplicationWindow, prune, salvage
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:
@@ -32,7 +26,7 @@ def texts(*bodies: str) -> list[JmsMessage]:
 
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
-    register(spark)
+    register_data_sources(spark)
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Manifest, rejected_messages
+from tests.internals.spark import messages_to_table
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch, flight
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_jmsjca import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import TableAttempt, parquet
-from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite, replace_by_rename
-from airflow_provider_jmsjca.spool.attempts import take_fence
+from tests.internals.spark import TableAttempt, parquet, replace_by_overwrite, replace_by_rename
+from tests.internals.spool import take_fence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as sql
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.mapping import Mapped
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Mapped
+from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

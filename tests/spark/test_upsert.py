@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Manifest, rejected_messages
+from tests.internals.spool import take_fence
 from tests.servers.postgres import Postgres
 from tests.spark.conftest import MakeBatch
 from tests.spark.test_jdbc import options_of

@@ -1,7 +1,6 @@
 """Messages: their values, allowed contents, and identity.
 
-May import `core.destination` and `errors`. `JmsMessage.from_event` asks `spool.references`, which is above,
-for a message that an event only refers to.
+May import `core.destination` and `errors`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -471,50 +469,6 @@ class JmsMessage(PropertyReader):
         """
         return cls(**arguments_from_json(data))
 
-    @classmethod
-    def from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> JmsMessage:
-        """Return the message of an event created by `JmsActivationTrigger`.
-
-        The message is in the event, or in the spool if the event holds a reference. In the second case this
-        machine needs access to the spool, and the message read is checked against the digest in the event.
-
-        Args:
-            event: One of `triggering_asset_events`, or its payload, or one of the `messages` in the payload
-                of a batch.
-            spool_path: The spool with the referenced messages, as a path or URI. `None` trusts the spools in
-                Airflow's configuration: `[jmsjca] spool_path` and `[jmsjca] spool_roots`. A reference to any
-                other location is refused, so that a forged event cannot choose the file or server that this
-                process reads.
-
-        Raises:
-            ConfigurationError: `event` is no such event, carries no body, or is a batch (`all_from_event`).
-                Or it refers to a location outside the trusted spools.
-            SpoolError: The message isn't in the spool (any more), or differs from the sealed one.
-        """
-        payload = _payload(event)
-        if "messages" in payload:
-            raise ConfigurationError("event: it is a batch; JmsMessage.all_from_event returns its messages")
-        if isinstance(reference := payload.get("reference"), Mapping):
-            # The only call from the core into a higher layer: users need one class for both kinds of event.
-            spool = import_module("airflow_provider_jmsjca.spool.references")
-            found: JmsMessage = spool.read_message(reference, spool.trusted_roots(spool_path))
-            return found
-        if isinstance(message := payload.get("message"), Mapping):
-            return cls.from_json(message)
-        raise ConfigurationError(
-            "event: it carries no message; expected one of JmsActivationTrigger with event='message', and "
-            "payload='message' or 'reference'"
-        )
-
-    @classmethod
-    def all_from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> tuple[JmsMessage, ...]:
-        """Return all messages of an event in order, of a batch or a single one; otherwise as `from_event`."""
-        payload = _payload(event)
-        messages = payload.get("messages", [payload])
-        if not isinstance(messages, Sequence) or isinstance(messages, str):
-            raise ConfigurationError("event: messages is no list; expected an event of JmsActivationTrigger")
-        return tuple(cls.from_event(each, spool_path=spool_path) for each in messages)
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle plain dictionaries: read-only views can't be pickled."""
         values = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
@@ -567,17 +521,6 @@ def unchecked_message(  # noqa: PLR0917 - a call by position, once for each mess
     message.__class__ = JmsMessage
     found: JmsMessage = message
     return found
-
-
-def _payload(event: Any) -> Mapping[str, Any]:
-    """Return the payload of an event, which Airflow has wrapped twice."""
-    extra = event if isinstance(event, Mapping) else getattr(event, "extra", None)
-    payload = extra.get("payload", extra) if isinstance(extra, Mapping) else None
-    if not isinstance(payload, Mapping):
-        raise ConfigurationError(
-            f"event: got {type(event).__name__}, expected one of triggering_asset_events, or its payload"
-        )
-    return payload
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """JMS as data sources of Spark: `jms-spool` reads batches, `jms` a broker.
 
-from airflow_provider_jmsjca.spark.data_sources import register
+from airflow_provider_jmsjca import register_data_sources
 
-register(spark)
+register_data_sources(spark)
 messages = spark.readStream.format("jms-spool").load("/data/jms-spool")
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register(spark: SparkSession) -> None:
+def register_data_sources(spark: SparkSession) -> None:
     """Make the formats known to a session. Driver and executors need this package."""
     from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsDataSource  # noqa: PLC0415 - needs pyspark
     from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolDataSource  # noqa: PLC0415 - needs pyspark

@@ -3,21 +3,21 @@
 It fulfils the same contract as the real brokers and supports every capability of the port. Its messages live
 in the memory of the process: they are not shared with other processes, and end with the process.
 
-    from airflow_provider_jmsjca.transports.memory import broker
+    from airflow_provider_jmsjca import memory_broker
 
-    broker("orders").messages("dlq")      # inspect
-    broker("orders").kill()               # crash
-    broker("orders").restart()            # accept connections again
+    memory_broker("orders").messages("dlq")      # inspect
+    memory_broker("orders").kill()               # crash
+    memory_broker("orders").restart()            # accept connections again
 """
 
 from __future__ import annotations
 
 from airflow_provider_jmsjca.errors import ClientIdInUseError, ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Transport
-from airflow_provider_jmsjca.transports.memory.broker import Broker, broker
+from airflow_provider_jmsjca.transports.memory.broker import MemoryBroker, memory_broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 
-__all__ = ["TRANSPORT", "Broker", "MemoryTransport", "broker"]
+__all__ = ["TRANSPORT", "MemoryBroker", "MemoryTransport", "memory_broker"]
 
 
 class MemoryTransport:
@@ -37,7 +37,7 @@ class MemoryTransport:
         refusals: list[TransientBrokerError] = []
         for name, _ in settings.hosts:
             try:
-                return MemoryConnection(broker(name), settings)
+                return MemoryConnection(memory_broker(name), settings)
             except TransientBrokerError as refusal:
                 refusals.append(refusal)
         in_use = any(isinstance(refusal, ClientIdInUseError) for refusal in refusals)

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueStatistics,
 )
 from airflow_provider_jmsjca.transports.base import Connection
-from airflow_provider_jmsjca.transports.memory.broker import Broker
+from airflow_provider_jmsjca.transports.memory.broker import MemoryBroker
 from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_selected, move_selected
 
 
@@ -28,7 +28,7 @@ class MemoryAdministration(QueueAdministration):
         server: The broker.
     """
 
-    def __init__(self, connection: Connection, server: Broker) -> None:
+    def __init__(self, connection: Connection, server: MemoryBroker) -> None:
         super().__init__(connection.broker)
         self._connection = connection
         self._server = server

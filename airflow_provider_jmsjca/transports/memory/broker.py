@@ -52,7 +52,7 @@ class DurableSubscription:
     messages: MessageQueue
 
 
-class Broker:
+class MemoryBroker:
     """A named broker of this process.
 
     All state is in memory. Public methods let tests inspect messages and provoke faults. All methods are
@@ -364,14 +364,14 @@ class Broker:
             self._timer = None
 
 
-_brokers: dict[str, Broker] = {}
+_brokers: dict[str, MemoryBroker] = {}
 _brokers_lock = threading.Lock()
 
 
-def broker(name: str) -> Broker:
+def memory_broker(name: str) -> MemoryBroker:
     """Return the broker `vm://name` of this process; create it on first use."""
     with _brokers_lock:
         found = _brokers.get(name)
         if found is None:
-            found = _brokers[name] = Broker(name)
+            found = _brokers[name] = MemoryBroker(name)
         return found

@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
-from airflow_provider_jmsjca.transports.memory.broker import Broker
+from airflow_provider_jmsjca.transports.memory.broker import MemoryBroker
 from airflow_provider_jmsjca.transports.memory.message_queue import START, MessageQueue, QueuedMessage
 
 DEFAULT_PREFETCH = 100
@@ -345,7 +345,7 @@ def _wants(selector: str | None) -> Wants:
 class MemoryConnection:
     """A connection to an in-process broker; see `transports.base.Connection`."""
 
-    def __init__(self, server: Broker, settings: ConnectionSettings) -> None:
+    def __init__(self, server: MemoryBroker, settings: ConnectionSettings) -> None:
         self.server = server
         self.callbacks = CallbackThread(f"vm-{server.name}", self._give_up)
         self._settings = settings

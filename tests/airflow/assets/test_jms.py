@@ -29,13 +29,12 @@ from airflow_provider_jmsjca import (
     JmsPublishOperator,
     JmsSensor,
     JmsToSparkSubmitOperator,
+    MemoryBroker,
 )
-from airflow_provider_jmsjca.assets import jms
-from airflow_provider_jmsjca.assets.jms import create_asset
-from airflow_provider_jmsjca.spool.attempts import Done
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task, serialized
+from tests.internals.assets import create_asset, jms
+from tests.internals.spool import Done
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -146,7 +145,7 @@ def uris(noted: list[Any]) -> list[str]:
 
 
 def test_tasks_note_what_they_read_and_write(
-    collected: HookLineageCollector, server: Broker, publish: Publish, tmp_path: Path
+    collected: HookLineageCollector, server: MemoryBroker, publish: Publish, tmp_path: Path
 ) -> None:
     publish("one", to="consumed")
     publish("two", to="gathered")
@@ -209,7 +208,9 @@ def test_a_table_of_a_database_is_noted_with_its_address(
     ]
 
 
-def test_a_task_that_could_not_send_notes_nothing(collected: HookLineageCollector, server: Broker) -> None:
+def test_a_task_that_could_not_send_notes_nothing(
+    collected: HookLineageCollector, server: MemoryBroker
+) -> None:
     server.kill()
     outcome = run_task(
         lambda: JmsPublishOperator(task_id="p", jms_conn_id="jms_test", destination="q", messages="m")

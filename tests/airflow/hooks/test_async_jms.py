@@ -16,13 +16,13 @@ import pytest
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_jmsjca import (
+    AsyncJmsConnection,
     AsyncJmsHook,
     ConfigurationError,
     JmsHook,
     JmsMessage,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsConnection
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

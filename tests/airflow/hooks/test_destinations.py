@@ -8,10 +8,9 @@ import pytest
 from airflow.sdk.configuration import conf
 
 from airflow_provider_jmsjca import ActivationSpec, ConfigurationError, Destination, JmsHook, JmsMessage, Move
-from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
-from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from tests.airflow.conftest import Publish
+from tests.internals.core import SINGLE_DESTINATIONS, prefetch_of
+from tests.internals.hooks import find_destination, looked_up
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,15 @@ import pytest
 from airflow.sdk import Connection
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
-from airflow_provider_jmsjca import ActivationSpec, ConfigurationError, Destination, JmsHook, JmsMessage
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import (
+    ActivationSpec,
+    ConfigurationError,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    MemoryBroker,
+)
+from tests.internals.engine import listener_settings
 
 
 def connection(monkeypatch: pytest.MonkeyPatch, name: str, **fields: object) -> None:
@@ -53,7 +59,7 @@ def test_get_conn_sends_and_receives() -> None:
 
 
 def test_a_closed_connection_is_kept_for_the_next_user_until_it_is_idle_for_long(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J14, J43, J106."""
     connection(monkeypatch, "kept", host=f"vm://{server.name}", extra={"idle_timeout": 0.2})
@@ -68,7 +74,7 @@ def test_a_closed_connection_is_kept_for_the_next_user_until_it_is_idle_for_long
 
 @pytest.mark.parametrize("option", ["no_connection_factory_cache", "bypass_ra"])
 def test_without_the_cache_each_user_has_a_connection_that_ends_when_closed(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, option: str
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     """J99, J102."""
     connection(monkeypatch, "own", host=f"vm://{server.name}", extra={option: True})
@@ -77,7 +83,7 @@ def test_without_the_cache_each_user_has_a_connection_that_ends_when_closed(
     assert server.connections == 0
 
 
-def test_the_test_button_says_which_broker_answered(server: Broker) -> None:
+def test_the_test_button_says_which_broker_answered(server: MemoryBroker) -> None:
     worked, said = JmsHook("jms_test").test_connection()
     assert worked
     assert said.startswith("In-memory broker ")
@@ -85,7 +91,7 @@ def test_the_test_button_says_which_broker_answered(server: Broker) -> None:
     assert server.connections == 0
 
 
-def test_airflows_own_test_of_a_connection_comes_here(server: Broker) -> None:
+def test_airflows_own_test_of_a_connection_comes_here(server: MemoryBroker) -> None:
     if "jms" not in _known_types():
         pytest.skip("needs the distribution installed, for its entry point")
     tested = Connection(conn_id="unsaved", conn_type="jms", host=f"vm://{server.name}")
@@ -98,7 +104,7 @@ def _known_types() -> set[str]:
 
 
 def test_a_wrong_password_is_said_in_one_line_and_not_shown(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W40: user and password of the connection log in."""
     server.require_login("app", "right")
@@ -152,7 +158,7 @@ def test_a_connection_that_is_not_there() -> None:
         JmsHook("nowhere").settings()
 
 
-def test_the_event_loops_way_gives_the_same(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loops_way_gives_the_same(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     connection(monkeypatch, "again", host="lookup://jms_test")
     hook = JmsHook("again")
     settings = asyncio.run(hook.asettings())
@@ -167,7 +173,7 @@ def test_a_circle_of_lookups_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
         JmsHook("first").settings()
 
 
-def test_a_spec_with_its_own_url_needs_no_connection(server: Broker) -> None:
+def test_a_spec_with_its_own_url_needs_no_connection(server: MemoryBroker) -> None:
     url = f"vm://{server.name}"
     spec = ActivationSpec(destination="queue://orders", connection_url=url)
     assert JmsHook().activation(spec)[1].url == url
@@ -220,7 +226,7 @@ def test_the_settings_of_an_activation_have_its_client_id_j49_w30_w31(
 
 
 def test_what_has_no_effect_is_said_once(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = f"idle_{uuid.uuid4().hex}"
     connection(monkeypatch, name, host=f"vm://{server.name}", extra={"producer_pooling": True})

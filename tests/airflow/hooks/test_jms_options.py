@@ -17,20 +17,21 @@ from airflow_provider_jmsjca import (
     JmsHook,
     JmsMessage,
     JmsSensor,
+    MemoryBroker,
     PermanentBrokerError,
     TransientBrokerError,
     connect,
+    memory_broker,
 )
-from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.transports.members import limbo_name
-from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
+from tests.internals.engine import ConnectionPool
+from tests.internals.hooks import selector_in_force
+from tests.internals.transports import limbo_name
 
 ORDERS = Destination.queue("orders")
 
 
-def hook(monkeypatch: pytest.MonkeyPatch, server: Broker, **fields: object) -> JmsHook:
+def hook(monkeypatch: pytest.MonkeyPatch, server: MemoryBroker, **fields: object) -> JmsHook:
     document = {"conn_type": "jms", "host": f"vm://{server.name}", **fields}
     monkeypatch.setenv("AIRFLOW_CONN_JMS_OPTIONS", json.dumps(document))
     return JmsHook("jms_options")
@@ -48,7 +49,7 @@ def hook(monkeypatch: pytest.MonkeyPatch, server: Broker, **fields: object) -> J
     ],
 )
 def test_which_sessions_are_transacted_unasked_j97_j98_j126(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, extra: dict[str, object], transacted: bool
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, extra: dict[str, object], transacted: bool
 ) -> None:
     with (
         hook(monkeypatch, server, extra=extra).get_conn() as connection,
@@ -61,7 +62,7 @@ def test_which_sessions_are_transacted_unasked_j97_j98_j126(
 
 
 def test_strict_allows_one_session_at_a_time_j27_j100(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with hook(monkeypatch, server, extra={"strict": True}).get_conn() as connection:
         with connection.session(), pytest.raises(ConfigurationError, match=r"JMSJCA\.Strict allows one"):
@@ -70,7 +71,7 @@ def test_strict_allows_one_session_at_a_time_j27_j100(
 
 
 def test_no_xa_changes_nothing_because_every_unit_is_a_local_transaction_j92_j125(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for value in ("true", "false"):
         found = hook(monkeypatch, server, host=f"vm://{server.name}?JMSJCA.NoXA={value}")
@@ -83,7 +84,9 @@ def test_no_xa_changes_nothing_because_every_unit_is_a_local_transaction_j92_j12
             session.commit()
 
 
-def test_as_many_sessions_as_the_pool_allows_j45(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_sessions_as_the_pool_allows_j45(
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = hook(monkeypatch, server, extra={"options": "JMSJCA.poolmaxsize=2\nJMSJCA.pooltimeout=50"})
     with found.get_conn() as first, found.get_conn() as second:
         held = first.session()
@@ -100,7 +103,7 @@ def test_as_many_sessions_as_the_pool_allows_j45(server: Broker, monkeypatch: py
 
 
 def test_a_session_that_must_wait_gets_the_place_of_the_next_one_closed_j45(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with hook(monkeypatch, server, extra={"pool_max_size": 1}).get_conn() as connection:
         held = connection.session()
@@ -116,7 +119,7 @@ def test_a_session_that_must_wait_gets_the_place_of_the_next_one_closed_j45(
 
 
 def test_the_cache_keeps_a_bounded_number_of_connections_j80(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__JMSJCA__CONNECTION_CACHE_SIZE", "2")
     found = hook(monkeypatch, server)
@@ -130,7 +133,7 @@ def test_the_cache_keeps_a_bounded_number_of_connections_j80(
 
 
 def test_a_connection_lost_in_the_cache_is_replaced_j14_j43(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = hook(monkeypatch, server)
     found.get_conn().close()
@@ -139,14 +142,14 @@ def test_a_connection_lost_in_the_cache_is_replaced_j14_j43(
         session.send(ORDERS, JmsMessage.text("after the restart"))
 
 
-def test_pooling_producers_changes_nothing_j42(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pooling_producers_changes_nothing_j42(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     found = hook(monkeypatch, server, extra={"producer_pooling": True})
     with found.get_conn() as connection, connection.session() as session:
         session.send(ORDERS, JmsMessage.text("one"))
         assert session.receive(ORDERS, timeout=0) is not None
 
 
-def test_the_client_id_reaches_the_broker_j41(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_id_reaches_the_broker_j41(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     prices = Destination.topic("prices")
     with (
         hook(monkeypatch, server, extra={"client_id": "airflow"}).get_conn() as connection,
@@ -165,7 +168,7 @@ def test_the_client_id_reaches_the_broker_j41(server: Broker, monkeypatch: pytes
 
 
 def test_the_prefetch_of_the_connection_bounds_what_a_session_holds(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, publish: Publish
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, publish: Publish
 ) -> None:
     publish("a", "b")
     with (
@@ -181,11 +184,13 @@ class TestCredentialsOfTheCall:
     """J75, J76, J78-J80: call beats connection; a user name that is a URL is an address."""
 
     @pytest.fixture
-    def locked(self, server: Broker) -> Broker:
+    def locked(self, server: MemoryBroker) -> MemoryBroker:
         server.require_login("app", "right")
         return server
 
-    def test_beat_those_of_the_connection_j76(self, locked: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_beat_those_of_the_connection_j76(
+        self, locked: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         found = hook(monkeypatch, locked, login="other", password="wrong")
         with pytest.raises(AuthenticationError):
             found.get_conn()
@@ -201,24 +206,24 @@ class TestCredentialsOfTheCall:
         ],
     )
     def test_a_url_for_a_user_name_j78_j79(
-        self, locked: Broker, monkeypatch: pytest.MonkeyPatch, username: str, password: str | None
+        self, locked: MemoryBroker, monkeypatch: pytest.MonkeyPatch, username: str, password: str | None
     ) -> None:
         """J18."""
-        elsewhere = broker(f"{locked.name}-elsewhere")
+        elsewhere = memory_broker(f"{locked.name}-elsewhere")
         found = hook(monkeypatch, elsewhere)
         with found.get_conn(username.format(locked.name), password):
             assert (locked.connections, elsewhere.connections) == (1, 0)
 
     def test_a_url_without_user_takes_those_of_the_connection_j79(
-        self, locked: Broker, monkeypatch: pytest.MonkeyPatch
+        self, locked: MemoryBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        elsewhere = broker(f"{locked.name}-elsewhere")
+        elsewhere = memory_broker(f"{locked.name}-elsewhere")
         found = hook(monkeypatch, elsewhere, login="app", password="right")
         with found.get_conn(f"vm://{locked.name}"):
             assert locked.connections == 1
 
     def test_share_the_cache_with_all_others_j80(
-        self, locked: Broker, monkeypatch: pytest.MonkeyPatch
+        self, locked: MemoryBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         found = hook(monkeypatch, locked, login="app", password="right")
         with found.get_conn(), found.get_conn(f"vm://{locked.name}?username=app&password=right"):
@@ -264,7 +269,7 @@ class TestAdministeredObjects:
 
 
 def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = hook(monkeypatch, server, extra={"options": "JMSJCA.selector=region = 'eu' ${andselector}"})
     assert selector_in_force(found.options(), ORDERS, "amount > 5") == "region = 'eu' and (amount > 5)"
@@ -278,7 +283,7 @@ def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
 
 
 def test_a_connection_not_used_successfully_for_the_idle_timeout_is_replaced_j43(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
     monkeypatch.setitem(ConnectionPool.__init__.__kwdefaults__ or {}, "clock", lambda: now)
@@ -295,7 +300,7 @@ def test_a_connection_not_used_successfully_for_the_idle_timeout_is_replaced_j43
 
 
 def test_a_connection_on_which_the_broker_refused_something_is_replaced_j14(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = hook(monkeypatch, server)
     server.forbid(ORDERS)
@@ -310,9 +315,9 @@ def test_a_connection_on_which_the_broker_refused_something_is_replaced_j14(
 
 
 def test_a_user_name_may_look_another_connection_up_j69_j78(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = broker(f"{server.name}-elsewhere")
+    elsewhere = memory_broker(f"{server.name}-elsewhere")
     monkeypatch.setenv(
         "AIRFLOW_CONN_JMS_ELSEWHERE", json.dumps({"conn_type": "jms", "host": f"vm://{elsewhere.name}"})
     )
@@ -322,7 +327,7 @@ def test_a_user_name_may_look_another_connection_up_j69_j78(
 
 
 def test_what_is_sent_from_limbo_needs_no_client_id_which_a_consumer_has(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker has one client of an id at a time: limbo would wait for as long as a listener runs."""
     consumer = hook(monkeypatch, server, extra={"client_id": "airflow"})

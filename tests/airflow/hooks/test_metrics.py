@@ -14,12 +14,11 @@ from airflow.sdk import DAG
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from airflow_provider_jmsjca import JmsCollectOperator, JmsListenOperator
-from airflow_provider_jmsjca.hooks import metrics
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import JmsCollectOperator, JmsListenOperator, MemoryBroker
 from tests.airflow.task_runs import execute
 from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.hooks import metrics
 
 Publish = Callable[..., None]
 pytestmark = [
@@ -99,7 +98,7 @@ def test_a_collecting_task_counts_sealed_rows(publish: Publish, collector: Colle
     assert (found["deliveries"], found["sealed_rows"], found["commits"]) == (3, 3, 3)
 
 
-def test_a_trigger_counts_its_events(server: Broker, collector: Collector) -> None:
+def test_a_trigger_counts_its_events(server: MemoryBroker, collector: Collector) -> None:
     async def work() -> None:
         async with triggerer() as running:
             running.watch()

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_provider_jmsjca import ConfigurationError, JmsError, JmsMessage
-from airflow_provider_jmsjca.hooks.spool import spark_properties, spool_path, spool_roots, store_environment
-from airflow_provider_jmsjca.spool.references import seal_message
+from tests.internals.hooks import spark_properties, spool_path, spool_roots, store_environment
+from tests.internals.spool import seal_message
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:

@@ -31,17 +31,18 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsListenOperator,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     WantedState,
     connect,
     jms_listener_task,
+    memory_broker,
 )
-from airflow_provider_jmsjca.engine.activations.listener import RunMonitor
-from airflow_provider_jmsjca.hooks.store import installed_store
-from airflow_provider_jmsjca.operators.run_state import RunState
-from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.task_runs import execute, run_task
+from tests.internals.engine import RunMonitor
+from tests.internals.hooks import installed_store
+from tests.internals.operators import RunState
+from tests.internals.triggers import JmsListenTrigger
 from tests.pace import at_most
 from tests.servers.stomp_peer import block, scripted_broker
 
@@ -62,7 +63,7 @@ def listen(on_message: Callable[..., Any], **arguments: Any) -> JmsListenOperato
     )
 
 
-def test_counts_come_back_and_what_was_sent_is_there(server: Broker, publish: Publish) -> None:
+def test_counts_come_back_and_what_was_sent_is_there(server: MemoryBroker, publish: Publish) -> None:
     publish("good", "bad")
 
     def handle(delivery: Any) -> None:
@@ -79,7 +80,7 @@ def test_counts_come_back_and_what_was_sent_is_there(server: Broker, publish: Pu
 
 
 def test_with_use_store_counts_go_on_in_the_next_task_run(
-    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J129, and past J131: the store of the installation keeps them."""
     monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
@@ -100,7 +101,7 @@ def test_with_use_store_counts_go_on_in_the_next_task_run(
 
 
 def test_a_task_fails_when_the_same_message_only_fails(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once it went on for ever: the message was never moved, and the queue never empty."""
     publish("good", "bad")
@@ -152,7 +153,7 @@ def test_a_task_fails_when_a_parked_message_only_fails(publish: Publish) -> None
 
 
 def test_a_line_of_the_log_says_that_the_broker_is_away(
-    server: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without that it read as if the queue were empty."""
     monkeypatch.setattr("airflow_provider_jmsjca.operators.listen._PROGRESS", timedelta(seconds=0.1))
@@ -164,7 +165,7 @@ def test_a_line_of_the_log_says_that_the_broker_is_away(
 
 
 def test_what_a_handler_sends_is_looked_up_once_for_each_name(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J87: as the sessions of a connection do."""
     monkeypatch.setenv("AIRFLOW_VAR_JMS/BOOKED", "queue://q1234")
@@ -179,7 +180,9 @@ def test_what_a_handler_sends_is_looked_up_once_for_each_name(
     assert [message.body for message in server.messages("q1234")] == ["a", "b"]
 
 
-def test_a_handler_that_sends_to_what_is_not_there_is_rolled_back(server: Broker, publish: Publish) -> None:
+def test_a_handler_that_sends_to_what_is_not_there_is_rolled_back(
+    server: MemoryBroker, publish: Publish
+) -> None:
     publish("a")
     outcome = run_task(
         lambda: listen(lambda delivery: delivery.send("lookup://nowhere", JmsMessage.text("x")))
@@ -189,7 +192,7 @@ def test_a_handler_that_sends_to_what_is_not_there_is_rolled_back(server: Broker
     assert "lookup://nowhere: there is no such administered object" in str(dead.properties)
 
 
-def test_ends_at_max_messages(server: Broker, publish: Publish) -> None:
+def test_ends_at_max_messages(server: MemoryBroker, publish: Publish) -> None:
     publish("a", "b", "c")
     outcome = run_task(lambda: listen(lambda _: None, max_messages=2))
     assert (outcome.value["committed"], outcome.value["ended_by"]) == (2, "count")
@@ -206,7 +209,7 @@ def stop_delivery(delivery: Any) -> None:
 
 
 def test_a_stop_by_the_handler_fails_the_task_and_lasts_with_a_store_j172(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -234,7 +237,7 @@ def test_a_stop_by_the_handler_fails_the_task_and_lasts_with_a_store_j172(
 
 
 def test_without_a_store_a_stop_by_the_handler_fails_the_task_j172(
-    server: Broker, publish: Publish, capsys: pytest.CaptureFixture[str]
+    server: MemoryBroker, publish: Publish, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish("a", "b")
     assert run_task(lambda: listen(stop_delivery)).state == TaskInstanceState.FAILED
@@ -243,7 +246,7 @@ def test_without_a_store_a_stop_by_the_handler_fails_the_task_j172(
 
 
 def test_options_of_the_connection_hold(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J95, J113: the URL's word on redelivery reaches the listener."""
     url = f"vm://{server.name}?JMSJCA.redeliveryhandling=1:move(queue:far)"
@@ -265,7 +268,7 @@ class _Instance:
 CONTEXT: Any = {"ti": _Instance()}
 
 
-def test_an_empty_queue_is_waited_for_in_the_triggerer(server: Broker, publish: Publish) -> None:
+def test_an_empty_queue_is_waited_for_in_the_triggerer(server: MemoryBroker, publish: Publish) -> None:
     """It goes on with its counts, and ends at what is left of its limits."""
     publish("a")
     operator = listen(lambda _: None, idle_for=60, defer_after=0.2, max_messages=2)
@@ -285,7 +288,7 @@ def test_an_empty_queue_is_waited_for_in_the_triggerer(server: Broker, publish: 
 
 
 def test_the_last_message_may_come_between_idleness_and_the_end(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is deferred when all is done."""
     until_end = RunMonitor.until_end
@@ -306,7 +309,7 @@ def test_the_last_message_may_come_between_idleness_and_the_end(
     assert not server.messages("orders")
 
 
-def test_the_deadline_may_pass_while_deferred(server: Broker) -> None:
+def test_the_deadline_may_pass_while_deferred(server: MemoryBroker) -> None:
     operator = listen(lambda _: None, idle_for=60, defer_after=0.1)
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
@@ -317,7 +320,7 @@ def test_the_deadline_may_pass_while_deferred(server: Broker) -> None:
     del server
 
 
-def test_several_queues_are_waited_for_together(server: Broker, publish: Publish) -> None:
+def test_several_queues_are_waited_for_together(server: MemoryBroker, publish: Publish) -> None:
     """I5: a message on any of them wakes the task, a fault with one of them doesn't hide the others."""
     operator = listen(
         lambda _: None,
@@ -345,15 +348,15 @@ def test_several_queues_are_waited_for_together(server: Broker, publish: Publish
 
 
 @pytest.fixture
-def members(monkeypatch: pytest.MonkeyPatch) -> list[Broker]:
+def members(monkeypatch: pytest.MonkeyPatch) -> list[MemoryBroker]:
     """Two brokers behind the Airflow connection `jms_test`."""
-    found = [broker(uuid.uuid4().hex) for _ in range(2)]
+    found = [memory_broker(uuid.uuid4().hex) for _ in range(2)]
     url = f"vm://{','.join(each.name for each in found)}"
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": url}))
     return found
 
 
-def put(member: Broker, *bodies: str) -> None:
+def put(member: MemoryBroker, *bodies: str) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((member.name, None),)))
     connection.send(
         Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text(body)) for body in bodies
@@ -361,7 +364,7 @@ def put(member: Broker, *bodies: str) -> None:
     connection.close()
 
 
-def test_every_member_is_listened_on(members: list[Broker]) -> None:
+def test_every_member_is_listened_on(members: list[MemoryBroker]) -> None:
     """W12: each host of the connection; the counts are sums, and the report says which weren't there."""
     for number, member in enumerate(members):
         put(member, f"{number} a", f"{number} b")
@@ -375,7 +378,7 @@ def test_every_member_is_listened_on(members: list[Broker]) -> None:
 
 
 @pytest.mark.parametrize("waker", [0, 1])
-def test_every_member_is_watched_while_deferred(members: list[Broker], waker: int) -> None:
+def test_every_member_is_watched_while_deferred(members: list[MemoryBroker], waker: int) -> None:
     """W12: a message on any of them wakes the task; one that is down doesn't hide the others."""
     spec = SPEC | {"distributed_destination_connection": "every_member"}
     operator = listen(lambda _: None, spec=spec, defer_after=0.1, idle_for=60, max_messages=1)
@@ -397,7 +400,7 @@ def test_every_member_is_watched_while_deferred(members: list[Broker], waker: in
 
 
 @pytest.mark.parametrize(("send", "event"), [(True, "ready"), (False, "deadline")])
-def test_deferred_for_real(server: Broker, publish: Publish, send: bool, event: str) -> None:
+def test_deferred_for_real(server: MemoryBroker, publish: Publish, send: bool, event: str) -> None:
     """`dag.test()` runs the trigger: messages or the deadline wake the task."""
     del server
 
@@ -415,14 +418,16 @@ def test_deferred_for_real(server: Broker, publish: Publish, send: bool, event: 
     assert outcome.value["committed"] == (1 if event == "ready" else 0)
 
 
-def test_with_an_address_of_its_own_it_needs_no_airflow_connection(server: Broker, publish: Publish) -> None:
+def test_with_an_address_of_its_own_it_needs_no_airflow_connection(
+    server: MemoryBroker, publish: Publish
+) -> None:
     publish("a")
     spec = {"destination": "queue://orders", "connection_url": f"vm://{server.name}"}
     operator = listen(lambda _: None, spec=spec, jms_conn_id=None, max_messages=1, run_for=20)
     assert operator.execute(CONTEXT)["committed"] == 1
 
 
-def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
+def test_killed_it_stops_cleanly(server: MemoryBroker, publish: Publish) -> None:
     """What is being handled is committed, the rest goes back."""
     publish("a", "b")
     operators: list[JmsListenOperator] = []
@@ -438,7 +443,7 @@ def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
 
 
 def test_killed_it_leaves_a_long_call_alone_before_airflow_ends_the_process(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """5 seconds after it told it to end, whatever `stop_timeout` says."""
     monkeypatch.setattr("airflow_provider_jmsjca.operators.listen._WITHIN_IF_KILLED", timedelta(seconds=0.3))
@@ -486,7 +491,7 @@ def test_killed_it_leaves_a_long_call_alone_before_airflow_ends_the_process(
         ),
     ],
 )
-def test_bad_numbers(server: Broker, publish: Publish, arguments: dict[str, Any], said: str) -> None:
+def test_bad_numbers(server: MemoryBroker, publish: Publish, arguments: dict[str, Any], said: str) -> None:
     publish("a")
     with pytest.raises(AirflowFailException) as found:
         listen(lambda _: None, **arguments).execute(CONTEXT)
@@ -505,7 +510,7 @@ def test_it_can_be_copied() -> None:
     assert copy.deepcopy(listen(lambda _: None)).idle_for == 0.5
 
 
-def test_decorated_function(server: Broker, publish: Publish) -> None:
+def test_decorated_function(server: MemoryBroker, publish: Publish) -> None:
     """Its first argument is the message; the others come from the call and from the context."""
     publish("a")
     got: list[tuple[Any, str, str]] = []
@@ -527,7 +532,7 @@ def test_decorated_function(server: Broker, publish: Publish) -> None:
     del server
 
 
-def test_a_decorated_function_may_be_expanded_over_queues(server: Broker, publish: Publish) -> None:
+def test_a_decorated_function_may_be_expanded_over_queues(server: MemoryBroker, publish: Publish) -> None:
     """The decorator names none; the argument `destination` of the function does."""
     publish("a")
     got: list[tuple[Any, str]] = []
@@ -560,7 +565,7 @@ def test_a_destination_of_the_decorator_beats_the_argument_of_that_name(publish:
 
 def test_registered_as_task_jms_listener() -> None:
     """`@task.jms_listener`, where the package is installed."""
-    from airflow_provider_jmsjca.get_provider_info import get_provider_info  # noqa: PLC0415
+    from tests.internals.provider import get_provider_info  # noqa: PLC0415
 
     assert {
         "name": "jms_listener",
@@ -580,7 +585,7 @@ def use_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["drained", "stopped"],
 )
 def test_a_task_is_registered_and_obeys_a_request(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     caplog: pytest.LogCaptureFixture,
     outcome: tuple[WantedState, TaskInstanceState],

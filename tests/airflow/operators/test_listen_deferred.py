@@ -27,13 +27,14 @@ from airflow_provider_jmsjca import (
     JmsConnection,
     JmsListenOperator,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     WantedState,
     connect,
+    memory_broker,
     open_store,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from tests.internals.triggers import JmsListenTrigger
 from tests.pace import at_most
 from tests.unit.engine.listening import until
 
@@ -58,7 +59,7 @@ CONTEXT: Any = {"ti": _Instance()}
 
 
 @pytest.fixture
-def change(server: Broker, monkeypatch: pytest.MonkeyPatch) -> Change:
+def change(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Change:
     """Change the Airflow connection that leads to the in-memory broker."""
 
     def changed(query: str = "", **fields: Any) -> None:
@@ -73,17 +74,17 @@ def listen(on_message: Callable[..., Any] = lambda _: None, **arguments: Any) ->
     return JmsListenOperator(task_id="listen", on_message=on_message, **{**given, **arguments})
 
 
-def connection_to(server: Broker) -> Any:
+def connection_to(server: MemoryBroker) -> Any:
     return connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
 
 
-def put(server: Broker, body: str, properties: dict[str, Any] | None = None) -> None:
+def put(server: MemoryBroker, body: str, properties: dict[str, Any] | None = None) -> None:
     connection = connection_to(server)
     connection.send([Outgoing(destination=ORDERS, message=JmsMessage.text(body, properties or {}))])
     connection.close()
 
 
-def take(server: Broker) -> None:
+def take(server: MemoryBroker) -> None:
     """Be the faster consumer."""
     with JmsConnection(connection_to(server)) as connection, connection.session() as session:
         assert session.receive(ORDERS, timeout=20) is not None
@@ -131,13 +132,13 @@ def event_of(trigger: JmsListenTrigger, meanwhile: Callable[[], Any] | None = No
     ],
 )
 def test_a_spec_that_connects_otherwise_keeps_the_worker(
-    server: Broker,
+    server: MemoryBroker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     how: dict[str, str],
 ) -> None:
     """The triggerer knows the connection only: it would watch another broker, or as somebody else."""
-    other = broker(uuid.uuid4().hex)
+    other = memory_broker(uuid.uuid4().hex)
     monkeypatch.setenv(
         "AIRFLOW_CONN_JMS_OTHER", json.dumps({"conn_type": "jms", "host": f"vm://{other.name}"})
     )
@@ -151,18 +152,18 @@ def test_a_spec_that_connects_otherwise_keeps_the_worker(
     assert listen(spec=spec, max_messages=1).execute(CONTEXT)["committed"] == 1
 
 
-def test_an_address_that_only_the_spec_has(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_only_the_spec_has(server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms"}))
     spec = SPEC | {"connection_url": f"vm://{server.name}"}
     assert listen(spec=spec, run_for=0.5).execute(CONTEXT)["ended_by"] == "time"
 
 
-def test_a_client_id_of_the_spec_does_not_keep_the_worker(server: Broker) -> None:
+def test_a_client_id_of_the_spec_does_not_keep_the_worker(server: MemoryBroker) -> None:
     first_trigger(listen(spec=SPEC | {"client_id": "mine"}, idle_for=60))
     del server
 
 
-def test_the_selector_of_the_spec_holds_while_deferred(server: Broker, change: Change) -> None:
+def test_the_selector_of_the_spec_holds_while_deferred(server: MemoryBroker, change: Change) -> None:
     """J57: the activation's word beats the connection's, which isn't heard a second time."""
     change("?JMSJCA.selector=x%3D1")
     operator = listen(spec=SPEC | {"selector_override": "y = 2"}, max_messages=1)
@@ -173,7 +174,7 @@ def test_the_selector_of_the_spec_holds_while_deferred(server: Broker, change: C
     assert operator.resume(CONTEXT, payload)["committed"] == 1
 
 
-def test_the_watch_leaves_the_client_id_to_the_consumer(server: Broker, change: Change) -> None:
+def test_the_watch_leaves_the_client_id_to_the_consumer(server: MemoryBroker, change: Change) -> None:
     """The triggerer keeps its connection for a while after the event."""
     change(extra={"client_id": "risk"})
     operator = listen(max_messages=1, run_for=5)
@@ -186,7 +187,7 @@ def test_the_watch_leaves_the_client_id_to_the_consumer(server: Broker, change: 
 
 
 def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
     caplog.set_level(logging.INFO, "listen")
@@ -209,7 +210,7 @@ def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(
     assert "The task ends: nothing came for 2 s (`idle_for`), deferred ones included" in caplog.messages
 
 
-def test_a_message_renews_idle_for(server: Broker) -> None:
+def test_a_message_renews_idle_for(server: MemoryBroker) -> None:
     operator = listen(idle_for=60)
     trigger = first_trigger(operator)
     put(server, "a")
@@ -221,7 +222,7 @@ def test_a_message_renews_idle_for(server: Broker) -> None:
     assert again.not_before == {}
 
 
-def test_a_message_that_another_consumer_holds_does_not_wake_it_in_a_loop(server: Broker) -> None:
+def test_a_message_that_another_consumer_holds_does_not_wake_it_in_a_loop(server: MemoryBroker) -> None:
     """A browsed queue shows it."""
     operator = listen(idle_for=60, poll_interval=30)
     trigger = first_trigger(operator)
@@ -234,7 +235,7 @@ def test_a_message_that_another_consumer_holds_does_not_wake_it_in_a_loop(server
     assert again.not_before["queue://orders"] >= before + 30
 
 
-def test_a_queue_that_rests_is_looked_at_later(server: Broker) -> None:
+def test_a_queue_that_rests_is_looked_at_later(server: MemoryBroker) -> None:
     put(server, "a")
     trigger = JmsListenTrigger(
         jms_conn_id="jms_test",
@@ -249,7 +250,7 @@ def test_a_queue_that_rests_is_looked_at_later(server: Broker) -> None:
 
 
 def test_a_deferred_listener_is_registered_as_waiting_and_obeys(
-    server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)
@@ -290,7 +291,7 @@ def test_a_deferred_listener_is_registered_as_waiting_and_obeys(
     assert len(server.messages("orders")) == 1
 
 
-def test_only_a_broker_that_answers_makes_it_idle(server: Broker) -> None:
+def test_only_a_broker_that_answers_makes_it_idle(server: MemoryBroker) -> None:
     """An outage doesn't count, as at the worker."""
     operator = listen(idle_for=1, run_for=4)
     trigger = first_trigger(operator)
@@ -300,7 +301,7 @@ def test_only_a_broker_that_answers_makes_it_idle(server: Broker) -> None:
     assert operator.resume(CONTEXT, payload)["ended_by"] == "time"
 
 
-def test_what_came_at_the_last_moment_is_handled(server: Broker) -> None:
+def test_what_came_at_the_last_moment_is_handled(server: MemoryBroker) -> None:
     operator = listen(idle_for=1)
     trigger = first_trigger(operator)
     payload = event_of(trigger)
@@ -311,7 +312,7 @@ def test_what_came_at_the_last_moment_is_handled(server: Broker) -> None:
 
 
 def test_run_for_is_the_end_whatever_the_clock_of_the_worker(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = listen(run_for=1)
     payload = event_of(first_trigger(operator))
@@ -325,7 +326,7 @@ def test_run_for_is_the_end_whatever_the_clock_of_the_worker(
 @pytest.mark.parametrize("end", [{"idle_for": 1}, {"run_for": 1}])
 def test_members_that_are_down_are_reported(monkeypatch: pytest.MonkeyPatch, end: dict[str, float]) -> None:
     """W12: also when it ended while it was deferred."""
-    members = [broker(uuid.uuid4().hex) for _ in range(2)]
+    members = [memory_broker(uuid.uuid4().hex) for _ in range(2)]
     url = f"vm://{','.join(each.name for each in members)}"
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": url}))
     members[1].kill()
@@ -337,7 +338,7 @@ def test_members_that_are_down_are_reported(monkeypatch: pytest.MonkeyPatch, end
 # Refusals
 
 
-def test_a_queue_that_is_refused_is_tried_again(server: Broker) -> None:
+def test_a_queue_that_is_refused_is_tried_again(server: MemoryBroker) -> None:
     spec = {"destination": ["queue://a", "queue://orders"]}
     operator = listen(spec=spec, max_messages=1)
     trigger = first_trigger(operator)
@@ -352,7 +353,7 @@ def test_a_queue_that_is_refused_is_tried_again(server: Broker) -> None:
     assert operator.resume(CONTEXT, payload)["committed"] == 1
 
 
-def test_all_are_refused(server: Broker) -> None:
+def test_all_are_refused(server: MemoryBroker) -> None:
     spec = {"destination": ["queue://a", "queue://orders"]}
     operator = listen(spec=spec, max_messages=1)
     trigger = first_trigger(operator)
@@ -364,7 +365,7 @@ def test_all_are_refused(server: Broker) -> None:
         operator.resume(CONTEXT, payload)
 
 
-def test_retry_permanent_errors_holds_while_deferred(server: Broker) -> None:
+def test_retry_permanent_errors_holds_while_deferred(server: MemoryBroker) -> None:
     operator = listen(spec=SPEC | {"retry_permanent_errors": True}, max_messages=1)
     trigger = first_trigger(operator)
     server.forbid(ORDERS)
@@ -394,7 +395,7 @@ def test_execution_timeout_ends_it_while_it_is_deferred() -> None:
         listen(max_messages=1, execution_timeout=timedelta(seconds=1)).resume(CONTEXT, event)
 
 
-def test_execution_timeout_goes_on_from_the_first_start(server: Broker) -> None:
+def test_execution_timeout_goes_on_from_the_first_start(server: MemoryBroker) -> None:
     """Airflow begins to count anew whenever a task comes back from its deferral."""
 
     def slow(_: Any) -> None:
@@ -420,7 +421,7 @@ def test_an_end_of_its_own_comes_before_a_later_timeout() -> None:
 
 
 def test_the_log_says_what_is_waited_for_and_what_was_found(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
     caplog.set_level(logging.INFO, "listen")

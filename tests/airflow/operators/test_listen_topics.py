@@ -14,11 +14,11 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsListenOperator,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     Subscription,
     connect,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
 
 pytestmark = [
@@ -54,20 +54,20 @@ def execute(operator: JmsListenOperator, map_index: int = -1) -> dict[str, Any]:
     return operator.execute(context)
 
 
-def subscribe(server: Broker, client_id: str) -> None:
+def subscribe(server: MemoryBroker, client_id: str) -> None:
     """Make the durable subscription `s1` of a client, so that it keeps what is published."""
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),), client_id=client_id))
     connection.consume(Subscription(destination=NEWS, durable_name="s1"), lambda _: None)
     connection.close()
 
 
-def publish(server: Broker, *bodies: str) -> None:
+def publish(server: MemoryBroker, *bodies: str) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     connection.send(Outgoing(destination=NEWS, message=JmsMessage.text(body)) for body in bodies)
     connection.close()
 
 
-def test_a_distributed_subscription_through_a_task(server: Broker) -> None:
+def test_a_distributed_subscription_through_a_task(server: MemoryBroker) -> None:
     """J25, J205, J206: moved to the queue, handled from there, and told."""
     subscribe(server, "s1")
     publish(server, "a", "b", "c")
@@ -88,14 +88,14 @@ def test_a_distributed_subscription_through_a_task(server: Broker) -> None:
     assert server.connections == 0
 
 
-def test_it_never_leaves_the_worker(server: Broker) -> None:
+def test_it_never_leaves_the_worker(server: MemoryBroker) -> None:
     """J204: deferred, nobody would move its messages."""
     report = execute(listen(lambda _: None, spec=DISTRIBUTED, idle_for=0.6, defer_after=0.1))
     assert (report["ended_by"], report["moved_to_queue"]) == ("idle", 0)
     del server
 
 
-def test_killed_it_stops_both_sides(server: Broker) -> None:
+def test_killed_it_stops_both_sides(server: MemoryBroker) -> None:
     subscribe(server, "s1")
     publish(server, "a")
     operators: list[JmsListenOperator] = []
@@ -105,7 +105,7 @@ def test_killed_it_stops_both_sides(server: Broker) -> None:
     assert server.connections == 0
 
 
-def test_deleted_at_the_end_but_not_when_killed(server: Broker) -> None:
+def test_deleted_at_the_end_but_not_when_killed(server: MemoryBroker) -> None:
     """W33: the task that is killed runs again, and wants its messages then."""
     spec = SPEC | {"durable_subscription_deletion": True}
     subscribe(server, "s1")
@@ -125,7 +125,9 @@ def test_deleted_at_the_end_but_not_when_killed(server: Broker) -> None:
 
 
 @pytest.mark.parametrize(("map_index", "client_id"), [(-1, "s1-d.listen"), (3, "s1-d.listen.3")])
-def test_every_mapped_instance_has_its_client_id(server: Broker, map_index: int, client_id: str) -> None:
+def test_every_mapped_instance_has_its_client_id(
+    server: MemoryBroker, map_index: int, client_id: str
+) -> None:
     """W31: it is the same in the next run, which finds its subscription."""
     subscribe(server, client_id)
     publish(server, "a")
@@ -137,7 +139,7 @@ def test_every_mapped_instance_has_its_client_id(server: Broker, map_index: int,
     assert got == ["a"]
 
 
-def test_two_tasks_of_one_subscription_take_turns(server: Broker) -> None:
+def test_two_tasks_of_one_subscription_take_turns(server: MemoryBroker) -> None:
     """J204, W31: the second waits for the first, and doesn't fail."""
     subscribe(server, "s1")
     entered, leave = threading.Event(), threading.Event()

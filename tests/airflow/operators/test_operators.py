@@ -40,20 +40,19 @@ from airflow_provider_jmsjca import (
     JmsPublishOperator,
     JmsSensor,
     JmsToSparkSubmitOperator,
+    MemoryBroker,
     RunStatus,
     TransientBrokerError,
     WantedState,
     open_store,
 )
-from airflow_provider_jmsjca.engine.limbo import LimboSender
-from airflow_provider_jmsjca.hooks import connection_cache
-from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
-from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink
-from airflow_provider_jmsjca.spool.manifest import uri_to_path
-from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
 from tests.dead_letters import original_of
+from tests.internals.engine import LimboSender
+from tests.internals.hooks import connection_cache, spark_submit_hook
+from tests.internals.operators import JmsDeadLettersLink
+from tests.internals.spool import uri_to_path
+from tests.internals.store import LimboEntry
 from tests.memory_store import MemoryStore
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import s3a_jars
@@ -68,7 +67,7 @@ pytestmark = [
 ]
 
 
-def test_publish_sends_text_and_templates_it(server: Broker) -> None:
+def test_publish_sends_text_and_templates_it(server: MemoryBroker) -> None:
     """I37, I53."""
     outcome = run_task(
         lambda: JmsPublishOperator(
@@ -93,7 +92,7 @@ def test_publishing_needs_a_destination() -> None:
         JmsPublishOperator(task_id="publish", messages="x")
 
 
-def test_publish_sets_what_is_asked_and_sends_json(server: Broker) -> None:
+def test_publish_sets_what_is_asked_and_sends_json(server: MemoryBroker) -> None:
     own = JmsMessage.text("own", correlation_id="c0", priority=2, reply_to=Destination.queue("there"))
     before = int(time.time() * 1000)
     outcome = run_task(
@@ -126,7 +125,7 @@ def test_publish_sets_what_is_asked_and_sends_json(server: Broker) -> None:
     assert [each.properties.get("region") for each in messages] == ["eu"] * 4 + [None]
 
 
-def test_a_template_that_is_empty_asks_for_nothing(server: Broker) -> None:
+def test_a_template_that_is_empty_asks_for_nothing(server: MemoryBroker) -> None:
     run_task(
         lambda: JmsPublishOperator(
             task_id="publish",
@@ -143,7 +142,7 @@ def test_a_template_that_is_empty_asks_for_nothing(server: Broker) -> None:
 
 @pytest.mark.parametrize("transacted", [False, True])
 def test_what_the_connection_factory_says_holds_for_publishing(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, *, transacted: bool
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, *, transacted: bool
 ) -> None:
     """J98, J45: with IgnoreTx every session is transacted, and the task commits; the pool's bound holds."""
     extra = {"options": "JMSJCA.IgnoreTx=true\nJMSJCA.poolmaxsize=1\nJMSJCA.pooltimeout=50"}
@@ -194,7 +193,7 @@ def from_limbo() -> None:
 
 @pytest.mark.parametrize("send", [by_notifier, in_an_event_loop, from_limbo])
 def test_what_the_connection_factory_says_holds_for_every_way_to_send(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, send: Callable[[], None]
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, send: Callable[[], None]
 ) -> None:
     """J98, J100, J45: sessions are transacted and committed, and no more than allowed."""
     options = "JMSJCA.IgnoreTx=true\nJMSJCA.Strict=true\nJMSJCA.poolmaxsize=1\nJMSJCA.pooltimeout=50"
@@ -210,7 +209,9 @@ def test_what_the_connection_factory_says_holds_for_every_way_to_send(
     assert server.depth("orders") == 2
 
 
-def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_again(server: Broker) -> None:
+def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_again(
+    server: MemoryBroker,
+) -> None:
     """I36."""
     server.forbid(Destination.queue("closed"))
     outcome = run_task(
@@ -230,7 +231,7 @@ def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_aga
 
 
 def test_a_transacted_publish_needs_a_broker_that_commits_all_or_nothing(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JMSJCA_NOCFCACHE", "true")
     monkeypatch.setattr(connection_cache, "connect", lambda _: LesserConnection(server, Capabilities()))
@@ -252,7 +253,7 @@ def test_a_transacted_publish_needs_a_broker_that_commits_all_or_nothing(
     assert server.depth("orders") == 1
 
 
-def test_publishing_the_same_again_is_dropped_where_asked(server: Broker) -> None:
+def test_publishing_the_same_again_is_dropped_where_asked(server: MemoryBroker) -> None:
     def make() -> BaseOperator:
         return JmsPublishOperator(
             task_id="publish",
@@ -267,7 +268,7 @@ def test_publishing_the_same_again_is_dropped_where_asked(server: Broker) -> Non
     assert server.depth("orders") == 2
 
 
-def test_what_is_no_message_is_named_with_its_place(server: Broker) -> None:
+def test_what_is_no_message_is_named_with_its_place(server: MemoryBroker) -> None:
     outcome = run_task(
         lambda: JmsPublishOperator(
             task_id="publish", jms_conn_id="jms_test", destination="orders", messages=["fine", None]
@@ -292,7 +293,7 @@ def collect(spool: Path, **arguments: Any) -> Callable[[], BaseOperator]:
 
 
 def test_collect_puts_messages_into_a_batch_and_acknowledges_them(
-    server: Broker, publish: Publish, tmp_path: Path
+    server: MemoryBroker, publish: Publish, tmp_path: Path
 ) -> None:
     publish(*(str(number) for number in range(25)))
     outcome = run_task(collect(tmp_path, segment_messages=10))
@@ -310,7 +311,7 @@ def test_collect_puts_messages_into_a_batch_and_acknowledges_them(
 
 
 def test_collect_stops_at_the_count_and_leaves_the_rest(
-    server: Broker, publish: Publish, tmp_path: Path
+    server: MemoryBroker, publish: Publish, tmp_path: Path
 ) -> None:
     publish(*"abcdef")
     outcome = run_task(collect(tmp_path, max_messages=4))
@@ -342,7 +343,7 @@ def test_an_empty_queue(
 
 
 def test_the_same_task_instance_finds_its_batch_finished_and_receives_nothing(
-    server: Broker, publish: Publish, tmp_path: Path
+    server: MemoryBroker, publish: Publish, tmp_path: Path
 ) -> None:
     publish("a", "b")
     first = run_task(collect(tmp_path), "twice")
@@ -354,7 +355,7 @@ def test_the_same_task_instance_finds_its_batch_finished_and_receives_nothing(
 
 
 def test_told_to_stop_it_stops_and_the_next_attempt_goes_on(
-    server: Broker, publish: Publish, tmp_path: Path
+    server: MemoryBroker, publish: Publish, tmp_path: Path
 ) -> None:
     publish(*"abc")
     operators: list[JmsCollectOperator] = []
@@ -386,7 +387,7 @@ ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range
 @pytest.mark.parametrize("kind", ["posix", "s3"] if os.environ.get("JMSJCA_CHAOS") == "full" else ["posix"])
 def test_collect_submit_and_dead_letter(  # noqa: PLR0917 - fixtures
     kind: str,
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -600,7 +601,7 @@ def test_operators_can_be_copied(tmp_path: Path) -> None:
 
 
 def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same_batch(
-    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = tmp_path / "calls"
     spark_submit_of(tmp_path / "bin", f'echo "$@" >> {calls}', monkeypatch)
@@ -689,7 +690,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         spark_submit_hook()
 
 
-def test_the_sensor_sees_a_message_and_leaves_it(server: Broker, publish: Publish) -> None:
+def test_the_sensor_sees_a_message_and_leaves_it(server: MemoryBroker, publish: Publish) -> None:
     publish("a")
     outcome = run_task(
         lambda: JmsSensor(task_id="wait", jms_conn_id="jms_test", destination="orders", poke_interval=0.1)
@@ -699,7 +700,7 @@ def test_the_sensor_sees_a_message_and_leaves_it(server: Broker, publish: Publis
     assert [message.redelivered for message in server.messages("orders")] == [False]
 
 
-def test_the_deferred_sensor_waits_in_the_trigger(server: Broker, publish: Publish) -> None:
+def test_the_deferred_sensor_waits_in_the_trigger(server: MemoryBroker, publish: Publish) -> None:
     publishing = threading.Timer(1.0, publish, args=("late",))
     publishing.start()
     outcome = run_task(
@@ -724,7 +725,7 @@ def test_the_sensor_gives_up_at_its_timeout() -> None:
 
 
 def test_a_collector_is_registered_and_refused_while_it_is_stopped(
-    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", url)

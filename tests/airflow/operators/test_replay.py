@@ -13,13 +13,17 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from airflow_provider_jmsjca import ConfigurationError, Destination, JmsMessage, JmsReplayOperator
-from airflow_provider_jmsjca.operators import spark as module
-from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    Destination,
+    JmsMessage,
+    JmsReplayOperator,
+    Manifest,
+    MemoryBroker,
+    manifest_messages,
+)
+from tests.internals.operators import spark as module
+from tests.internals.spool import Done, RejectsFile, Row, SpoolBatch, take_fence
 
 Make = Callable[..., JmsReplayOperator]
 pytestmark = [
@@ -120,7 +124,7 @@ def context(run: str = "monday") -> Any:
 
 
 def test_a_retry_continues_the_replay_and_another_run_is_another_one(
-    server: Broker, job: type[StandInHook], load: Make
+    server: MemoryBroker, job: type[StandInHook], load: Make
 ) -> None:
     job.fails = True
     with pytest.raises(AirflowException, match="was killed"):

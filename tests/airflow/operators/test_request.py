@@ -30,17 +30,16 @@ from airflow_provider_jmsjca import (
     JmsHook,
     JmsMessage,
     JmsRequestOperator,
+    MemoryBroker,
     Outgoing,
     TransientBrokerError,
+    message_from_event,
 )
-from airflow_provider_jmsjca.assets import jms
-from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import prune
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.answering import service
 from tests.airflow.task_runs import run_task
+from tests.internals.assets import jms
+from tests.internals.spool import DeduplicationWindow, SpoolBatch, prune
+from tests.internals.triggers import JmsListenTrigger
 from tests.servers.broker import Broker as RealBroker
 
 Make = Callable[..., JmsRequestOperator]
@@ -63,7 +62,7 @@ def put(server_queue: str, *messages: JmsMessage, conn_id: str = "jms_test") -> 
 
 
 @pytest.fixture
-def request_(server: Broker, tmp_path: Path) -> Make:
+def request_(server: MemoryBroker, tmp_path: Path) -> Make:
     del server
 
     def make(**arguments: Any) -> JmsRequestOperator:
@@ -77,10 +76,10 @@ def request_(server: Broker, tmp_path: Path) -> Make:
 
 
 def body(value: Any) -> object:
-    return JmsMessage.from_event(json.loads(json.dumps(value))).body
+    return message_from_event(json.loads(json.dumps(value))).body
 
 
-def request_id(server: Broker) -> str:
+def request_id(server: MemoryBroker) -> str:
     """Return the correlation id of the request that waits on the queue."""
     (found,) = {each.correlation_id for each in server.messages("ask")}
     assert found is not None
@@ -92,7 +91,7 @@ def of_task(correlation_id: str | None, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(name)}/[0-9a-f]{{32}}", correlation_id or "") is not None
 
 
-def held(server: Broker, queue: str) -> list[object]:
+def held(server: MemoryBroker, queue: str) -> list[object]:
     return [message.body for message in server.messages(queue)]
 
 
@@ -109,7 +108,7 @@ def fire(deferred: TaskDeferred) -> dict[str, Any]:
 # -- the answer ---------------------------------------------------------------------------------------------
 
 
-def test_the_answer_is_returned_and_those_of_others_stay_i32(server: Broker, request_: Make) -> None:
+def test_the_answer_is_returned_and_those_of_others_stay_i32(server: MemoryBroker, request_: Make) -> None:
     put(
         "answers",
         replace(JmsMessage.text("somebody else's"), correlation_id="other"),
@@ -127,7 +126,7 @@ def test_the_answer_is_returned_and_those_of_others_stay_i32(server: Broker, req
 
 
 def test_an_answer_planted_before_the_request_is_not_taken(
-    server: Broker, request_: Make, tmp_path: Path
+    server: MemoryBroker, request_: Make, tmp_path: Path
 ) -> None:
     """Whoever plants it knows the names, and how ids are made, and has a spool of its own."""
     with service():
@@ -141,7 +140,7 @@ def test_an_answer_planted_before_the_request_is_not_taken(
 
 
 @pytest.mark.usefixtures("metadata")
-def test_a_task_run_asks_and_is_woken_by_the_answer(server: Broker, request_: Make) -> None:
+def test_a_task_run_asks_and_is_woken_by_the_answer(server: MemoryBroker, request_: Make) -> None:
     with service() as asked:
         outcome = run_task(lambda: request_(deferrable=True, message={"article": 4711}))
     assert outcome.state == TaskInstanceState.SUCCESS
@@ -150,7 +149,9 @@ def test_a_task_run_asks_and_is_woken_by_the_answer(server: Broker, request_: Ma
     assert server.depth("answers") == 0
 
 
-def test_a_deferred_task_asks_once_and_finds_its_answer_by_the_id(server: Broker, request_: Make) -> None:
+def test_a_deferred_task_asks_once_and_finds_its_answer_by_the_id(
+    server: MemoryBroker, request_: Make
+) -> None:
     operator = request_(deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(attempt())
@@ -160,7 +161,7 @@ def test_a_deferred_task_asks_once_and_finds_its_answer_by_the_id(server: Broker
     assert len(held(server, "ask")) == 1
 
 
-def test_a_selector_finds_the_answer_in_place_of_the_id_i41_i42(server: Broker, request_: Make) -> None:
+def test_a_selector_finds_the_answer_in_place_of_the_id_i41_i42(server: MemoryBroker, request_: Make) -> None:
     put(
         "answers",
         JmsMessage.text("of 16", {"orderId": 16}),
@@ -173,7 +174,9 @@ def test_a_selector_finds_the_answer_in_place_of_the_id_i41_i42(server: Broker, 
     assert held(server, "answers") == ["of 16", "of 17 again"]
 
 
-def test_a_blank_selector_takes_no_answer_but_the_one_to_this_request(server: Broker, request_: Make) -> None:
+def test_a_blank_selector_takes_no_answer_but_the_one_to_this_request(
+    server: MemoryBroker, request_: Make
+) -> None:
     """A template may have become blank."""
     put("answers", JmsMessage.text("to somebody else", correlation_id="theirs"))
     with service():
@@ -181,7 +184,7 @@ def test_a_blank_selector_takes_no_answer_but_the_one_to_this_request(server: Br
     assert held(server, "answers") == ["to somebody else"]
 
 
-def test_an_id_with_quotes_is_the_id_and_nothing_else_i40(server: Broker, request_: Make) -> None:
+def test_an_id_with_quotes_is_the_id_and_nothing_else_i40(server: MemoryBroker, request_: Make) -> None:
     put("answers", JmsMessage.text("forged"))
     with service():
         value = request_(correlation_id="x' OR 'a' = 'a").execute(attempt())
@@ -198,7 +201,7 @@ def test_an_id_may_be_a_number_which_a_template_makes_of_digits(request_: Make) 
 
 @pytest.mark.parametrize("argument", ["correlation_id", "response_selector"])
 def test_what_is_no_text_is_refused_before_anything_is_sent(
-    server: Broker, request_: Make, argument: str
+    server: MemoryBroker, request_: Make, argument: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=f"{argument} is .'x'., of type list; expected text"):
         request_(**{argument: ["x"]}).execute(attempt())
@@ -208,7 +211,9 @@ def test_what_is_no_text_is_refused_before_anything_is_sent(
 # -- attempts -----------------------------------------------------------------------------------------------
 
 
-def test_a_retry_takes_the_answer_that_came_meanwhile_and_asks_nobody(server: Broker, request_: Make) -> None:
+def test_a_retry_takes_the_answer_that_came_meanwhile_and_asks_nobody(
+    server: MemoryBroker, request_: Make
+) -> None:
     with pytest.raises(
         AirflowException, match=r"no answer to request 'dag/monday/ask/-1/.*' came to answers"
     ):
@@ -222,7 +227,7 @@ def test_a_retry_takes_the_answer_that_came_meanwhile_and_asks_nobody(server: Br
     assert request_().execute(attempt(3)) == value  # the answer is on file
 
 
-def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: Broker, request_: Make) -> None:
+def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: MemoryBroker, request_: Make) -> None:
     for number in (1, 2):
         with pytest.raises(AirflowException):
             request_(response_timeout=0.3).execute(attempt(number))
@@ -232,7 +237,7 @@ def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: Broker, r
 
 @pytest.mark.parametrize("own", [None, "mine"])
 def test_a_repeated_request_is_dropped_by_the_broker_where_asked(
-    server: Broker, request_: Make, own: str | None
+    server: MemoryBroker, request_: Make, own: str | None
 ) -> None:
     for run, number in (("monday", 1), ("monday", 2), ("tuesday", 1)):
         with pytest.raises(AirflowException, match="no answer"):
@@ -255,7 +260,7 @@ def test_a_cleared_task_whose_answer_was_pruned_asks_anew(request_: Make, tmp_pa
 
 
 def test_an_attempt_that_dies_after_the_answer_is_sealed_leaves_it_to_the_next(
-    server: Broker, request_: Make, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, request_: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = SpoolBatch.complete
     monkeypatch.setattr(SpoolBatch, "complete", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -312,7 +317,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], list
 
 
 def test_each_process_that_brings_an_answer_notes_both_queues(
-    server: Broker, request_: Make, noted: Callable[[], tuple[list[str], list[str]]]
+    server: MemoryBroker, request_: Make, noted: Callable[[], tuple[list[str], list[str]]]
 ) -> None:
     both = [f"jms://{server.name}/queue/answers"], [f"jms://{server.name}/queue/ask"]
     with pytest.raises(TaskDeferred) as deferred:
@@ -388,14 +393,14 @@ def test_a_failed_request_is_skipped_with_soft_fail(request_: Make) -> None:
     ],
 )
 def test_what_it_cannot_do_is_refused_before_anything_is_sent_i47(
-    server: Broker, request_: Make, arguments: dict[str, Any], words: str
+    server: MemoryBroker, request_: Make, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=words):
         request_(**arguments).execute(attempt())
     assert server.depth("ask") == 0
 
 
-def test_a_broker_that_is_away_is_tried_again_i47(server: Broker, request_: Make) -> None:
+def test_a_broker_that_is_away_is_tried_again_i47(server: MemoryBroker, request_: Make) -> None:
     server.kill()
     with pytest.raises(TransientBrokerError):
         request_().execute(attempt())

@@ -20,11 +20,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_jmsjca import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication, kubernetes_client
-from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task
 from tests.airflow.triggers.waiting import until
+from tests.internals.hooks import ClusterAwayError, SparkApplication, kubernetes_client
+from tests.internals.triggers import JmsSparkApplicationTrigger
 from tests.servers.kubernetes import stand_in_kubernetes
 from tests.servers.yarn import StandInYarn, stand_in_yarn
 

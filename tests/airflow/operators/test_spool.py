@@ -24,15 +24,12 @@ from airflow_provider_jmsjca import (
     JmsCollectOperator,
     JmsMessage,
     JmsSpoolMaintenanceOperator,
+    Manifest,
     SpoolError,
 )
-from airflow_provider_jmsjca.operators import collect as collect_module
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.airflow.task_runs import execute
+from tests.internals.operators import collect as collect_module
+from tests.internals.spool import Done, Row, SpoolBatch, TaskKey, take_fence
 
 Publish = Callable[..., None]
 ORDERS = Destination.queue("orders")

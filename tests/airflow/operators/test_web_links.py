@@ -21,15 +21,10 @@ from airflow_provider_jmsjca import (
     JmsCollectOperator,
     JmsListenOperator,
     JmsToSparkSubmitOperator,
+    MemoryBroker,
 )
-from airflow_provider_jmsjca.operators.web_links import (
-    JmsBatchLink,
-    JmsDeadLettersLink,
-    JmsSparkUiLink,
-    console_address,
-)
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import Outcome, run_task
+from tests.internals.operators import JmsBatchLink, JmsDeadLettersLink, JmsSparkUiLink, console_address
 
 Publish = Callable[..., None]
 pytestmark = [
@@ -91,7 +86,7 @@ def test_a_batch_is_linked_to_where_it_is_seen(
 
 
 def test_dead_letters_of_a_listener_are_linked_to_the_console(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Any) -> None:
         raise ValueError("no")

@@ -24,9 +24,9 @@ import urllib3
 from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_jmsjca import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.spool.files import ObjectPath, open_file, walk
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task
+from tests.internals.spool import ObjectPath, open_file, walk
 from tests.servers.hadoop import USER, Yarn
 from tests.servers.java import spark_java_home
 from tests.servers.ports import HOST

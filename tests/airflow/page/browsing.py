@@ -10,7 +10,7 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from airflow_provider_jmsjca.page.access import form_token
+from tests.internals.page import form_token
 
 
 class Browser:

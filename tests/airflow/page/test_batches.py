@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.airflow.page.browsing import Browser
+from tests.internals.spool import Row, SpoolBatch
 
 pytestmark = [
     pytest.mark.usefixtures("store"),

@@ -17,16 +17,16 @@ from airflow_provider_jmsjca import (
     ConnectionSettings,
     Destination,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     RunReport,
     RunStatus,
     connect,
 )
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.store.base import ActivationSample, LimboEntry
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 from tests.airflow.page.browsing import Browser, audit
+from tests.internals.core import Failure
+from tests.internals.store import ActivationSample, LimboEntry
+from tests.internals.transports import MemoryAdministration
 
 pytestmark = [
     pytest.mark.usefixtures("server", "store"),
@@ -48,7 +48,7 @@ ORIGIN = {
 
 
 @pytest.fixture
-def send(server: Broker) -> Callable[..., None]:
+def send(server: MemoryBroker) -> Callable[..., None]:
     def put(queue: str, *messages: JmsMessage) -> None:
         connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
         connection.send(Outgoing(destination=Destination.queue(queue), message=each) for each in messages)
@@ -58,7 +58,7 @@ def send(server: Broker) -> Callable[..., None]:
 
 
 @pytest.fixture
-def count(server: Broker) -> Callable[[str], int]:
+def count(server: MemoryBroker) -> Callable[[str], int]:
     def found(queue: str) -> int:
         connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
         try:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
-from airflow_provider_jmsjca.page.access import form_token
-from airflow_provider_jmsjca.page.app import application
 from tests.airflow.page.browsing import Browser, audit
+from tests.internals.page import application, form_token
 
 pytestmark = [
     pytest.mark.usefixtures("store"),

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import ConfigurationError, JmsAcknowledgeOperator
-from airflow_provider_jmsjca.triggers.payload import outcome_key, word_on
 from tests.airflow.task_runs import execute_on_event, serialized, word_of
+from tests.internals.triggers import outcome_key, word_on
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator, Context
 
-from airflow_provider_jmsjca.plugins import state_messages
-from airflow_provider_jmsjca.plugins.state_messages import (
+from airflow_provider_jmsjca import MemoryBroker
+from tests.airflow.task_runs import execute
+from tests.internals.plugins import (
     MOST_WAITING,
     StateMessages,
     StatePublisher,
     Target,
+    state_messages,
     task_state,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
-from tests.airflow.task_runs import execute
 
 pytestmark = [
     # A task run loads half of Airflow, whose dependencies warn about each other.
@@ -51,13 +51,13 @@ class Work(BaseOperator):
             raise self.error
 
 
-def published(server: Broker) -> list[dict[str, Any]]:
+def published(server: MemoryBroker) -> list[dict[str, Any]]:
     assert state_messages.publisher().flush(SOON)
     return [json.loads(str(each.body)) for each in server.messages("states")]
 
 
 @pytest.mark.usefixtures("metadata", "configured")
-def test_the_states_of_a_run_and_its_tasks_are_published(server: Broker) -> None:
+def test_the_states_of_a_run_and_its_tasks_are_published(server: MemoryBroker) -> None:
     with DAG("shop", schedule=None) as dag:
         Work(task_id="work")
     assert execute(dag, "work").state == "success"
@@ -78,7 +78,7 @@ def test_the_states_of_a_run_and_its_tasks_are_published(server: Broker) -> None
 
 
 @pytest.mark.usefixtures("metadata", "configured")
-def test_of_a_failure_the_class_is_published_and_never_its_text(server: Broker) -> None:
+def test_of_a_failure_the_class_is_published_and_never_its_text(server: MemoryBroker) -> None:
     with DAG("shop", schedule=None) as dag:
         Work(task_id="work", error=ValueError("password is swordfish"))
     execute(dag, "work")
@@ -91,7 +91,7 @@ def test_of_a_failure_the_class_is_published_and_never_its_text(server: Broker) 
 
 @pytest.mark.usefixtures("metadata")
 def test_nothing_is_published_unless_it_is_configured(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_messages, "_publishers", {})
     with DAG("shop", schedule=None) as dag:
@@ -102,7 +102,9 @@ def test_nothing_is_published_unless_it_is_configured(
 
 
 @pytest.mark.usefixtures("metadata", "configured")
-def test_a_run_goes_on_while_the_broker_is_away(server: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_goes_on_while_the_broker_is_away(
+    server: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     server.kill()
     with DAG("shop", schedule=None) as dag:
         Work(task_id="work")

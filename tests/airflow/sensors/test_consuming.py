@@ -34,19 +34,18 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsMessage,
     JmsSensor,
+    MemoryBroker,
     Outgoing,
     SpoolError,
     connect,
     jms_sensor_task,
+    message_from_event,
+    messages_from_event,
 )
-from airflow_provider_jmsjca.spool.batch_id import TaskKey
-from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import prune
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.task_runs import execute, run_task
+from tests.internals.spool import DeduplicationWindow, SpoolBatch, TaskKey, prune
+from tests.internals.transports import MemoryConnection
+from tests.internals.triggers import JmsListenTrigger
 
 Publish = Callable[..., None]
 # Operators load half of Airflow, whose dependencies warn about each other.
@@ -67,7 +66,7 @@ def spool(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sensor(server: Broker, spool: Path) -> Callable[..., JmsSensor]:
+def sensor(server: MemoryBroker, spool: Path) -> Callable[..., JmsSensor]:
     del server
 
     def make(**arguments: Any) -> JmsSensor:
@@ -84,10 +83,10 @@ Sensor = Callable[..., JmsSensor]
 
 
 def bodies(value: Any) -> list[object]:
-    return [message.body for message in JmsMessage.all_from_event(json.loads(json.dumps(value)))]
+    return [message.body for message in messages_from_event(json.loads(json.dumps(value)))]
 
 
-def on_queue(server: Broker) -> list[object]:
+def on_queue(server: MemoryBroker) -> list[object]:
     return [message.body for message in server.messages("orders")]
 
 
@@ -107,7 +106,7 @@ def fire(deferred: TaskDeferred) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("metadata")
 def test_a_task_run_returns_the_message_and_the_queue_has_the_others(
-    server: Broker, publish: Publish, sensor: Sensor
+    server: MemoryBroker, publish: Publish, sensor: Sensor
 ) -> None:
     publish("a", "b")
     outcome = run_task(sensor)
@@ -119,7 +118,9 @@ def test_a_task_run_returns_the_message_and_the_queue_has_the_others(
 
 
 @pytest.mark.usefixtures("metadata")
-def test_a_deferred_task_run_is_woken_and_consumes(server: Broker, publish: Publish, sensor: Sensor) -> None:
+def test_a_deferred_task_run_is_woken_and_consumes(
+    server: MemoryBroker, publish: Publish, sensor: Sensor
+) -> None:
     publishing = threading.Timer(1.0, publish, args=("late",))
     publishing.start()
     outcome = run_task(lambda: sensor(deferrable=True))
@@ -130,7 +131,7 @@ def test_a_deferred_task_run_is_woken_and_consumes(server: Broker, publish: Publ
 
 
 def test_a_batch_is_returned_in_the_order_of_the_queue(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     sensor: Sensor,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +150,7 @@ def test_a_batch_is_returned_in_the_order_of_the_queue(
 
 
 def test_a_retry_and_a_cleared_task_return_the_same_messages_and_take_no_others(
-    server: Broker, publish: Publish, sensor: Sensor
+    server: MemoryBroker, publish: Publish, sensor: Sensor
 ) -> None:
     publish("a", "b", "c")
     first = sensor(max_messages=2).execute(run())
@@ -160,7 +161,9 @@ def test_a_retry_and_a_cleared_task_return_the_same_messages_and_take_no_others(
     assert bodies(sensor().execute(run("tuesday"))) == ["c"]
 
 
-def test_each_mapped_task_has_messages_of_its_own(server: Broker, publish: Publish, sensor: Sensor) -> None:
+def test_each_mapped_task_has_messages_of_its_own(
+    server: MemoryBroker, publish: Publish, sensor: Sensor
+) -> None:
     publish("a", "b")
     assert bodies(sensor().execute(run(map_index=0))) == ["a"]
     assert bodies(sensor().execute(run(map_index=1))) == ["b"]
@@ -169,7 +172,7 @@ def test_each_mapped_task_has_messages_of_its_own(server: Broker, publish: Publi
 
 
 def test_a_long_body_is_returned_by_reference_and_read_back_whole(
-    server: Broker, publish: Publish, sensor: Sensor, spool: Path, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, sensor: Sensor, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish("short", "x" * 5_000)
     publish_status(server, "y" * 5_000)
@@ -183,7 +186,7 @@ def test_a_long_body_is_returned_by_reference_and_read_back_whole(
         bodies(value)
     monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_ROOTS", f"/somewhere/else, {spool}")
     assert bodies(value) == ["short", "x" * 5_000, "y" * 5_000]
-    assert JmsMessage.from_event(properties).properties == {"status": "y" * 5_000}
+    assert message_from_event(properties).properties == {"status": "y" * 5_000}
     old = time.time() - 31 * 86_400
     for file in spool.glob(".events/*/*.json"):
         os.utime(file, (old, old))
@@ -197,7 +200,7 @@ def test_a_long_body_is_returned_by_reference_and_read_back_whole(
 
 
 def test_a_cleared_task_whose_batch_was_pruned_says_so(
-    server: Broker, publish: Publish, sensor: Sensor, spool: Path
+    server: MemoryBroker, publish: Publish, sensor: Sensor, spool: Path
 ) -> None:
     publish("a", "b")
     sensor().execute(run())
@@ -213,7 +216,7 @@ def test_a_cleared_task_whose_batch_was_pruned_says_so(
 
 
 def test_a_connection_lost_at_the_acknowledgement_costs_nothing(
-    server: Broker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The messages are durable by then: the task has them, and the queue's copy is settled when it comes."""
     publish("a", "b")
@@ -231,7 +234,7 @@ def test_a_connection_lost_at_the_acknowledgement_costs_nothing(
 
 
 def test_with_the_broker_gone_a_retry_returns_what_was_sealed(
-    server: Broker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between seal and acknowledgement: what the broker repeats is no second message later."""
     publish("a", "b")
@@ -284,7 +287,7 @@ LEFT = (
 
 
 def test_what_an_earlier_run_left_is_named_and_its_cleared_task_returns_it(
-    server: Broker,
+    server: MemoryBroker,
     publish: Publish,
     sensor: Sensor,
     monkeypatch: pytest.MonkeyPatch,
@@ -330,7 +333,7 @@ def test_what_was_left_is_named_once_though_the_task_leaves_the_worker(
 
 
 def test_another_attempt_at_work_is_waited_for(
-    server: Broker, publish: Publish, sensor: Sensor, spool: Path
+    server: MemoryBroker, publish: Publish, sensor: Sensor, spool: Path
 ) -> None:
     publish("a")
     name = TaskKey(dag_id="dag", run_id="monday", task_id="wait").batch_id()
@@ -341,7 +344,7 @@ def test_another_attempt_at_work_is_waited_for(
 
 
 def test_a_consumer_with_the_client_id_does_not_keep_it_away(
-    server: Broker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"client_id": "risk"}}
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
@@ -365,7 +368,7 @@ def test_rescheduled_it_holds_no_worker(publish: Publish, sensor: Sensor) -> Non
 
 
 def test_the_trigger_only_looks_and_the_worker_consumes(
-    server: Broker, publish: Publish, sensor: Sensor
+    server: MemoryBroker, publish: Publish, sensor: Sensor
 ) -> None:
     waiting = sensor(deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
@@ -427,7 +430,7 @@ def test_execution_timeout_counts_the_time_it_was_deferred(sensor: Sensor) -> No
         waiting.resume(run(), fire(deferred.value))
 
 
-def test_the_selector_chooses_and_the_trigger_has_it(server: Broker, sensor: Sensor) -> None:
+def test_the_selector_chooses_and_the_trigger_has_it(server: MemoryBroker, sensor: Sensor) -> None:
     waiting = sensor(deferrable=True, message_selector="region = 'eu'")
     with pytest.raises(TaskDeferred) as deferred:
         waiting.execute(run())
@@ -441,7 +444,7 @@ def test_the_selector_chooses_and_the_trigger_has_it(server: Broker, sensor: Sen
 @pytest.mark.parametrize("peek", [False, True])
 @pytest.mark.usefixtures("metadata")
 def test_a_decorated_function_says_which_message(
-    server: Broker, publish: Publish, spool: Path, *, peek: bool
+    server: MemoryBroker, publish: Publish, spool: Path, *, peek: bool
 ) -> None:
     publish("1", "500", "7", "900")
     with DAG("large_orders", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
@@ -466,7 +469,7 @@ def test_a_decorated_function_says_which_message(
 
 @pytest.mark.parametrize("peek", [False, True])
 def test_what_the_predicate_refuses_stays_and_does_not_satisfy(
-    server: Broker, publish: Publish, sensor: Sensor, *, peek: bool
+    server: MemoryBroker, publish: Publish, sensor: Sensor, *, peek: bool
 ) -> None:
     publish("a", "b")
     waiting = sensor(peek=peek, predicate=lambda message: message.body == "c")
@@ -478,7 +481,7 @@ def test_what_the_predicate_refuses_stays_and_does_not_satisfy(
 
 
 def test_a_predicate_that_raises_fails_the_try_and_takes_nothing(
-    server: Broker, publish: Publish, sensor: Sensor
+    server: MemoryBroker, publish: Publish, sensor: Sensor
 ) -> None:
     publish("a")
     with pytest.raises(ZeroDivisionError):
@@ -490,7 +493,7 @@ async def asynchronous(_: JmsMessage) -> bool:
     return True
 
 
-def test_an_asynchronous_predicate_is_refused(server: Broker, publish: Publish, sensor: Sensor) -> None:
+def test_an_asynchronous_predicate_is_refused(server: MemoryBroker, publish: Publish, sensor: Sensor) -> None:
     publish("a")
     with pytest.raises(AirflowFailException, match="predicate is asynchronous"):
         sensor(predicate=asynchronous).execute(run())
@@ -508,7 +511,7 @@ def test_a_decorated_sensor_has_one_predicate() -> None:
 FAILURES: list[Any] = ["status = 'FAILED'", lambda message: message.properties.get("status") == "FAILED"]
 
 
-def publish_status(server: Broker, *statuses: str) -> None:
+def publish_status(server: MemoryBroker, *statuses: str) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     connection.send(
         Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text(each, {"status": each}))
@@ -519,7 +522,7 @@ def publish_status(server: Broker, *statuses: str) -> None:
 
 @pytest.mark.parametrize("fail_on", FAILURES)
 def test_a_failing_message_is_consumed_alone_and_fails_each_try(
-    server: Broker, sensor: Sensor, fail_on: Any
+    server: MemoryBroker, sensor: Sensor, fail_on: Any
 ) -> None:
     publish_status(server, "DONE", "FAILED", "DONE")
     for _ in range(2):
@@ -532,14 +535,14 @@ def test_a_failing_message_is_consumed_alone_and_fails_each_try(
 
 
 @pytest.mark.parametrize("fail_on", FAILURES)
-def test_peeking_the_first_message_decides(server: Broker, sensor: Sensor, fail_on: Any) -> None:
+def test_peeking_the_first_message_decides(server: MemoryBroker, sensor: Sensor, fail_on: Any) -> None:
     publish_status(server, "FAILED", "DONE")
     with pytest.raises(AirflowFailException, match="satisfies fail_on"):
         sensor(peek=True, fail_on=fail_on).execute(run())
     assert on_queue(server) == ["FAILED", "DONE"]
 
 
-def test_deferred_a_failing_message_fails_or_skips(server: Broker, sensor: Sensor) -> None:
+def test_deferred_a_failing_message_fails_or_skips(server: MemoryBroker, sensor: Sensor) -> None:
     publish_status(server, "FAILED")
     with pytest.raises(AirflowFailException):
         sensor(fail_on=FAILURES[0], deferrable=True).execute(run())

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_jmsjca import ConnectionSettings, JmsSensor, connect
-from airflow_provider_jmsjca.engine.watching.peek import peek
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from airflow_provider_jmsjca import ConnectionSettings, JmsSensor, MemoryBroker, connect
+from tests.internals.engine import peek
+from tests.internals.triggers import JmsListenTrigger
 
 Publish = Callable[..., None]
 # Operators load half of Airflow, whose dependencies warn about each other.
@@ -31,7 +30,7 @@ def sensor() -> JmsSensor:
 
 
 def test_a_consumer_with_the_client_id_does_not_blind_it(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"client_id": "risk"}}
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
@@ -42,7 +41,7 @@ def test_a_consumer_with_the_client_id_does_not_blind_it(
 
 
 def test_a_connection_lost_during_the_look_is_no_failure(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker restarts: as when it can't be reached at all."""
     publish("a")
@@ -56,7 +55,7 @@ def test_a_connection_lost_during_the_look_is_no_failure(
 
 
 def test_execution_timeout_ends_it_while_it_is_deferred(
-    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(JmsSensor, "log", logging.getLogger("sensor"))
     caplog.set_level(logging.INFO, "sensor")

@@ -26,18 +26,15 @@ from airflow_provider_jmsjca import (
     JmsActivationTrigger,
     JmsHook,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     connect,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import producers
-from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
-from airflow_provider_jmsjca.triggers.producers import MessageProducer
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
+from tests.internals.core import Backoff, Level
+from tests.internals.triggers import ActivationOptions, MessageProducer, producers
 from tests.pace import at_most
 
 
@@ -119,7 +116,7 @@ class Triggerer:
         return watcher
 
 
-def send(server: Broker, text: str, queue: str = "orders", **properties: Any) -> None:
+def send(server: MemoryBroker, text: str, queue: str = "orders", **properties: Any) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     message = JmsMessage.text(text, properties=properties)
     connection.send([Outgoing(destination=Destination.queue(queue), message=message)])
@@ -137,7 +134,7 @@ async def triggerer(ack_timeout: float = 30) -> AsyncIterator[Triggerer]:
         await running.manager.stop_all()
 
 
-def test_an_event_carries_the_message(server: Broker, publish: Publish) -> None:
+def test_an_event_carries_the_message(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch()
@@ -153,7 +150,9 @@ def test_an_event_carries_the_message(server: Broker, publish: Publish) -> None:
     run(work())
 
 
-def test_a_message_is_acknowledged_only_after_its_event_was_stored(server: Broker, publish: Publish) -> None:
+def test_a_message_is_acknowledged_only_after_its_event_was_stored(
+    server: MemoryBroker, publish: Publish
+) -> None:
     """Rule 1 of the design: a yielded event is no acknowledgement."""
 
     async def work() -> None:
@@ -172,7 +171,9 @@ def test_a_message_is_acknowledged_only_after_its_event_was_stored(server: Broke
     run(work())
 
 
-def test_what_was_not_stored_goes_back_when_the_triggerer_ends(server: Broker, publish: Publish) -> None:
+def test_what_was_not_stored_goes_back_when_the_triggerer_ends(
+    server: MemoryBroker, publish: Publish
+) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch()
@@ -188,7 +189,7 @@ def test_what_was_not_stored_goes_back_when_the_triggerer_ends(server: Broker, p
     run(work())
 
 
-def test_a_broker_restart_makes_no_second_event(server: Broker, publish: Publish) -> None:
+def test_a_broker_restart_makes_no_second_event(server: MemoryBroker, publish: Publish) -> None:
     """Delivered, then the broker restarts and redelivers before Airflow has stored the event."""
 
     async def work() -> None:
@@ -210,7 +211,7 @@ def test_a_broker_restart_makes_no_second_event(server: Broker, publish: Publish
 
 
 def test_events_stored_while_the_broker_is_away_are_acknowledged_when_it_is_back(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
@@ -228,7 +229,7 @@ def test_events_stored_while_the_broker_is_away_are_acknowledged_when_it_is_back
     run(work())
 
 
-def test_an_event_that_is_never_stored_is_redelivered(server: Broker, publish: Publish) -> None:
+def test_an_event_that_is_never_stored_is_redelivered(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer(ack_timeout=0.3) as running:
             forgetful = running.watch()
@@ -243,7 +244,7 @@ def test_an_event_that_is_never_stored_is_redelivered(server: Broker, publish: P
 
 
 def test_triggers_that_differ_in_payload_only_share_one_connection_and_all_events(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
@@ -259,7 +260,7 @@ def test_triggers_that_differ_in_payload_only_share_one_connection_and_all_event
 
 
 def test_properties_too_large_are_moved_to_the_dead_letter_destination(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
@@ -281,7 +282,7 @@ def test_properties_too_large_are_moved_to_the_dead_letter_destination(
 
 
 def test_properties_too_large_stay_where_no_dead_letter_destination_is_set(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rule 4 of the design: nothing is discarded unless the configuration says so."""
 
@@ -303,7 +304,7 @@ def test_properties_too_large_stay_where_no_dead_letter_destination_is_set(
     assert sum("stays on queue://orders" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_no_more_than_the_prefetch_are_under_way(server: Broker, publish: Publish) -> None:
+def test_no_more_than_the_prefetch_are_under_way(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(prefetch=3)
@@ -320,7 +321,7 @@ def test_no_more_than_the_prefetch_are_under_way(server: Broker, publish: Publis
     run(work())
 
 
-def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> None:
+def test_5000_messages_make_5000_events(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         publish(*(str(number) for number in range(5000)))
         async with triggerer() as running:
@@ -458,7 +459,7 @@ def test_errors_say_whose_events_are_missing_and_from_where(caplog: pytest.LogCa
 
 
 def test_a_fault_is_logged_every_ten_minutes_and_noted_beside_the_asset(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A minute after it was mended the note is gone, whether or not messages come."""
     notes: dict[str, Any] = {}
@@ -557,7 +558,7 @@ def test_the_author_of_a_dag_is_warned_of_wrong_arguments() -> None:
         JmsActivationTrigger("jms_test", "queue://orders")
 
 
-def test_ready_says_that_messages_are_there_and_takes_none(server: Broker, publish: Publish) -> None:
+def test_ready_says_that_messages_are_there_and_takes_none(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(event="ready", interval=0.1)
@@ -573,7 +574,7 @@ def test_ready_says_that_messages_are_there_and_takes_none(server: Broker, publi
 
 
 def test_ready_leaves_the_client_id_to_the_consumer(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of the DAG consumes over the same connection."""
     document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"client_id": "risk"}}
@@ -590,7 +591,7 @@ def test_ready_leaves_the_client_id_to_the_consumer(
 
 
 def test_ready_comes_again_after_a_message_that_arrives_while_a_run_ends(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
@@ -621,7 +622,7 @@ def test_ready_is_said_less_often_while_nobody_consumes(publish: Publish) -> Non
     run(work())
 
 
-def test_run_alone_yields_one_event_and_acknowledges_nothing(server: Broker, publish: Publish) -> None:
+def test_run_alone_yields_one_event_and_acknowledges_nothing(server: MemoryBroker, publish: Publish) -> None:
     """What `dag.test()` does: it calls only run(), and stores nothing."""
 
     async def work() -> None:
@@ -643,7 +644,9 @@ def test_run_alone_yields_one_event_and_acknowledges_nothing(server: Broker, pub
     run(work())
 
 
-def test_a_deferred_task_takes_one_event_and_leaves_the_others(server: Broker, publish: Publish) -> None:
+def test_a_deferred_task_takes_one_event_and_leaves_the_others(
+    server: MemoryBroker, publish: Publish
+) -> None:
     async def work() -> None:
         publish("a", "b", "c")
         async with triggerer() as running:

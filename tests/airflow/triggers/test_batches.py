@@ -15,14 +15,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, SpoolError, connect
-from airflow_provider_jmsjca.spool.references import FOLDER, seal_message
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import references
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsMessage,
+    MemoryBroker,
+    Outgoing,
+    SpoolError,
+    connect,
+    message_from_event,
+    messages_from_event,
+)
 from tests.airflow.conftest import Publish
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggers.test_activation import Watcher, send, triggerer
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.spool import FOLDER, seal_message
+from tests.internals.triggers import references
 from tests.servers.broker import Broker as RealBroker
 
 LONG = 60
@@ -35,10 +43,10 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def batches(watcher: Watcher) -> list[list[Any]]:
-    return [[message.body for message in JmsMessage.all_from_event(each.payload)] for each in watcher.events]
+    return [[message.body for message in messages_from_event(each.payload)] for each in watcher.events]
 
 
-def test_a_batch_ends_when_it_is_full(server: Broker, publish: Publish) -> None:
+def test_a_batch_ends_when_it_is_full(server: MemoryBroker, publish: Publish) -> None:
     """J187: one event for many messages, in their order; the rest waits for its time."""
 
     async def work() -> None:
@@ -56,7 +64,7 @@ def test_a_batch_ends_when_it_is_full(server: Broker, publish: Publish) -> None:
     run(work())
 
 
-def test_without_a_timeout_a_batch_ends_when_nothing_comes(server: Broker, publish: Publish) -> None:
+def test_without_a_timeout_a_batch_ends_when_nothing_comes(server: MemoryBroker, publish: Publish) -> None:
     """J188: `batch_idle_timeout`; with a `batch_timeout` alone it isn't heard."""
 
     async def work() -> None:
@@ -73,7 +81,7 @@ def test_without_a_timeout_a_batch_ends_when_nothing_comes(server: Broker, publi
     run(work())
 
 
-def test_all_of_a_batch_is_acknowledged_or_none(server: Broker, publish: Publish) -> None:
+def test_all_of_a_batch_is_acknowledged_or_none(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(batch_size=3)
@@ -139,7 +147,7 @@ def test_a_batch_ends_when_what_it_refers_to_is_heavy(publish: Publish) -> None:
     run(work())
 
 
-def test_of_a_batch_a_message_too_large_is_refused_alone(server: Broker, publish: Publish) -> None:
+def test_of_a_batch_a_message_too_large_is_refused_alone(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(batch_size=3, max_body_bytes=100, dead_letter_destination="dead")
@@ -152,7 +160,7 @@ def test_of_a_batch_a_message_too_large_is_refused_alone(server: Broker, publish
     run(work())
 
 
-def test_a_lost_connection_repeats_no_batch(server: Broker, publish: Publish) -> None:
+def test_a_lost_connection_repeats_no_batch(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(batch_size=2, batch_timeout=LONG)
@@ -170,7 +178,7 @@ def test_a_lost_connection_repeats_no_batch(server: Broker, publish: Publish) ->
 
 @pytest.mark.parametrize("arguments", [{"max_body_bytes": 100}, {"payload": "reference"}, {"batch_size": 1}])
 def test_a_large_body_goes_by_reference(
-    server: Broker, publish: Publish, spool: Path, arguments: dict[str, Any]
+    server: MemoryBroker, publish: Publish, spool: Path, arguments: dict[str, Any]
 ) -> None:
     size = 300_000 if "batch_size" in arguments else 200
 
@@ -182,13 +190,13 @@ def test_a_large_body_goes_by_reference(
             payload = json.loads(json.dumps(watcher.events[0].payload))
             assert "x" * 10 not in json.dumps(payload)
             assert payload["headers"]["message_id"] is not None
-            message = JmsMessage.from_event(payload)
+            message = message_from_event(payload)
             assert (message.body, message.message_id) == ("x" * size, payload["headers"]["message_id"])
             await until(lambda: server.depth("orders") == 0)
             (path,) = (spool / FOLDER).rglob("*.json")
             path.write_text("{}")
             with pytest.raises(SpoolError, match="expected sha256"):
-                JmsMessage.from_event(payload)
+                message_from_event(payload)
 
     run(work())
 
@@ -257,7 +265,7 @@ def test_in_a_batch_only_large_ones_go_by_reference(publish: Publish, spool: Pat
 
 
 def test_while_the_spool_can_not_be_written_the_message_waits(
-    server: Broker, publish: Publish, spool: Path, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, spool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool.write_text("no folder")
 
@@ -277,7 +285,7 @@ def test_while_the_spool_can_not_be_written_the_message_waits(
 
 
 def test_one_who_is_cancelled_while_sealing_loses_nothing(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow takes a trigger that is cancelled for one that is done with its message: its DAG was paused."""
     seal = references.sealed
@@ -306,7 +314,7 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
 
 PROGRAM = """
 import asyncio, json, os, sys
-from airflow_provider_jmsjca.triggers import activation, references
+from tests.internals.triggers import activation, references
 from tests.airflow.triggers.test_activation import Watcher, triggerer
 from tests.airflow.triggers.waiting import until
 
@@ -376,7 +384,7 @@ def test_killed_between_seal_and_event_nothing_is_lost(
         last.wait()
         connection.close()
     entries = [each for line in stored.read_text().splitlines() for each in json.loads(line)["messages"]]
-    messages = [JmsMessage.from_event(each) for each in entries]
+    messages = [message_from_event(each) for each in entries]
     assert {message.body for message in messages} == set(bodies)
     assert len({message.message_id for message in messages}) == len(bodies)
     repeated = len(messages) - len(bodies)

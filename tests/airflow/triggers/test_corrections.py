@@ -21,16 +21,15 @@ from airflow_provider_jmsjca import (
     JmsActivationTrigger,
     JmsHook,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     connect,
+    memory_broker,
 )
-from airflow_provider_jmsjca.engine.connecting import async_connection
-from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.transports.memory import connection as memory
-from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
-from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.engine import async_connection
+from tests.internals.transports import connection as memory
+from tests.internals.triggers import ActivationOptions, JmsListenTrigger, JmsReadyTrigger
 
 
 def say(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
@@ -43,9 +42,9 @@ def closed_port() -> int:
 
 
 @pytest.fixture
-def right() -> Broker:
+def right() -> MemoryBroker:
     """A broker with a message."""
-    found = broker(uuid.uuid4().hex)
+    found = memory_broker(uuid.uuid4().hex)
     connection = connect(ConnectionSettings(scheme="vm", hosts=((found.name, None),)))
     connection.send([Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text("a"))])
     connection.close()
@@ -59,7 +58,7 @@ def activation(event: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["message", "ready", "sensor", "listener"])
 def test_a_corrected_port_is_picked_up_by_what_runs(
-    kind: str, right: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: str, right: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     say(monkeypatch, host="127.0.0.1", port=closed_port())
 
@@ -89,14 +88,14 @@ def test_a_corrected_port_is_picked_up_by_what_runs(
 
 @pytest.mark.parametrize("kind", ["message", "ready", "unbrowsable"])
 def test_what_runs_moves_when_its_connection_has_changed(
-    kind: str, right: Broker, monkeypatch: pytest.MonkeyPatch
+    kind: str, right: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_connection, "_CHECKED_EVERY_SECONDS", 0.3)
     monkeypatch.setattr(async_connection, "_SPREAD_SECONDS", 0.0)
     if kind == "unbrowsable":
         lesser = replace(memory.CAPABILITIES, browse=False)
         monkeypatch.setattr(memory.MemoryConnection, "capabilities", lesser)
-    before = broker(uuid.uuid4().hex)
+    before = memory_broker(uuid.uuid4().hex)
     say(monkeypatch, host=f"vm://{before.name}")
 
     async def work() -> None:

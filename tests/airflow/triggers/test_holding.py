@@ -12,24 +12,29 @@ import pytest
 from airflow.sdk import Asset
 from airflow.triggers.base import TriggerEvent
 
-from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import holding, producers
-from airflow_provider_jmsjca.triggers.payload import (
-    HEARD_KEY,
-    HELD_KEY,
-    STARTED_KEY,
-    hold_records,
-    hold_token,
-    outcome_key,
-    with_heard,
-    with_held,
+from airflow_provider_jmsjca import (
+    JmsActivationTrigger,
+    MemoryBroker,
+    message_from_event,
+    messages_from_event,
 )
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
+from tests.internals.core import Backoff
+from tests.internals.triggers import (
+    HEARD_KEY,
+    HELD_KEY,
+    STARTED_KEY,
+    hold_records,
+    hold_token,
+    holding,
+    outcome_key,
+    producers,
+    with_heard,
+    with_held,
+)
 
 DONE = {"acknowledged": True}
 FAILED = {"acknowledged": False, "why": "failed: shop run1"}
@@ -124,10 +129,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ids(watcher: Watcher) -> list[Any]:
-    return [JmsMessage.from_event(each.payload).message_id for each in watcher.events]
+    return [message_from_event(each.payload).message_id for each in watcher.events]
 
 
-def test_a_message_waits_for_the_word_of_its_run(server: Broker, publish: Publish) -> None:
+def test_a_message_waits_for_the_word_of_its_run(server: MemoryBroker, publish: Publish) -> None:
     """J192, J195, J199: stored isn't acknowledged; others come meanwhile."""
 
     async def work() -> None:
@@ -150,7 +155,7 @@ def test_a_message_waits_for_the_word_of_its_run(server: Broker, publish: Publis
     run(work())
 
 
-def test_one_look_serves_many_messages(server: Broker, publish: Publish) -> None:
+def test_one_look_serves_many_messages(server: MemoryBroker, publish: Publish) -> None:
     """Airflow answers one question of its triggers at a time, between two rounds of storing events."""
 
     async def work() -> None:
@@ -172,7 +177,7 @@ def test_one_look_serves_many_messages(server: Broker, publish: Publish) -> None
 
 
 def test_a_word_that_no_list_has_is_heard(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two tasks wrote at the same time, and one has overwritten what the other added to the list."""
     monkeypatch.setattr(holding, "_LOOKS", Backoff(steps=(timedelta(seconds=0.1),)))
@@ -190,7 +195,7 @@ def test_a_word_that_no_list_has_is_heard(
     run(work())
 
 
-def test_one_message_of_an_event_fails_alone(server: Broker, publish: Publish) -> None:
+def test_one_message_of_an_event_fails_alone(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         store = Store()
         async with triggerer() as running:
@@ -199,7 +204,7 @@ def test_one_message_of_an_event_fails_alone(server: Broker, publish: Publish) -
             )
             publish("a", "bad", "c")
             await until(lambda: store.waiting == 3)
-            found = JmsMessage.all_from_event(watcher.events[0].payload)
+            found = messages_from_event(watcher.events[0].payload)
             (bad,) = [str(message.message_id) for message in found if message.body == "bad"]
             single = {bad: {"acknowledged": False, "why": "poison"}}
             store.say(watcher, {"messages": single})
@@ -212,7 +217,7 @@ def test_one_message_of_an_event_fails_alone(server: Broker, publish: Publish) -
     run(work())
 
 
-def test_a_failed_run_has_its_message_delivered_again(server: Broker, publish: Publish) -> None:
+def test_a_failed_run_has_its_message_delivered_again(server: MemoryBroker, publish: Publish) -> None:
     """J194, J197: as the redelivery handling says; the new event has the same id, and a word of its own."""
 
     async def work() -> None:
@@ -234,7 +239,7 @@ def test_a_failed_run_has_its_message_delivered_again(server: Broker, publish: P
     run(work())
 
 
-def test_a_restart_is_no_failure(server: Broker, publish: Publish) -> None:
+def test_a_restart_is_no_failure(server: MemoryBroker, publish: Publish) -> None:
     """The redelivery handling counts runs that have failed, and not how often the broker has delivered."""
 
     async def work() -> None:
@@ -261,7 +266,7 @@ def test_a_restart_is_no_failure(server: Broker, publish: Publish) -> None:
 
 
 def test_a_run_that_says_nothing_has_its_time(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         store = Store()
@@ -276,7 +281,9 @@ def test_a_run_that_says_nothing_has_its_time(
     assert "has not acknowledged it within 0.5 s (hold_timeout)" in caplog.text
 
 
-def test_a_message_without_a_run_has_time_while_other_runs_start(server: Broker, publish: Publish) -> None:
+def test_a_message_without_a_run_has_time_while_other_runs_start(
+    server: MemoryBroker, publish: Publish
+) -> None:
     async def work() -> None:
         store = Store()
         async with triggerer() as running:
@@ -295,7 +302,7 @@ def test_a_message_without_a_run_has_time_while_other_runs_start(server: Broker,
 
 
 def test_in_the_end_a_dag_that_had_no_run_counts_no_more(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         store = Store()
@@ -311,7 +318,7 @@ def test_in_the_end_a_dag_that_had_no_run_counts_no_more(
 
 
 def test_one_whose_time_was_over_when_its_dag_was_unpaused_has_its_time_again(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     """Airflow goes on with the runs of a paused DAG only when somebody unpauses it."""
 
@@ -337,7 +344,7 @@ def test_one_whose_time_was_over_when_its_dag_was_unpaused_has_its_time_again(
     run(work())
 
 
-def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publish) -> None:
+def test_after_a_restart_a_message_finds_its_run(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         store = Store()
         async with triggerer() as running:
@@ -358,7 +365,7 @@ def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publis
 
 
 def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the trigger heard of it, or had done anything."""
     monkeypatch.setattr(producers, "_STORING_SECONDS", 0)  # nobody waits in a process that was killed
@@ -385,7 +392,7 @@ def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
 
 
 def test_cancelled_while_its_event_is_being_stored_it_gives_the_message_back_afterwards(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     """As when another triggerer takes over from one that was only slow: both would make an event."""
 
@@ -411,7 +418,7 @@ def test_cancelled_while_its_event_is_being_stored_it_gives_the_message_back_aft
 
 @pytest.mark.parametrize("hold", [True, False])
 def test_cancelled_again_and_again_it_gives_its_messages_back(
-    server: Broker, publish: Publish, hold: bool
+    server: MemoryBroker, publish: Publish, hold: bool
 ) -> None:
     """Airflow cancels a trigger at each of its rounds until it has ended; a slow one is cancelled twice."""
 
@@ -462,7 +469,7 @@ def test_cancelled_before_an_event_that_is_never_stored_it_gives_the_message_bac
 
 
 def test_the_messages_of_a_batch_wait_together_and_are_found_in_others(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     """J200, J201."""
 
@@ -476,7 +483,7 @@ def test_the_messages_of_a_batch_wait_together_and_are_found_in_others(
         async with triggerer() as running:
             second = watch(running, store, batch_size=2, batch_timeout=0.3)
             await until(lambda: len(second.events) == 1)
-            found = JmsMessage.all_from_event(second.events[0].payload)
+            found = messages_from_event(second.events[0].payload)
             assert [message.body for message in found] == ["d"]
             store.say(first, DONE)
             await until(lambda: [message.body for message in server.messages("orders")] == ["d"])
@@ -487,7 +494,7 @@ def test_the_messages_of_a_batch_wait_together_and_are_found_in_others(
     run(work())
 
 
-def test_every_asset_has_to_acknowledge(server: Broker, publish: Publish) -> None:
+def test_every_asset_has_to_acknowledge(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         stores = Store(), Store()
         async with triggerer() as running:
@@ -503,7 +510,7 @@ def test_every_asset_has_to_acknowledge(server: Broker, publish: Publish) -> Non
     run(work())
 
 
-def test_every_asset_of_one_trigger_has_to_acknowledge(server: Broker, publish: Publish) -> None:
+def test_every_asset_of_one_trigger_has_to_acknowledge(server: MemoryBroker, publish: Publish) -> None:
     """Airflow keeps one trigger for all assets that are watched with the same arguments."""
 
     async def work() -> None:
@@ -531,7 +538,7 @@ def test_every_asset_of_one_trigger_has_to_acknowledge(server: Broker, publish: 
 
 
 def test_while_airflow_can_not_be_asked_messages_wait(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         store = Store()
@@ -553,7 +560,7 @@ def test_while_airflow_can_not_be_asked_messages_wait(
         run(work())
 
 
-def test_a_lost_connection_makes_no_second_event(server: Broker, publish: Publish) -> None:
+def test_a_lost_connection_makes_no_second_event(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         store = Store()
         async with triggerer() as running:
@@ -585,7 +592,7 @@ def test_no_more_wait_than_the_prefetch(publish: Publish) -> None:
 
 
 def test_without_an_asset_nobody_could_say_anything(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:

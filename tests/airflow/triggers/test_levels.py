@@ -8,24 +8,23 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import ActivationSpec, JmsActivationTrigger, JmsHook, JmsSensor
-from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca import ActivationSpec, JmsActivationTrigger, JmsHook, JmsSensor, MemoryBroker
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import send
 from tests.airflow.triggers.test_redelivery import NOT_STORED, REFUSED, STORED, events
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
+from tests.internals.core import ConcurrencyMode
+from tests.internals.triggers import ActivationOptions
 
 
-def say(monkeypatch: pytest.MonkeyPatch, server: Broker, **extra: Any) -> None:
+def say(monkeypatch: pytest.MonkeyPatch, server: MemoryBroker, **extra: Any) -> None:
     document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
 
 
 def test_the_handling_of_the_connections_options_replaces_that_of_the_trigger_j143_c12(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J95, J143, C12: the option, where present, replaces the field."""
     say(monkeypatch, server, options="JMSJCA.redeliveryhandling=1:move(queue:$.given-up)")
@@ -42,7 +41,7 @@ def test_the_handling_of_the_connections_options_replaces_that_of_the_trigger_j1
 
 @pytest.mark.parametrize("level", ["connection", "installation", "spec", "attempts"])
 def test_each_level_may_say_the_handling_j143(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch, level: str
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     """J31, J59, J143, P6: one that nobody repeats holds."""
     arguments: dict[str, Any] = {}
@@ -68,7 +67,7 @@ def test_each_level_may_say_the_handling_j143(
 
 @pytest.mark.parametrize("redirect", [False, True])
 def test_a_redirected_message_is_moved_as_it_is_j94(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch, redirect: bool
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch, redirect: bool
 ) -> None:
     """J94, J149: the connection may say it."""
     say(monkeypatch, server, options=f"JMSJCA.redeliveryredirect={redirect}")
@@ -86,7 +85,7 @@ def test_a_redirected_message_is_moved_as_it_is_j94(
     run(work())
 
 
-def test_what_nobody_subscribes_to_is_moved_i30(server: Broker) -> None:
+def test_what_nobody_subscribes_to_is_moved_i30(server: MemoryBroker) -> None:
     async def work() -> None:
         send(server, "ours", region="eu")
         send(server, "theirs", region="us")
@@ -101,7 +100,7 @@ def test_what_nobody_subscribes_to_is_moved_i30(server: Broker) -> None:
 
 
 def test_a_stored_message_is_archived_and_a_refused_one_goes_to_the_error_destination_i26_i28(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         publish("good", "bad")
@@ -204,7 +203,7 @@ def test_a_whole_spec_means_what_its_fields_mean() -> None:
 
 
 def test_a_spec_may_say_where_the_broker_is(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J46, J68: by a URL of its own, without a default connection, or by the name of a connection."""
     monkeypatch.delenv("AIRFLOW_CONN_JMS_TEST")
@@ -231,7 +230,7 @@ class TestSelectorParameters:
     """J178-J182: `${name}` from the installation, the connection and the environment, everywhere."""
 
     @pytest.fixture(params=["installation", "environment", "connection", "options", "url"])
-    def _configured(self, request: Any, server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _configured(self, request: Any, server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         match request.param:
             case "installation":
                 monkeypatch.setenv("AIRFLOW__JMSJCA__PARAMETER.REGION", "eu")
@@ -246,7 +245,7 @@ class TestSelectorParameters:
                 monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
 
     @pytest.mark.usefixtures("_configured")
-    def test_reach_trigger_sensor_and_session_j181(self, server: Broker) -> None:
+    def test_reach_trigger_sensor_and_session_j181(self, server: MemoryBroker) -> None:
         """J179, J181."""
         send(server, "theirs", region="us")
         sensor = JmsSensor(
@@ -272,7 +271,7 @@ class TestSelectorParameters:
             assert found.body == "ours"
             assert session.receive("orders", timeout=0.1, selector="region = '${region}'") is None
 
-    def test_a_value_stays_a_value_j181(self, server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_value_stays_a_value_j181(self, server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         """J179, J181: a hostile value selects nothing more."""
         say(monkeypatch, server, **{"parameter.region": "x' or 'a' = 'a"})
         send(server, "theirs", region="us")
@@ -280,7 +279,7 @@ class TestSelectorParameters:
             assert session.receive("orders", timeout=0.1, selector="region = '${region}'") is None
 
     def test_other_variables_of_the_environment_are_not_read_j181(
-        self, server: Broker, monkeypatch: pytest.MonkeyPatch
+        self, server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """J181: an unknown one stays as it is; a selector in a connection can't read the environment."""
         monkeypatch.setenv("REGION", "eu")

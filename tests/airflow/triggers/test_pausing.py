@@ -11,15 +11,14 @@ import pytest
 import structlog
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 
-from airflow_provider_jmsjca import JmsActivationTrigger
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import JmsActivationTrigger, MemoryBroker
 from tests.airflow.conftest import Publish
 
 INFO = 20
 MESSAGES = {str(number) for number in range(100)}
 
 
-async def stored_and_left(server: Broker, queue: str, steps: int) -> tuple[set[str], set[str]]:
+async def stored_and_left(server: MemoryBroker, queue: str, steps: int) -> tuple[set[str], set[str]]:
     """Watch a queue, cancel the watcher so many steps of the loop after its first event.
 
     Returns:
@@ -56,7 +55,7 @@ async def stored_and_left(server: Broker, queue: str, steps: int) -> tuple[set[s
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34])
-def test_pausing_a_dag_loses_nothing(server: Broker, publish: Publish, steps: int) -> None:
+def test_pausing_a_dag_loses_nothing(server: MemoryBroker, publish: Publish, steps: int) -> None:
     """A message counts as done with Airflow although its event was in nobody's hands at that moment."""
     publish(*sorted(MESSAGES, key=int), to="orders")
 

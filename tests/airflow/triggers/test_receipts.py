@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import _SharedStreamGroup
 
-from airflow_provider_jmsjca import JmsActivationTrigger
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import producers, receipts
-from airflow_provider_jmsjca.triggers.payload import has_number, receipt_of, with_number
+from airflow_provider_jmsjca import JmsActivationTrigger, MemoryBroker
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
 from tests.airflow.triggers.test_holding import Store, Stores
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.triggers import has_number, producers, receipt_of, receipts, with_number
 
 
 class ReceivingWatcher(Watcher):
@@ -45,7 +43,7 @@ def watch(running: Triggerer, *assets: Store, **arguments: Any) -> ReceivingWatc
     return watcher
 
 
-def test_what_is_stored_is_acknowledged(server: Broker, publish: Publish) -> None:
+def test_what_is_stored_is_acknowledged(server: MemoryBroker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:
             first = watch(running, Store())
@@ -58,7 +56,7 @@ def test_what_is_stored_is_acknowledged(server: Broker, publish: Publish) -> Non
 
 @pytest.mark.parametrize("batch", [{}, {"batch_size": 2, "batch_timeout": 1}])
 def test_what_airflow_dropped_goes_back_when_the_trigger_is_ended(
-    server: Broker, publish: Publish, batch: dict[str, Any]
+    server: MemoryBroker, publish: Publish, batch: dict[str, Any]
 ) -> None:
     """As Airflow does while a DAG is being paused: it confirms an event that nobody watches for."""
 
@@ -80,7 +78,7 @@ def test_what_airflow_dropped_goes_back_when_the_trigger_is_ended(
 
 
 def test_what_airflow_dropped_comes_again_where_the_trigger_goes_on(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receipts, "_GIVEN_UP_SECONDS", 0.2)
 
@@ -98,7 +96,7 @@ def test_what_airflow_dropped_comes_again_where_the_trigger_goes_on(
 
 
 def test_while_airflow_can_not_be_asked_messages_wait(
-    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         asset = Store()
@@ -116,7 +114,7 @@ def test_while_airflow_can_not_be_asked_messages_wait(
 
 
 def test_ended_while_events_are_being_stored_it_acknowledges_those_that_are(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is never stored, and doesn't hold up the second."""
     monkeypatch.setattr(producers, "_STORING_SECONDS", 3.0)
@@ -139,7 +137,7 @@ def test_ended_while_events_are_being_stored_it_acknowledges_those_that_are(
 
 
 def test_every_trigger_of_a_stream_needs_its_receipt_and_one_of_several_assets_is_enough(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         paused, alive, other = Store(), Store(), Store()

@@ -17,10 +17,10 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsActivationTrigger,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     connect,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
@@ -69,7 +69,7 @@ async def events(**arguments: Any) -> AsyncIterator[Events]:
 
 
 def test_a_message_whose_event_is_never_stored_is_moved_when_the_handling_says_so_j133(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     """J130, J133, J149: those stored in between are not touched by it."""
 
@@ -96,7 +96,7 @@ def test_a_message_whose_event_is_never_stored_is_moved_when_the_handling_says_s
 
 
 def test_the_default_waits_a_second_then_two_and_neither_moves_nor_deletes(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with events() as found:
@@ -116,7 +116,9 @@ def test_the_default_waits_a_second_then_two_and_neither_moves_nor_deletes(
     run(work())
 
 
-def test_what_is_given_back_while_another_waits_comes_again_too(server: Broker, publish: Publish) -> None:
+def test_what_is_given_back_while_another_waits_comes_again_too(
+    server: MemoryBroker, publish: Publish
+) -> None:
     async def work() -> None:
         async with events(redelivery_handling="1:300") as found:
             publish("a", "b", "c")
@@ -133,7 +135,7 @@ def test_what_is_given_back_while_another_waits_comes_again_too(server: Broker, 
 
 
 def test_a_refused_message_goes_where_the_handling_ends_if_nothing_else_is_said(
-    server: Broker, publish: Publish
+    server: MemoryBroker, publish: Publish
 ) -> None:
     async def work() -> None:
         async with events(redelivery_handling="10:move(queue:$.dead)") as found:
@@ -146,7 +148,7 @@ def test_a_refused_message_goes_where_the_handling_ends_if_nothing_else_is_said(
     run(work())
 
 
-def test_events_of_a_group_wait_for_each_other(server: Broker) -> None:
+def test_events_of_a_group_wait_for_each_other(server: MemoryBroker) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     connection.send(
         Outgoing(

@@ -19,22 +19,24 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsActivationTrigger,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
     PermanentBrokerError,
     Subscription,
     connect,
+    memory_broker,
 )
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
-from airflow_provider_jmsjca.transports.base import ConnectionState, OnReceived
-from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.transports.memory import connection as memory
-from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
-from airflow_provider_jmsjca.triggers import listen
-from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
-from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
-from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.core import Backoff, RefusedDestinations
+from tests.internals.transports import ConnectionState, MemoryConnection, OnReceived
+from tests.internals.transports import connection as memory
+from tests.internals.triggers import (
+    ActivationOptions,
+    JmsListenTrigger,
+    MessageProducer,
+    ReadyProducer,
+    listen,
+)
 
 SOON = Backoff(steps=(timedelta(milliseconds=20),), jitter=0)
 GOOD, BAD, WORSE = (Destination.queue(name) for name in ("good", "bad", "worse"))
@@ -43,7 +45,7 @@ GOOD, BAD, WORSE = (Destination.queue(name) for name in ("good", "bad", "worse")
 class Slamming:
     """Closes a connection with each refusal, and knows who was on it."""
 
-    def __init__(self, server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, server: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.server = server
         self.refusals = 0
         self.disturbed = 0
@@ -88,7 +90,7 @@ class Slamming:
 @pytest.fixture
 def slamming(monkeypatch: pytest.MonkeyPatch) -> Slamming:
     """A broker like RabbitMQ: it can't be browsed, and refuses two queues."""
-    server = broker(uuid.uuid4().hex)
+    server = memory_broker(uuid.uuid4().hex)
     for queue in (BAD, WORSE):
         server.forbid(queue)
     monkeypatch.setattr(MemoryConnection, "capabilities", replace(memory.CAPABILITIES, browse=False))

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import ActivationKind, RunStatus, WantedState, open_store
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca import ActivationKind, MemoryBroker, RunStatus, WantedState, open_store
 from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
 
@@ -37,7 +36,7 @@ def request(store: Any, wanted: WantedState) -> None:
 
 @pytest.mark.parametrize("event", ["message", "ready"])
 def test_a_suspended_trigger_makes_no_events_until_it_is_resumed(
-    server: Broker, store: Any, caplog: pytest.LogCaptureFixture, event: str
+    server: MemoryBroker, store: Any, caplog: pytest.LogCaptureFixture, event: str
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
@@ -65,7 +64,7 @@ def test_a_suspended_trigger_makes_no_events_until_it_is_resumed(
 
 @pytest.mark.parametrize("batch", [{}, {"batch_size": 10, "batch_timeout": 60}], ids=["one", "batch"])
 def test_events_under_way_are_finished_and_others_wait_for_the_resumption(
-    server: Broker, store: Any, batch: dict[str, Any]
+    server: MemoryBroker, store: Any, batch: dict[str, Any]
 ) -> None:
     """No message makes two events, and none is lost."""
 

@@ -13,15 +13,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage, TransientStoreError, open_store
-from airflow_provider_jmsjca.hooks import store as hooks_store
-from airflow_provider_jmsjca.hooks.store import installed_store, shared_store
-from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore
-from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import releasing as module
+from airflow_provider_jmsjca import (
+    JmsActivationTrigger,
+    JmsMessage,
+    MemoryBroker,
+    TransientStoreError,
+    open_store,
+)
 from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
+from tests.internals.hooks import installed_store, shared_store
+from tests.internals.hooks import store as hooks_store
+from tests.internals.store import LimboEntry, SqlStore
+from tests.internals.triggers import releasing as module
 from tests.pace import at_most
 
 
@@ -44,7 +48,7 @@ def put(store: SqlStore, body: str, queue: str = "queue://orders", **delay: floa
     store.limbo.put([entry], now)
 
 
-def test_all_triggers_share_one_task_which_sends_what_is_due(server: Broker, store: SqlStore) -> None:
+def test_all_triggers_share_one_task_which_sends_what_is_due(server: MemoryBroker, store: SqlStore) -> None:
     async def work() -> None:
         put(store, "later", seconds=0.5)
         put(store, "for others", "queue://others")
@@ -62,7 +66,7 @@ def test_all_triggers_share_one_task_which_sends_what_is_due(server: Broker, sto
     run(work())
 
 
-def test_none_is_early_and_none_later_than_2_seconds(server: Broker, store: SqlStore) -> None:
+def test_none_is_early_and_none_later_than_2_seconds(server: MemoryBroker, store: SqlStore) -> None:
     due = {str(number): time.time() + 0.35 * number for number in range(8)}
     for body, moment in due.items():
         put(store, body, "queue://others", seconds=moment - time.time())
@@ -116,7 +120,7 @@ def test_leases_are_held_until_the_round_that_sends_is_over(
 
 @pytest.mark.usefixtures("store")
 def test_triggers_and_the_task_share_one_store_which_the_last_closes(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
+    server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[SqlStore] = []
     closed: list[SqlStore] = []
@@ -176,7 +180,7 @@ def test_a_store_that_nobody_uses_is_not_made(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_store_that_is_away_is_said_once_and_tried_again(
-    server: Broker,
+    server: MemoryBroker,
     store: SqlStore,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -205,7 +209,7 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
 
 
 def test_a_refused_message_stays_in_limbo_where_no_destination_is_set_i28(
-    server: Broker, store: SqlStore
+    server: MemoryBroker, store: SqlStore
 ) -> None:
     """I28: it isn't left unsettled, and can be revived."""
 

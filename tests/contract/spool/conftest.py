@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsMessage
-from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
-from airflow_provider_jmsjca.spool.rows import Row
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.internals.spool import ObjectPath, Row, SpoolBatch, SpoolPath
 from tests.servers.azure import Azurite
 from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3

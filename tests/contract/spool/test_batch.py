@@ -7,27 +7,45 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca import BatchInUseError, FencedError, JmsMessage, SpoolError
-from airflow_provider_jmsjca.spool.attempts import Done, check_fence, take_fence
-from airflow_provider_jmsjca.spool.files import (
+from airflow_provider_jmsjca import (
+    BatchInUseError,
+    FencedError,
+    JmsMessage,
+    Manifest,
+    SpoolError,
+    manifest_messages,
+)
+from tests.contract.spool.conftest import ORDERS, OpenBatch, rows
+from tests.internals.spool import (
+    MANIFEST,
+    Done,
     ObjectPath,
+    RowRange,
     SpoolPath,
+    State,
+    adopt,
+    batches,
+    check_fence,
+    describe,
     exists,
     has_renames,
     is_folder,
+    make_part,
+    message_key,
     names_in,
+    parts,
+    prune,
+    read_message,
     remove,
+    salvage,
+    seal_message,
+    secret_code,
+    sweep_references,
+    take_fence,
+    unfinished_batches,
+    verify,
+    was_split,
 )
-from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
-from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep_references
-from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.secret import secret_code
-from airflow_provider_jmsjca.spool.splits import RowRange, make_part, parts, was_split
-from airflow_provider_jmsjca.spool.spool import unfinished_batches
-from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
-from airflow_provider_jmsjca.spool.upkeep.states import State, adopt, batches, describe, prune, verify
-from tests.contract.spool.conftest import ORDERS, OpenBatch, rows
 
 
 def ids(manifest: Manifest) -> list[str | None]:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from airflow_provider_jmsjca.spool.files import (
+from tests.internals.spool import (
     SpoolPath,
     add_mark,
     build_folder,

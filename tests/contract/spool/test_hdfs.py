@@ -15,23 +15,24 @@ from typing import Any
 import pytest
 import requests
 
-from airflow_provider_jmsjca import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.spool.files import (
+from airflow_provider_jmsjca import ConfigurationError, Manifest, SpoolError, manifest_messages
+from tests.contract.spool.conftest import ORDERS, rows
+from tests.internals.spool import (
+    MANIFEST,
+    TEMPORARY_PREFIX,
     ObjectPath,
+    SpoolBatch,
+    WebHdfs,
     make_folder,
+    message_key,
     names_in,
+    path_for_spark,
     read_file,
     seal,
+    uri_to_path,
     walk,
 )
-from airflow_provider_jmsjca.spool.files import hdfs as module
-from airflow_provider_jmsjca.spool.files.hdfs import WebHdfs
-from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
-from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, path_for_spark, uri_to_path
-from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.contract.spool.conftest import ORDERS, rows
+from tests.internals.spool import hdfs as module
 from tests.servers.hadoop import Hdfs
 from tests.servers.proxy import TcpProxy
 

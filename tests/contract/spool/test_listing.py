@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_provider_jmsjca.spool.files.listing import ListingRelay, SkippedNames
+from tests.internals.spool import ListingRelay, SkippedNames
 
 PAGE = b"<r><Contents><Key>a</Key></Contents><Contents><Key>a//b</Key></Contents></r>"
 

@@ -17,24 +17,31 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_provider_jmsjca import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.spool import spool as module
-from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal
-from airflow_provider_jmsjca.spool.files.client import StoreError
-from airflow_provider_jmsjca.spool.files.cloud import Cloud
-from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
-from airflow_provider_jmsjca.spool.manifest import (
+from airflow_provider_jmsjca import ConfigurationError, Manifest, SpoolError, manifest_messages
+from tests.contract.spool.conftest import ORDERS, rows
+from tests.internals.spool import (
     MANIFEST,
-    Manifest,
+    Cloud,
+    DeduplicationWindow,
+    ObjectPath,
+    SpoolBatch,
+    State,
+    StoreError,
+    batches,
+    exists,
+    message_key,
+    names_in,
+    objects,
     path_for_spark,
     pattern_for_spark,
+    prune,
+    read_file,
+    seal,
+    take_fence,
     uri_to_path,
+    verify,
 )
-from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import State, batches, prune, verify
-from tests.contract.spool.conftest import ORDERS, rows
+from tests.internals.spool import spool as module
 from tests.servers.azure import Azurite
 from tests.servers.ports import HOST
 from tests.servers.proxy import TcpProxy

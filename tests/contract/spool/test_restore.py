@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.states import State, batches, verify
 from tests.contract.spool.conftest import ORDERS, rows
+from tests.internals.spool import SpoolBatch, State, batches, message_key, verify
 
 
 def collect(spool: Path, name: str, *numbers: int) -> None:

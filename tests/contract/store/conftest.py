@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from airflow_provider_jmsjca import open_store
-from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca import Store, open_store
+from tests.internals.store import Database, SqlStore
 from tests.memory_store import MemoryStore
 from tests.servers.postgres import Postgres
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from sqlalchemy import event
 
-from airflow_provider_jmsjca import ActivationKind, RunReport, RunStatus, WantedState
-from airflow_provider_jmsjca.store.base import ActivationSample, Store
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca import ActivationKind, RunReport, RunStatus, Store, WantedState
 from tests.contract.store.conftest import new_store
+from tests.internals.store import ActivationSample, SqlStore
 from tests.memory_store import MemoryStore
 
 STOPPED = WantedState.STOPPED

@@ -11,17 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.store.base import (
-    KEPT_HISTORY,
-    SILENT_FOR,
-    AttemptEntry,
-    AttemptSelection,
-    Store,
-    stored_name,
-)
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca import AttemptEntry, Store
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.core import Failure
+from tests.internals.store import KEPT_HISTORY, SILENT_FOR, AttemptSelection, SqlStore, stored_name
 from tests.memory_store import MemoryStore
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -294,7 +287,7 @@ def test_a_process_of_this_host_that_has_ended_is_dead(url: str) -> None:
     store = new_store(url)
     code = (
         "import sys; from datetime import UTC, datetime; "
-        "from airflow_provider_jmsjca.store.sql.store import open_store; "
+        "from airflow_provider_jmsjca import open_store; "
         "open_store(sys.argv[1], where='host/2').owners.beat(datetime.now(UTC))"
     )
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=60)

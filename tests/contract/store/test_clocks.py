@@ -18,17 +18,15 @@ from airflow_provider_jmsjca import (
     Destination,
     JmsConnection,
     JmsMessage,
+    MemoryBroker,
     Outgoing,
+    memory_broker,
     open_store,
     transports,
 )
-from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog
-from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
-from airflow_provider_jmsjca.engine.limbo import LEASE, LimboSender
-from airflow_provider_jmsjca.store.base import SILENT_FOR, LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore
-from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.engine import LEASE, AttemptLog, DelayedMessages, LimboSender
+from tests.internals.store import SILENT_FOR, LimboEntry, SqlStore
 
 Shift = Callable[[timedelta], None]
 
@@ -68,7 +66,7 @@ def put(store: SqlStore, *bodies: str) -> None:
     store.limbo.put([replace(entry, message=JmsMessage.text(body)) for body in bodies], now)
 
 
-def connect_to(server: Broker) -> Callable[[str], AbstractContextManager[JmsConnection]]:
+def connect_to(server: MemoryBroker) -> Callable[[str], AbstractContextManager[JmsConnection]]:
     settings = ConnectionSettings(scheme="vm", hosts=((server.name, None),))
     return lambda _: JmsConnection(transports.connect(settings))
 
@@ -77,7 +75,7 @@ def test_a_host_whose_clock_is_ahead_takes_over_no_lease_that_holds(
     stores: tuple[SqlStore, SqlStore], shift: Shift
 ) -> None:
     """At 70 seconds each message was sent twice."""
-    server = broker("clocks")
+    server = memory_broker("clocks")
     sending, go_on = threading.Event(), threading.Event()
 
     def connect(name: str) -> AbstractContextManager[JmsConnection]:

@@ -29,11 +29,9 @@ from airflow_provider_jmsjca import (
     TransientStoreError,
     open_store,
 )
-from airflow_provider_jmsjca.store.sql import database as module
-from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.store import SqlStore
-from airflow_provider_jmsjca.store.sql.tables import METADATA, REVISIONS, VERSION_TABLE
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.store import METADATA, REVISIONS, VERSION_TABLE, Database, SqlStore
+from tests.internals.store import database as module
 from tests.servers.postgres import Postgres
 
 PARKED = 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca import Store
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 

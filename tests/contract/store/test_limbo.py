@@ -13,10 +13,17 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import Engine, create_engine, event, text
 
-from airflow_provider_jmsjca import ConfigurationError, Destination, JmsMessage, LimboSelection, open_store
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.store.base import EVERYTHING, LimboEntry, LimboState, Store
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca import (
+    ConfigurationError,
+    Destination,
+    JmsMessage,
+    LimboSelection,
+    LimboState,
+    Store,
+    open_store,
+)
+from tests.internals.core import Failure
+from tests.internals.store import EVERYTHING, LimboEntry, SqlStore
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -244,7 +251,7 @@ def test_messages_are_encrypted_where_there_is_a_key(url: str, tmp_path: Path) -
 
 
 def open_or_make(url: str, cipher: _Key) -> SqlStore:
-    from airflow_provider_jmsjca.store.sql.database import Database  # noqa: PLC0415
+    from tests.internals.store import Database  # noqa: PLC0415
 
     database = Database(url)
     database.upgrade()

@@ -12,9 +12,8 @@ import pytest
 from sqlalchemy import MetaData, create_engine, insert, select
 
 from airflow_provider_jmsjca import JmsMessage, open_store
-from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.store import LimboEntry, SqlStore
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=1)

@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 from airflow_provider_jmsjca import TransientStoreError, open_store
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.store.sql import database as module
-from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
+from tests.internals.engine import ListenerSettings
+from tests.internals.store import SqlStore
+from tests.internals.store import database as module
 from tests.servers.postgres import Postgres
 from tests.unit.engine import streaming
 from tests.unit.engine.listening import Site, nothing, until

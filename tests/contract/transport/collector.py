@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from airflow_provider_jmsjca import JmsMessage
-from airflow_provider_jmsjca.transports.base import Received
+from tests.internals.transports import Received
 
 DEADLINE = 10.0
 # Long enough for a message that must not come to have come.

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Destination
+from airflow_provider_jmsjca import Connection, Destination
 from airflow_provider_jmsjca import connect as open_connection
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.lab import Lab, MemoryLab, StompLab
 from tests.contract.transport.report import Report
 from tests.contract.transport.traffic import Connect

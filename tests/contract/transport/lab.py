@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import ConnectionSettings, Destination
-from airflow_provider_jmsjca.transports.memory import broker as memory_broker
+from airflow_provider_jmsjca import ConnectionSettings, Destination, memory_broker
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS
 from tests.servers.proxy import TcpProxy

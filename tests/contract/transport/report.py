@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca import Connection
 
 
 class Report:

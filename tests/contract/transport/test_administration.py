@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from airflow_provider_jmsjca import CapabilityError, ConfigurationError, Destination, JmsMessage, Outgoing
-from airflow_provider_jmsjca.transports.administration import (
+from airflow_provider_jmsjca import (
+    CapabilityError,
+    ConfigurationError,
+    Connection,
+    Destination,
+    JmsMessage,
     MessageSelection,
+    Outgoing,
     QueueAdministration,
     QueueOperation,
 )
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect
 from tests.unit.engine.listening import until

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_jmsjca import (
     AuthenticationError,
+    Connection,
     ConnectionLostError,
     ConnectionSettings,
     Destination,
@@ -15,10 +16,10 @@ from airflow_provider_jmsjca import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca import connect as open_connection
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionState
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.lab import Lab, over_network
 from tests.contract.transport.traffic import Connect, commit_something
+from tests.internals.transports import ConnectionState
 from tests.pace import at_most
 
 

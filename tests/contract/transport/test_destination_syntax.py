@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import CapabilityError, Destination, JmsMessage, Outgoing, Subscription
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca import (
+    CapabilityError,
+    Connection,
+    Destination,
+    DestinationKind,
+    JmsMessage,
+    Outgoing,
+    Subscription,
+)
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect
 

@@ -12,13 +12,13 @@ from airflow_provider_jmsjca import (
     BodyKind,
     CapabilityError,
     ConfigurationError,
+    Connection,
     Destination,
     JmsError,
     JmsMessage,
     Outgoing,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_jmsjca import ConfigurationError, Destination, Subscription
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
+from airflow_provider_jmsjca import ConfigurationError, Connection, Destination, Subscription
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish
+from tests.internals.transports import Consumer, Received
 
 
 @pytest.fixture(params=[False, True], ids=["among-others", "alone"])

@@ -11,6 +11,7 @@ from collections import deque
 import pytest
 
 from airflow_provider_jmsjca import (
+    Connection,
     ConnectionLostError,
     Destination,
     InDoubtError,
@@ -20,10 +21,10 @@ from airflow_provider_jmsjca import (
     Subscription,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab, over_network
 from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish, settle
+from tests.internals.transports import ConnectionState, Received
 from tests.pace import at_most
 
 

@@ -11,14 +11,16 @@ from airflow_provider_jmsjca import (
     Activation,
     ActivationSpec,
     ConfigurationError,
+    Connection,
     Destination,
     JmsMessage,
     Outgoing,
+    Replay,
+    replay_dead_letters,
 )
-from airflow_provider_jmsjca.operating.dead_letters import REPLAY_COUNT, REPLAY_OF, Replay, grouped, replay
-from airflow_provider_jmsjca.transports.base import Connection
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, drain
+from tests.internals.operating import REPLAY_COUNT, REPLAY_OF, grouped
 
 GOOD, BAD = 130, 3
 MANY = 700  # more than a broker delivers to a consumer that acknowledges nothing
@@ -51,9 +53,9 @@ def dead_letters(lab: Lab, connection: Connection, queue: Destination, count: in
 def test_every_letter_goes_back_once(connect: Connect, lab: Lab, queue: Destination) -> None:
     source = dead_letters(lab, connect(), queue, GOOD)
     asked = Replay(run="r1", origins=frozenset({queue}))
-    dry = replay(connect(), source, Replay(run="r0", origins=frozenset({queue}), dry_run=True))
+    dry = replay_dead_letters(connect(), source, Replay(run="r0", origins=frozenset({queue}), dry_run=True))
     assert dry.sent == Counter({str(queue): GOOD})
-    result = replay(connect(), source, asked)
+    result = replay_dead_letters(connect(), source, asked)
     assert result.sent == Counter({str(queue): GOOD})
     assert not result.left
     found = drain(connect(), queue)
@@ -71,12 +73,12 @@ def test_letters_that_fail_again_stay(connect: Connect, lab: Lab, queue: Destina
     """A letter that comes back during a replay is not sent again, so a replay ends."""
     source = dead_letters(lab, connect(), queue, BAD)
     asked = Replay(run="r1", origins=frozenset({queue}))
-    assert replay(connect(), source, asked).sent.total() == BAD
+    assert replay_dead_letters(connect(), source, asked).sent.total() == BAD
     dead_letters(lab, connect(), queue, 0)
-    again = replay(connect(), source, asked)
+    again = replay_dead_letters(connect(), source, asked)
     assert again.sent.total() == 0
     assert again.left == Counter({"failed again after it was sent back": BAD})
-    assert replay(connect(), source, Replay(run="r2", target=queue)).sent.total() == BAD
+    assert replay_dead_letters(connect(), source, Replay(run="r2", target=queue)).sent.total() == BAD
     assert {str(each.properties[REPLAY_COUNT]) for each in drain(connect(), queue)} == {"2"}
 
 
@@ -96,9 +98,11 @@ def test_a_dry_run_counts_more_letters_than_a_broker_delivers_at_once(
 ) -> None:
     source = Destination.queue(f"{queue.name}.dlq")
     put(connect(), source, queue.name, MANY)
-    dry = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True))
+    dry = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True))
     assert (dry.sent, dry.complete) == (Counter({str(queue): MANY}), True)
-    one = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True, most=1))
+    one = replay_dead_letters(
+        connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True, most=1)
+    )
     assert one.sent == Counter({str(queue): 1})
 
 
@@ -108,10 +112,10 @@ def test_letters_behind_many_that_stay_are_not_passed_over_in_silence(
     source = Destination.queue(f"{queue.name}.dlq")
     put(connect(), source, "payments", MANY)
     put(connect(), source, queue.name, BAD)
-    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue})))
+    result = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue})))
     assert result.left.total() >= 200
     assert not result.complete
-    assert replay(connect(), source, Replay(run="r", target=queue)).complete
+    assert replay_dead_letters(connect(), source, Replay(run="r", target=queue)).complete
 
 
 @pytest.mark.parametrize("lab", ["memory"], indirect=True)
@@ -136,15 +140,15 @@ def test_only_letters_that_were_chosen(connect: Connect, queue: Destination) -> 
         Outgoing(destination=source, message=JmsMessage.text(body, properties))
         for body, properties in (("a", origin), ("b", forged), ("c", {}), ("d", origin))
     )
-    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), most=1))
+    result = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue}), most=1))
     assert result.sent == Counter({str(queue): 1})
-    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue})))
+    result = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue})))
     assert result.left == Counter(
         {"comes from queue://payments": 1, "its original destination is not known": 1}
     )
-    old = replay(connect(), source, Replay(run="r", target=other, max_age=timedelta(0)))
+    old = replay_dead_letters(connect(), source, Replay(run="r", target=other, max_age=timedelta(0)))
     assert old.left == Counter({"older than the maximum age": 2})
-    assert replay(connect(), source, Replay(run="r", target=other)).sent.total() == 2
+    assert replay_dead_letters(connect(), source, Replay(run="r", target=other)).sent.total() == 2
     assert sorted(str(each.body) for each in drain(connect(), queue)) == ["a", "d"]
     assert sorted(str(each.body) for each in drain(connect(), other)) == ["b", "c"]
 
@@ -152,8 +156,8 @@ def test_only_letters_that_were_chosen(connect: Connect, queue: Destination) -> 
 @pytest.mark.parametrize("lab", ["memory"], indirect=True)
 def test_a_replay_must_have_another_target(connect: Connect, queue: Destination) -> None:
     with pytest.raises(ConfigurationError, match="two destinations"):
-        replay(connect(), queue, Replay(run="r", target=queue))
+        replay_dead_letters(connect(), queue, Replay(run="r", target=queue))
     with pytest.raises(ConfigurationError, match="two destinations"):
-        replay(connect(), queue, Replay(run="r", origins=frozenset({queue})))
+        replay_dead_letters(connect(), queue, Replay(run="r", origins=frozenset({queue})))
     with pytest.raises(ConfigurationError, match="either one target"):
         Replay(run="r")

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from airflow_provider_jmsjca import (
+    Connection,
     Destination,
     JmsError,
     JmsMessage,
@@ -15,10 +16,10 @@ from airflow_provider_jmsjca import (
     PermanentBrokerError,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, assert_left, publish, settle
+from tests.internals.transports import Received
 
 
 def test_order(connection: Connection, queue: Destination) -> None:

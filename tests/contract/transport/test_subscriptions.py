@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_jmsjca import (
     CapabilityError,
     ConfigurationError,
+    Connection,
     Destination,
     JmsConnection,
     JmsError,
@@ -19,11 +20,10 @@ from airflow_provider_jmsjca import (
     Subscription,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.core.copies.parking import parked_copy, unparked
-from airflow_provider_jmsjca.transports.backlog import Backlog
-from airflow_provider_jmsjca.transports.base import Connection, Received
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.traffic import Connect, settle
+from tests.internals.core import parked_copy, unparked
+from tests.internals.transports import Backlog, Received
 
 
 def send(connection: Connection, destination: Destination, *messages: JmsMessage) -> None:

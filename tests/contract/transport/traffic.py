@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from airflow_provider_jmsjca import Connection, Destination, JmsMessage, Outgoing, Subscription
 from tests.contract.transport.collector import Collector
+from tests.internals.transports import Received
 
 Connect: TypeAlias = Callable[..., Connection]
 

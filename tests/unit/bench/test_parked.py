@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_jmsjca.store.base import LimboMessage
 from airflow_provider_jmsjca.store.sql.limbo import SqlLimbo
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from tests.bench import parked
 
 

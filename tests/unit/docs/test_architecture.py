@@ -101,7 +101,6 @@ def test_nothing_else_is_imported_by_name_that_a_contract_does_not_see() -> None
     }
     assert found == {
         "__init__.py",  # the public names
-        "core/message/message.py",  # a message that an event refers to
         "core/activation/spec.py",  # descriptors of other products
         "spool/arrow.py",  # Arrow, which a DAG file must not load
         "spool/references.py",  # the trusted spools, which Airflow configures

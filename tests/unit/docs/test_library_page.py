@@ -24,7 +24,7 @@ from airflow_provider_jmsjca import (
     Outgoing,
     connect,
 )
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.stomp import dialects
 from tests.unit.engine.streaming import until
 

@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 
 

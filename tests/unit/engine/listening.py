@@ -31,7 +31,9 @@ from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, Pe
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, UnitOfWork
-from airflow_provider_jmsjca.transports.memory import Broker, MemoryConnection, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import MemoryConnection
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 
 ORDERS = Destination.queue("orders")
 QUICK = timedelta(milliseconds=400)

@@ -22,7 +22,8 @@ from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 
 ORDERS = Destination.queue("orders")
 DEAD = Destination.queue("dead")

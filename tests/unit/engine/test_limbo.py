@@ -35,7 +35,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
 from tests.memory_store import MemoryLimbo, MemoryStore
 from tests.unit.engine.brokers import LesserConnection
 

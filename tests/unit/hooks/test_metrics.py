@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.hooks.metrics import (
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from tests.unit.engine.listening import until
 
 TAGS = {"activation": "shop at stomp://broker:61613", "destination": "queue://orders", "kind": "listener"}

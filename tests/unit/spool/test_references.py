@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_jmsjca import message_from_event, messages_from_event
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
 from airflow_provider_jmsjca.spool.references import FOLDER, read_message, seal_message, sweep_references
@@ -32,8 +33,8 @@ def test_the_message_comes_back_exactly(tmp_path: Path) -> None:
     reference = json.loads(json.dumps(seal_message(spool, MESSAGE)))
     assert read_message(reference, [spool]) == MESSAGE
     event = {"headers": {}, "reference": reference}
-    assert JmsMessage.from_event(event, spool_path=spool) == MESSAGE
-    assert JmsMessage.all_from_event({"messages": [event, event]}, spool_path=str(spool)) == (MESSAGE,) * 2
+    assert message_from_event(event, spool_path=spool) == MESSAGE
+    assert messages_from_event({"messages": [event, event]}, spool_path=str(spool)) == (MESSAGE,) * 2
     (path,) = files(spool)
     assert path.stat().st_size == reference["bytes"]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -113,11 +114,11 @@ def test_without_airflow_the_caller_names_the_spool(tmp_path: Path) -> None:
     program = """
 import json, sys
 sys.modules["airflow"] = None
-from airflow_provider_jmsjca import ConfigurationError, JmsMessage
+from airflow_provider_jmsjca import ConfigurationError, message_from_event
 event = json.loads(sys.argv[1])
-print(JmsMessage.from_event(event, spool_path=sys.argv[2]).body["n"])
+print(message_from_event(event, spool_path=sys.argv[2]).body["n"])
 try:
-    JmsMessage.from_event(event)
+    message_from_event(event)
 except ConfigurationError as error:
     print(error)
 """

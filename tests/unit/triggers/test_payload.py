@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca import message_from_event, messages_from_event
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -31,18 +32,18 @@ def test_the_whole_message_comes_back_from_the_event() -> None:
     event = json.loads(json.dumps(event))
     assert event["destination"] == "queue://orders"
     assert JmsMessage.from_json(event["message"]) == message
-    assert JmsMessage.from_event(event) == message
-    assert JmsMessage.from_event(SimpleNamespace(extra={"from_trigger": True, "payload": event})) == message
-    assert JmsMessage.all_from_event({"payload": event}) == (message,)
+    assert message_from_event(event) == message
+    assert message_from_event(SimpleNamespace(extra={"from_trigger": True, "payload": event})) == message
+    assert messages_from_event({"payload": event}) == (message,)
 
 
 def test_the_messages_of_a_batch_come_back_in_their_order() -> None:
     messages = [JmsMessage.text(text) for text in "abc"]
     event = batch_event("c", [message_content(ORDERS, each, Payload.MESSAGE) for each in messages])
-    assert JmsMessage.all_from_event(json.loads(json.dumps(event))) == tuple(messages)
-    assert [JmsMessage.from_event(each) for each in event["messages"]] == messages
+    assert messages_from_event(json.loads(json.dumps(event))) == tuple(messages)
+    assert [message_from_event(each) for each in event["messages"]] == messages
     with pytest.raises(ConfigurationError, match="it is a batch"):
-        JmsMessage.from_event(event)
+        message_from_event(event)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_the_messages_of_a_batch_come_back_in_their_order() -> None:
 )
 def test_other_events_are_refused(event: Any, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=fault):
-        JmsMessage.all_from_event(event)
+        messages_from_event(event)
 
 
 def test_headers_alone_have_no_body() -> None:

@@ -47,7 +47,7 @@ _TOKEN: Final = rb"a\c1" + b"\xff"
 _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 
 
-def register(server: str, dialect: Dialect) -> None:
+def register_dialect(server: str, dialect: Dialect) -> None:
     """Register a custom dialect for a server, for all later connections of this process.
 
     Args:

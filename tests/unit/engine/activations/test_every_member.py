@@ -45,7 +45,8 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.members import in_limbo, limbo_name, member_settings, settings_of
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.memory_store import MemoryStore
 from tests.pace import at_most

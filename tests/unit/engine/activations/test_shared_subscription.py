@@ -38,7 +38,8 @@ from airflow_provider_jmsjca.transports.base import (
     Outgoing,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.dead_letters import original_of
 from tests.pace import at_most

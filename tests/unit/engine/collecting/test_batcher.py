@@ -36,7 +36,9 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import MemoryTransport
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
 from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.pace import at_most

@@ -17,7 +17,9 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import MemoryTransport
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
 from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.dead_letters import original_of

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from tests.unit.engine.brokers import settings
 from tests.unit.engine.streaming import until
 

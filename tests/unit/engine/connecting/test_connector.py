@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from tests.pace import at_most
 from tests.unit.engine.brokers import settings
 

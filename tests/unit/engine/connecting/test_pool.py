@@ -17,7 +17,8 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from tests.unit.engine.brokers import settings
 
 

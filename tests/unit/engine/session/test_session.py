@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
 from tests.pace import at_most
 from tests.unit.engine.brokers import LesserConnection
 

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageEr
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.engine import streaming
 from tests.unit.engine.brokers import LesserConnection, settings

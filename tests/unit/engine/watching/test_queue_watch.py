@@ -34,7 +34,8 @@ from airflow_provider_jmsjca.transports.base import (
     ConnectionState,
     Outgoing,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
 from tests.pace import at_most
 

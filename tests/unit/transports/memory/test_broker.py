@@ -25,7 +25,8 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
+from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.transports.memory.arrivals import Arrivals
 

@@ -46,7 +46,7 @@ def test_a_registered_dialect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialects, "_known", dict(dialects.BY_SERVER))
     monkeypatch.setattr(dialects, "BY_SERVER", dialects._known)
     own = GenericDialect()
-    dialects.register("Toy", own)
+    dialects.register_dialect("Toy", own)
     assert recognise("Toy/1.0")[0] is own
 
 
@@ -60,7 +60,7 @@ def test_a_registered_dialect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_name_that_can_not_be_registered(server: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        dialects.register(server, GenericDialect())
+        dialects.register_dialect(server, GenericDialect())
     assert str(caught.value) == said
 
 
@@ -132,7 +132,7 @@ FORGED = (
 
 def test_what_a_dialect_believes_is_neither_a_property_nor_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialects, "_known", {})
-    dialects.register("Toy", own := Guarded())
+    dialects.register_dialect("Toy", own := Guarded())
     headers: list[tuple[str, str]] = []
     own.property_headers(headers, {"x-tries": "0"})
     assert headers == [("JMS_JMSJCA_Property_x-tries", "0")]
@@ -141,7 +141,7 @@ def test_what_a_dialect_believes_is_neither_a_property_nor_sent(monkeypatch: pyt
 
 def test_a_broker_may_have_queues_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialects, "_known", {})
-    dialects.register("Toy", own := QueuesOnly())
+    dialects.register_dialect("Toy", own := QueuesOnly())
     assert dialects._known == {"Toy": own}
 
 
@@ -189,7 +189,7 @@ def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> No
 def test_a_dialect_that_can_not_be_registered(given: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialects, "_known", {})
     with pytest.raises(ConfigurationError) as caught:
-        dialects.register("Toy", given)
+        dialects.register_dialect("Toy", given)
     assert str(caught.value) == said
 
 
@@ -212,7 +212,7 @@ def test_a_claim_without_what_it_needs_is_refused(claim: dict[str, Any], words: 
         capabilities = Capabilities(**claim)
 
     with pytest.raises(ConfigurationError, match=words):
-        dialects.register("Boasting", Boasting())
+        dialects.register_dialect("Boasting", Boasting())
     assert "Boasting" not in dialects.BY_SERVER
 
 
@@ -226,9 +226,9 @@ def test_an_acknowledgement_that_no_ack_can_carry_is_refused() -> None:
             return bytes(frame.headers["message-id"])
 
     with pytest.raises(ConfigurationError, match=r"Texts\.acknowledgement\(\) returns str; expected bytes"):
-        dialects.register("Texts", Texts())
+        dialects.register_dialect("Texts", Texts())
     with pytest.raises(ConfigurationError, match=r"Fails\.acknowledgement\(\) raises TypeError: .*None"):
-        dialects.register("Fails", Fails())
+        dialects.register_dialect("Fails", Fails())
     assert not {"Texts", "Fails"} & set(dialects.BY_SERVER)
 
 
@@ -244,9 +244,9 @@ def test_a_dialect_that_cannot_hand_back_whatever_came_is_refused() -> None:
             return f"{keeper}@@{token.decode()}".encode()
 
     with pytest.raises(ConfigurationError, match=r"Texts\.orphan\(\) returns str; expected bytes"):
-        dialects.register("Texts", Texts())
+        dialects.register_dialect("Texts", Texts())
     with pytest.raises(ConfigurationError, match=r"Decodes\.orphan\(\) raises UnicodeDecodeError: .*text"):
-        dialects.register("Decodes", Decodes())
+        dialects.register_dialect("Decodes", Decodes())
     assert not {"Texts", "Decodes"} & set(dialects.BY_SERVER)
 
 
@@ -257,6 +257,6 @@ def test_an_acknowledgement_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(dialects, "_known", {})
     monkeypatch.setattr(dialects, "BY_SERVER", dialects._known)
-    dialects.register("Toy", ByMessageId())
+    dialects.register_dialect("Toy", ByMessageId())
     dialect, *_ = recognise("Toy/1.0")
     assert dialect.acknowledgement(Frame(b"MESSAGE", b"\nack:1\nmessage-id:2", b"")) == b"2"

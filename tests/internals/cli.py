@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+from airflow_provider_jmsjca.cli.commands import cells, explain_command
+from airflow_provider_jmsjca.cli.spool import show_command
+
+__all__ = [
+    "cells",
+    "explain_command",
+    "show_command",
+]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from airflow_provider_jmsjca.triggers import holding, listen, producers, receipts, references, releasing
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from airflow_provider_jmsjca.triggers.payload import (
+    HEARD_KEY,
+    HELD_KEY,
+    STARTED_KEY,
+    has_number,
+    hold_records,
+    hold_token,
+    outcome_key,
+    receipt_of,
+    with_heard,
+    with_held,
+    with_number,
+    word_on,
+)
+from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer
+from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
+from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
+
+__all__ = [
+    "HEARD_KEY",
+    "HELD_KEY",
+    "STARTED_KEY",
+    "ActivationOptions",
+    "JmsListenTrigger",
+    "JmsReadyTrigger",
+    "JmsSparkApplicationTrigger",
+    "MessageProducer",
+    "ReadyProducer",
+    "has_number",
+    "hold_records",
+    "hold_token",
+    "holding",
+    "listen",
+    "outcome_key",
+    "producers",
+    "receipt_of",
+    "receipts",
+    "references",
+    "releasing",
+    "with_heard",
+    "with_held",
+    "with_number",
+    "word_on",
+]
