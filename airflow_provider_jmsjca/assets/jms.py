@@ -62,9 +62,12 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
     Args:
         hook: The hook that the task uses.
-        settings: The broker; its first host represents all hosts.
+        settings: The broker; its first host represents all hosts. Without a host it has no URI, and nothing
+            is recorded.
         destination: The destination.
     """
+    if not settings.hosts:
+        return
     get_hook_lineage_collector().add_input_asset(
         hook, scheme=SCHEME, asset_kwargs=_asset_arguments(settings, destination)
     )
@@ -72,6 +75,8 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
 def note_output(hook: BaseHook, settings: ConnectionSettings, destination: Destination) -> None:
     """Record for lineage that the running task writes to a destination; arguments as for `note_input`."""
+    if not settings.hosts:
+        return
     get_hook_lineage_collector().add_output_asset(
         hook, scheme=SCHEME, asset_kwargs=_asset_arguments(settings, destination)
     )

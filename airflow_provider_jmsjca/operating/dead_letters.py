@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import re
 import threading
 import time
@@ -30,6 +29,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueOperation,
 )
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, ReceivedUnit
 
 REPLAY_RUN: Final = "JMSJCA_ReplayRun"
 """Property of a replayed message: the replay that sent it."""
@@ -313,7 +313,6 @@ class _Replayer:
         self._asked = asked
         self._stopped = stopped
         self._progress = progress
-        self._lost = threading.Event()
         self._sent: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
         self._began = time.monotonic()
@@ -340,15 +339,13 @@ class _Replayer:
     def _consume(self) -> None:
         """Settle letters unit by unit until none arrives, or too many stay."""
         most_held = _MOST_COUNTED if self._asked.dry_run else _MOST_LEFT
-        arrived: queue.SimpleQueue[Received] = queue.SimpleQueue()
-        self._connection.on_lost(lambda _: self._lost.set())
-        consumer = self._connection.consume(
+        consumer = BufferedConsumer(
+            self._connection,
             Subscription(destination=self._source, selector=self._asked.selector, prefetch=_UNIT + most_held),
-            arrived.put,
         )
         try:
-            while not self._stopped.is_set() and (some := self._next(arrived)):
-                self._settle(some)
+            while not self._stopped.is_set() and (unit := self._next(consumer)) is not None:
+                self._settle(unit)
                 self._progress(self._sent.total())
                 held = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
                 if held >= most_held:
@@ -356,41 +353,36 @@ class _Replayer:
                     break
         finally:
             consumer.close()
-        if self._lost.is_set():
-            raise ConnectionLostError(
-                f"the connection was lost after {self._sent.total()} dead letters were sent back; run the "
-                "replay again"
-            )
 
-    def _next(self, arrived: queue.SimpleQueue[Received]) -> list[Received]:
+    def _next(self, consumer: BufferedConsumer) -> ReceivedUnit | None:
         most = _UNIT
         if self._asked.most is not None:
             most = min(most, self._asked.most - self._sent.total())
         if self._asked.per_second is not None:
             most = max(1, min(most, int(self._asked.per_second)))
-        some: list[Received] = []
-        while len(some) < most:
-            try:
-                some.append(arrived.get(timeout=_SILENCE_SECONDS if not some else _GATHER_SECONDS))
-            except queue.Empty:
-                break
-        return some
+        try:
+            return consumer.next_unit(most, within=_SILENCE_SECONDS, each_within=_GATHER_SECONDS)
+        except ConnectionLostError as lost:
+            raise ConnectionLostError(
+                f"the connection was lost after {self._sent.total()} dead letters were sent back; run the "
+                "replay again"
+            ) from lost
 
-    def _settle(self, some: Iterable[Received]) -> None:
-        unit = self._connection.unit()
+    def _settle(self, unit: ReceivedUnit) -> None:
+        work = unit.work
         sent: Counter[str] = Counter()
-        for received in some:
+        for received in unit.messages:
             outgoing = self._outgoing(received)
             if outgoing is None:
                 continue
             sent[str(outgoing.destination)] += 1
             if not self._asked.dry_run:
-                unit.send(outgoing)
-                unit.acknowledge(received)
+                work.send(outgoing)
+                work.acknowledge(received)
         if sent and not self._asked.dry_run:
-            unit.commit()
+            work.commit()
         else:
-            unit.rollback()
+            work.rollback()
         self._sent += sent
         self._wait()
 

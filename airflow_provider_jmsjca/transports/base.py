@@ -73,6 +73,7 @@ class ConnectionSettings:
     Attributes:
         scheme: `stomp`, `stomp+ssl` or `vm`.
         hosts: Tried in order, each within `connect_timeout`; for `vm` the name of the broker and `None`.
+            Empty for a transport that finds its broker by `options`.
         client_id: JMS client id: needed for durable subscriptions.
         virtual_host: STOMP `host` header; `None` leaves it to the dialect.
         connect_timeout: Limit for TCP, TLS and CONNECTED together, for each host.
@@ -89,7 +90,7 @@ class ConnectionSettings:
     """
 
     scheme: str
-    hosts: tuple[tuple[str, int | None], ...]
+    hosts: tuple[tuple[str, int | None], ...] = ()
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     client_id: str | None = None
@@ -317,6 +318,13 @@ class Consumer(Protocol):
     def settles_in_order(self) -> bool:
         """Whether an unsettled message blocks the settlement of later ones."""
 
+    def unit(self) -> UnitOfWork:
+        """Begin a unit of work that may settle messages of this consumer.
+
+        A message belongs to the consumer that received it, so `received.consumer.unit()` begins its unit.
+        Where a transaction belongs to the connection, the unit may also settle messages of other consumers.
+        """
+
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale deliveries are ignored: the broker has them back already.
 
@@ -431,7 +439,7 @@ class Connection(Protocol):
         """
 
     def unit(self) -> UnitOfWork:
-        """Begin a unit of work."""
+        """Begin a unit of work that sends; messages are settled in a unit of their `Consumer`."""
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.

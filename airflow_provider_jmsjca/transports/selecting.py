@@ -6,8 +6,6 @@ properties; the broker gives it a new id on the target queue.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,7 +18,8 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, ReceivedUnit
 
 _IDS_PER_SELECTOR: Final = 50
 _MESSAGES_PER_COMMIT: Final = 100
@@ -93,35 +92,22 @@ def _consume(
 ) -> int:
     """Consume the messages that are on the queue now; send each to `target`, without one delete it."""
     destination = Destination.queue(source)
-    lost = threading.Event()
-    connection.on_lost(lambda _: lost.set())
     done = unreadable = 0
     for selector in _selectors(selection):
         expected = sum(1 for _ in connection.browse(destination, selector))
-        arrived: queue.SimpleQueue[Received] = queue.SimpleQueue()
-        consumer = connection.consume(
+        consumer = BufferedConsumer(
+            connection,
             Subscription(destination=destination, selector=selector, prefetch=_MESSAGES_PER_COMMIT),
-            arrived.put,
         )
         try:
             # Messages that arrive after the start stay: the caller has not seen them.
-            while expected and (some := _take(arrived, min(expected, _MESSAGES_PER_COMMIT))):
-                expected -= len(some)
-                unit = connection.unit()
-                for received in some:
-                    if target is not None:
-                        try:
-                            unit.send(Outgoing(destination=target, message=redirect_of(received.message)))
-                        except PoisonMessageError:
-                            unreadable += 1
-                            continue
-                    unit.acknowledge(received)
-                    done += 1
-                unit.commit()
+            while expected and (unit := _next_unit(consumer, expected, done)) is not None:
+                expected -= len(unit.messages)
+                settled = _settle(unit, target)
+                done += settled
+                unreadable += len(unit.messages) - settled
         finally:
             consumer.close()
-    if lost.is_set():
-        raise ConnectionLostError(f"the connection was lost after {done} messages; the rest is unchanged")
     if unreadable:
         raise PermanentBrokerError(
             f"{unreadable} messages on {destination} cannot be read over this transport and stay there; "
@@ -130,11 +116,27 @@ def _consume(
     return done
 
 
-def _take(arrived: queue.SimpleQueue[Received], most: int) -> list[Received]:
-    some: list[Received] = []
-    while len(some) < most:
-        try:
-            some.append(arrived.get(timeout=_SILENCE_SECONDS))
-        except queue.Empty:
-            break
-    return some
+def _next_unit(consumer: BufferedConsumer, most: int, done: int) -> ReceivedUnit | None:
+    at_most = min(most, _MESSAGES_PER_COMMIT)
+    try:
+        return consumer.next_unit(at_most, within=_SILENCE_SECONDS, each_within=_SILENCE_SECONDS)
+    except ConnectionLostError as lost:
+        raise ConnectionLostError(
+            f"the connection was lost after {done} messages; the rest is unchanged"
+        ) from lost
+
+
+def _settle(unit: ReceivedUnit, target: Destination | None) -> int:
+    """Send each message to `target`, without one delete it; return the number of the readable messages."""
+    settled = 0
+    for received in unit.messages:
+        if target is not None:
+            try:
+                message = redirect_of(received.message)
+            except PoisonMessageError:
+                continue
+            unit.work.send(Outgoing(destination=target, message=message))
+        unit.work.acknowledge(received)
+        settled += 1
+    unit.work.commit()
+    return settled

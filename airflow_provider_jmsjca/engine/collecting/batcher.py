@@ -23,9 +23,7 @@ messages that arrive during this time go into the next segment.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -53,12 +51,13 @@ from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
+from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 
 _log = safe_logger(__name__)
 # Longest wait before the stop request and the deadlines are checked again.
 _TICK_SECONDS = 0.1
 # Most messages taken at a time, so that stop requests are checked often enough.
-_HANDFUL = 256
+HANDFUL = 256
 # How long a stopped collection waits for a broker that doesn't answer.
 _STOP_GRACE_SECONDS = 0.3
 _FRUITLESS_SECONDS = 1.0
@@ -283,13 +282,13 @@ class _Collection:
         self._last_arrival = time.monotonic()
         while self._end() is None and not self._is_suspended():
             self._tell()
-            arrived = arrivals.take(_TICK_SECONDS)
+            arrived = arrivals.take(HANDFUL, within=_TICK_SECONDS)
             if not arrived:
                 self._wait_on(arrivals, connection)
                 continue
             for received in arrived:
                 if self._unit is None:
-                    self._unit = connection.unit()
+                    self._unit = arrivals.unit()
                 taken = self._take(received, self._unit)
                 if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()
@@ -518,74 +517,6 @@ class _Collection:
         self._batch.give_up()
         self._begin_segment()
         self._promised = self._batch.rows
-
-
-class BufferedConsumer:
-    """A consumer with a buffer of deliveries, limited by the prefetch.
-
-    Args:
-        connection: The connection.
-        subscription: The subscription.
-
-    Attributes:
-        subscription: The current subscription.
-
-    Raises:
-        JmsError: As `Connection.consume`.
-    """
-
-    def __init__(self, connection: Connection, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
-        self._loss: JmsError | None = None
-        self._connection = connection
-        connection.on_lost(self._on_lost)
-        self._consumer = connection.consume(subscription, self._queue.put)
-
-    @property
-    def settles_in_order(self) -> bool:
-        """Whether an unsettled message blocks later ones."""
-        return self._consumer.settles_in_order
-
-    def renew(self, subscription: Subscription) -> None:
-        """Return unsettled messages to the broker, and open a new consumer.
-
-        Raises:
-            ConnectionLostError: The connection is lost.
-        """
-        self._consumer.close()
-        self.subscription = subscription
-        self._consumer = self._connection.consume(subscription, self._queue.put)
-
-    def close(self) -> None:
-        """Close the consumer; the broker takes back unsettled messages."""
-        with contextlib.suppress(ConnectionLostError):
-            self._consumer.close()
-
-    def _on_lost(self, reason: JmsError) -> None:
-        self._loss = reason
-        self._queue.put(None)
-
-    def take(self, timeout: float) -> list[Received]:
-        """Return buffered deliveries in order; empty if none arrives within `timeout` seconds.
-
-        Raises:
-            ConnectionLostError: The connection is lost, and the buffered deliveries are invalid.
-        """
-        found: list[Received] = []
-        try:
-            item = self._queue.get(timeout=timeout)
-            while True:
-                if item is None or self._loss is not None:
-                    raise ConnectionLostError(str(self._loss)) from self._loss
-                if item.consumer is self._consumer and not item.is_stale:
-                    found.append(item)
-                if len(found) >= _HANDFUL:
-                    break
-                item = self._queue.get_nowait()
-        except queue.Empty:
-            pass
-        return found
 
 
 class StopOrDeadline(threading.Event):

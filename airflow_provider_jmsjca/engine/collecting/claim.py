@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState, MoveTarget
-from airflow_provider_jmsjca.engine.collecting.batcher import BufferedConsumer
+from airflow_provider_jmsjca.engine.collecting.batcher import HANDFUL
 from airflow_provider_jmsjca.engine.moving import FailedDeadLetterSends, commit_with_fallback, target_of
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.logs import safe_logger
@@ -37,6 +37,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
+from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 
 _log = safe_logger(__name__)
 _LOSSES = FailedDeadLetterSends()
@@ -213,7 +214,7 @@ class _Claim:
             left = began + within.total_seconds() - time.monotonic()
             if left <= 0:
                 return
-            for received in arrivals.take(min(left, _TICK_SECONDS)):
+            for received in arrivals.take(HANDFUL, within=min(left, _TICK_SECONDS)):
                 if self._is_enough(received):
                     return
                 last = time.monotonic()
@@ -268,7 +269,7 @@ class _Claim:
         sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
         settled = [received for received, _ in (*self._repeated, *self._claimed)]
         if settled:
-            unit = self._connection.unit()
+            unit = settled[0].consumer.unit()
             for received in settled:
                 unit.acknowledge(received)
             unit.commit()
@@ -316,7 +317,7 @@ class _Claim:
 
         try:
             with _LOSSES.counted(f"{salvaged.message_id}\0{source}") as left:
-                refusal = commit_with_fallback(self._connection, left, fill)
+                refusal = commit_with_fallback(received.consumer, left, fill)
         except (ConfigurationError, PermanentBrokerError) as error:
             self._left += 1
             _log.error("A message on %s that can't be decoded stays: %s", source, error)

@@ -494,6 +494,7 @@ class Delivery(DeliveredMessage):
     Attributes:
         call: The attempt's number.
         unit: The number of the unit of work it is in.
+        consumer: The consumer that received the message; `None` for the end of a batch.
         in_doubt: An earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.
         sent_later: Number of messages that it has put in limbo until they are due.
@@ -503,6 +504,7 @@ class Delivery(DeliveredMessage):
         "_given_handling",
         "buffer",
         "call",
+        "consumer",
         "engine",
         "in_doubt",
         "received_from",
@@ -518,6 +520,7 @@ class Delivery(DeliveredMessage):
         call: int,
         unit: int,
         handling: str = "",
+        consumer: Any = None,
     ) -> None:
         super().__init__(
             message,
@@ -528,6 +531,7 @@ class Delivery(DeliveredMessage):
         self.buffer = buffer
         self.call = call
         self.unit = unit
+        self.consumer = consumer
         self.in_doubt = False
         self.received_from = engine.destination
         self.sent_later = 0

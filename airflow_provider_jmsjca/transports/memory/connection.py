@@ -78,6 +78,10 @@ class MemoryConsumer:
         """False: each message is settled individually."""
         return False
 
+    def unit(self) -> MemoryUnitOfWork:
+        """Begin a unit of work."""
+        return self._connection.unit()
+
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle messages immediately; stale ones are ignored."""
         with self._connection.guard():

@@ -68,7 +68,7 @@ class StompConnection:
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
-        return subscribe(self.link, subscription, on_received)
+        return subscribe(self.link, subscription, on_received, self.unit)
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         """Send messages outside any unit, pipelined, and wait until the broker confirmed every one."""

@@ -12,12 +12,12 @@ import itertools
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, JmsError
-from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Received, Subscription
+from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Received, Subscription, UnitOfWork
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, ReceivedFrame
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
@@ -227,10 +227,22 @@ class Claim(enum.Enum):
     LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
 
 
-def subscribe(link: Link, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
-    """Start receiving; errors as for `Connection.consume`."""
+def subscribe(
+    link: Link,
+    subscription: Subscription,
+    on_received: OnReceived,
+    unit: Callable[[], UnitOfWork] | None = None,
+) -> StompConsumer:
+    """Start receiving; errors as for `Connection.consume`.
+
+    Args:
+        link: The connection.
+        subscription: What to receive.
+        on_received: Called with each message.
+        unit: Begins a unit of work; `None`: the messages are settled without one.
+    """
     link.prepare_for(subscription)
-    consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription))
+    consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription), unit)
     consumer.start()
     return consumer
 
@@ -290,6 +302,7 @@ class StompConsumer:
         "_on_received",
         "_options",
         "_repeated",
+        "_unit",
         "_unsent",
         "_unsettled",
         "_waiting",
@@ -301,13 +314,19 @@ class StompConsumer:
     )
 
     def __init__(
-        self, link: Link, subscription: Subscription, on_received: OnReceived, apart: tuple[str, ...] = ()
+        self,
+        link: Link,
+        subscription: Subscription,
+        on_received: OnReceived,
+        apart: tuple[str, ...] = (),
+        unit: Callable[[], UnitOfWork] | None = None,
     ) -> None:
         self.generation = 0
         self._link = link
         self._dialect = link.dialect
         self._wire = link.wire
         self.subscription = subscription
+        self._unit = unit
         self._options = consumer_headers(link.dialect, subscription.destination)
         self._on_received = on_received
         self._decoder = Decoder(link.dialect, subscription)
@@ -339,6 +358,12 @@ class StompConsumer:
         window = link.dialect.window(subscription)
         self._heaviest = sys.maxsize if window is None else max(window, _LEAST_WINDOW)
         self._most_bytes = sys.maxsize if window is None else _TIMES * self._heaviest + _BYTES_BEYOND
+
+    def unit(self) -> UnitOfWork:
+        """Begin a unit of work."""
+        if self._unit is None:
+            raise AssertionError("replies to requests are settled without a unit of work")
+        return self._unit()
 
     def start(self) -> None:
         """Subscribe, and wait until the broker confirms."""

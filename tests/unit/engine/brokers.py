@@ -73,7 +73,9 @@ class LesserConnection:
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         self.subscribed.append(subscription)
-        return self._inner.consume(subscription, on_received)
+        consumer = self._inner.consume(subscription, on_received)
+        consumer.unit = self.unit  # type: ignore[method-assign]  # a message's unit comes from its consumer
+        return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         return self._inner.send(outgoing)

@@ -681,7 +681,9 @@ class FastPath:
             if several and arrivals:
                 workers.notify_next(buffer)
             direct, received, message = begun
-            delivery = Delivery(message, self._engine, buffer, direct.call, direct.unit, self._handling)
+            delivery = Delivery(
+                message, self._engine, buffer, direct.call, direct.unit, self._handling, received.consumer
+            )
             began = dispatcher.clock()
             events = self._call(delivery)
             seconds = dispatcher.clock() - began

@@ -40,7 +40,9 @@ class _Slowly:
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         time.sleep(0.4)
-        return self._connection.consume(subscription, on_received)
+        consumer = self._connection.consume(subscription, on_received)
+        consumer.unit = self.unit  # type: ignore[method-assign]  # a message's unit comes from its consumer
+        return consumer
 
     def unit(self) -> Any:
         time.sleep(0.001)
