@@ -137,12 +137,10 @@ class PendingQueue:
         """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
         if not self.count:
             return None
-        line = self._lines[0]
-        if self._turns is None and len(line) == self.count and not self._claims:
+        message: InFlightMessage | None
+        if self._turns is None and not (self._claims or self._in_order) and self._may_take_any(number):
             # Nothing is reserved, and no order but that of arrival.
-            if number is not None and self._consumers.get(number) is not None:
-                return None
-            message: InFlightMessage | None = line.popleft()
+            message = self._front.pop(0) if self._front else self._lines[0].popleft()
         else:
             message = self._take(number)
         if message is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -166,6 +167,7 @@ class Units:
         pending: Messages that no unit has taken.
         counts: Delivery counts and notes.
         next_number: Returns a number for a unit or a call. A number is never used twice.
+        fill: Gives waiting messages to the units that can take them.
 
     Source: J81-J84, J142, J167, J183-J203; W2, W4.
     """
@@ -188,6 +190,7 @@ class Units:
         self._decide = decide
         self._gate = gate
         self._room = room
+        self.fill = self._fill if room is None else functools.partial(self._fill_room, room)
         self._concurrency = settings.concurrency
         self._batches = settings.batch_size > 1
         # Whether a first delivery is handed over at once.
@@ -303,13 +306,6 @@ class Units:
         self.pending.clear()
         self._staging.clear()
 
-    def fill(self) -> None:
-        """Give waiting messages to the units that can take them."""
-        if self._room is not None:
-            self._fill_room(self._room)
-        elif self.pending.count and self._gate.open:
-            self._fill()
-
     def _fill_room(self, room: Permits) -> None:
         self._report(room)
         if self._gate.open:
@@ -340,6 +336,8 @@ class Units:
         return not full and self.pending.offers_turn(number)
 
     def _fill(self) -> None:
+        if not (self.pending.count and self._gate.open):
+            return
         units, take = self.by_number, self.pending.take if self._room is None else self._take_with_permit
         if self._batches:
             for unit in tuple(units.values()):

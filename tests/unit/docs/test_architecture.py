@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.engine.activations.activation import Activation
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.docs.__main__ import ROOT
-from tests.servers.stomp_peer import ScriptedBroker
-from tests.unit.engine.listening import until
+from tests.docs.walks import follow
 
 pytestmark = pytest.mark.unit
 
 PACKAGE = ROOT / "airflow_provider_jmsjca"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = frozenset(re.findall(r"`([\w./-]+(?:\.py|/))`", PAGE))
-WITHIN = 60
 
 
 def test_every_path_is_there() -> None:
@@ -109,128 +99,43 @@ def test_nothing_else_is_imported_by_name_that_a_contract_does_not_see() -> None
     }
 
 
-class Followed:
-    """Notes which files of the package are entered while `on` is set, in the order of the first time."""
-
-    def __init__(self) -> None:
-        self.on = False
-        self.files: dict[str, None] = {}
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        file = frame.f_code.co_filename
-        if self.on and event == "call" and file.startswith(str(PACKAGE)):
-            self.files[Path(file).relative_to(PACKAGE).as_posix()] = None
-
-
-@pytest.fixture
-def followed() -> Iterator[Followed]:
-    one = Followed()
-    before = threading.getprofile()
-    threading.setprofile(one)
-    yield one
-    threading.setprofile(before)
-    sys.setprofile(None)
-
-
-DIRECTLY, DECIDED = 15, 21
-"""Most files on the direct way, and where the machine decides for each message; not to be raised."""
+_ROWS = re.findall(r"^\| ([\w-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+WALKS_OF_PAGE = {kind: (int(files), int(functions)) for kind, files, functions, *_ in _ROWS}
+MORE_FILES, MORE_FUNCTIONS = 1, 8
+"""By chance: threads meet at other points."""
 
 
 @pytest.mark.parametrize(
-    ("most", "mode", "header"),
-    [
-        (DIRECTLY, "serial", b""),
-        (DIRECTLY, "cc", b""),
-        (DECIDED, "cc", b"JMSXGroupID:one after the other\n"),
-    ],
+    ("kind", "mode"),
+    [("direct", "serial"), ("direct", "cc"), ("decided", "cc")],
     ids=["serial", "cc", "with a decision for each message"],
 )
-def test_a_message_enters_no_file_that_is_not_named(
-    most: int, mode: str, header: bytes, followed: Followed
-) -> None:
-    subscribed, handled = threading.Event(), threading.Semaphore(0)
-    sends = [threading.Event() for _ in range(3)]
-
-    def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
-        def later() -> None:
-            for send in sends:
-                if send.wait(WITHIN):
-                    client.sendall(answer.replace(b"MESSAGE\n", b"MESSAGE\n" + header))
-
-        threading.Thread(target=later).start()
-        subscribed.set()
-
-    peer = ScriptedBroker(wait_and_send, step="MESSAGE")
-    settings = ConnectionSettings(scheme="stomp", hosts=(("127.0.0.1", peer.port),))
-    activation = Activation(
-        ActivationSpec(destination="queue://q", concurrency_mode=mode),
-        lambda _: handled.release(),
-        connection=settings,
-    )
-    try:
-        activation.start()
-        assert subscribed.wait(WITHIN)
-        until(lambda: activation.ready, within=WITHIN)
-        ways = []
-        for number, send in enumerate(sends, 1):
-            followed.files.clear()
-            followed.on = number > 1  # the first finds the connection still being opened
-            send.set()
-            assert handled.acquire(timeout=WITHIN)
-            until(lambda already=number: len(peer.acknowledged) == already, within=WITHIN)
-            followed.on = False
-            if number > 1:
-                ways.append(list(followed.files))
-    finally:
-        activation.stop()
-        peer.close()
+def test_a_message_enters_no_file_that_is_not_named(kind: str, mode: str) -> None:
+    walk = follow(kind, mode)
     unnamed = [
         file
-        for file in {*ways[0], *ways[1]}
+        for file in walk.files
         if file not in NAMED and not any(name.endswith("/") and file.startswith(name) for name in WALKED)
     ]
     assert unnamed == []
-    assert len(ways[0]) <= most
-    assert len(ways[1]) <= most
+    files, functions = WALKS_OF_PAGE[kind]
+    assert len(walk.files) <= files + MORE_FILES
+    assert walk.functions <= functions + MORE_FUNCTIONS
 
 
-def test_a_moved_message_enters_the_files_of_its_walk(followed: Followed) -> None:
-    subscribed, send = threading.Event(), threading.Event()
-
-    def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
-        def later() -> None:
-            if send.wait(WITHIN):
-                client.sendall(answer)
-
-        threading.Thread(target=later).start()
-        subscribed.set()
-
-    def fail(_: object) -> None:
-        followed.on = True
-        raise ValueError("no stock")
-
-    peer = ScriptedBroker(wait_and_send, step="MESSAGE")
-    activation = Activation(
-        ActivationSpec(destination="queue://q", redelivery_handling="1:move(queue:$.dlq)"),
-        fail,
-        connection=ConnectionSettings(scheme="stomp", hosts=(("127.0.0.1", peer.port),)),
-    )
-    try:
-        activation.start()
-        assert subscribed.wait(WITHIN)
-        until(lambda: activation.ready, within=WITHIN)
-        send.set()
-        until(lambda: activation.counts.moved == 1, within=WITHIN)
-        followed.on = False
-    finally:
-        activation.stop()
-        peer.close()
-    walk = PAGE.partition("### A message to the dead-letter queue\n")[2].partition("\n### ")[0]
-    named = set(re.findall(r"`([\w./-]+(?:\.py|/))`", walk))
+def test_a_moved_message_enters_the_files_of_its_walk() -> None:
+    walk = follow("dead-letter")
+    files, functions = WALKS_OF_PAGE["dead-letter"]
+    assert len(walk.files) <= files + MORE_FILES
+    assert walk.functions <= functions + MORE_FUNCTIONS
+    raised = next(number for number, (file, _) in enumerate(walk.calls) if file == "core/failure.py")
+    entered = {file for file, _ in walk.calls[raised:]}
+    section = PAGE.partition("### A message to the dead-letter queue\n")[2].partition("\n### ")[0]
+    named = set(re.findall(r"`([\w./-]+(?:\.py|/))`", section))
     folders = tuple(name for name in named if name.endswith("/"))
-    assert {file for file in followed.files if file not in named and not file.startswith(folders)} == set()
+    assert {file for file in entered if file not in named and not file.startswith(folders)} == set()
     aside = {"core/activation/redelivery.py", *folders}
-    assert named - aside <= set(followed.files)
+    assert named - aside <= entered
 
 
 WALKED = ("core/delivery/", "core/redelivery/", "transports/stomp/")

@@ -336,19 +336,18 @@ class Dispatcher(Driver):
         self.alarm = _FAR
         self.rollbacks = Rollbacks(settings.name)
         self.link = self._new_link()
-        self.workers = Workers(settings, self._take, self._do, self._reconnect_after_fault)
         self.receiver = Receiver(
             settings,
             self.machine,
             self.counters,
-            self.workers,
+            self,
             ReceiveBuffer.shut(self.link),
             # A machine that chooses among messages or enforces the limit itself receives every message at
             # once. Any other receives a message when a thread is free for it.
             takes_all=share is not None,
             limit=None if share is not None else limit,
             wanted=self._wants_message,
-            post=self.workers.post,
+            post=lambda work: self.post([work]),
         )
         self._repeated = self.receiver.repeated
         self._caller = HandlerCaller(self, handler, on_stop=on_stop, stop_within=stop_within)
@@ -359,7 +358,8 @@ class Dispatcher(Driver):
             RecordAttempt: self._caller.record_attempt,
             Leave: self._leave,
         }
-        self._direct = FastPath(self, self._caller) if can_use_fast_path(settings) else None
+        take = FastPath(self, self._caller).take if can_use_fast_path(settings) else self._take
+        self.workers = Workers(settings, take, self._do, self._reconnect_after_fault)
 
     def _new_link(self) -> ThreadLink:
         receivers = Consumers(self._receives, self._refusals, self._in_doubt)
@@ -456,8 +456,6 @@ class Dispatcher(Driver):
         return bool(self.receiver.buffer.held)
 
     def _take(self, buffer: ReceiveBuffer) -> list[Work] | None:
-        if self._direct is not None:
-            return self._direct.take(buffer)
         with self.lock:
             todo = self.take_one() if self.receiver.may_take(buffer) else None
         self.flush_log()
