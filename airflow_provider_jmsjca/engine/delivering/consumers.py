@@ -8,15 +8,15 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from airflow_provider_jmsjca.core.copies.in_progress import RUN
-from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, Event
+from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost
 from airflow_provider_jmsjca.core.delivery.outage import RefusedDestinations
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
-from airflow_provider_jmsjca.engine.delivering.receiver import ConsumerConnection, ReceiveBuffer
+from airflow_provider_jmsjca.engine.delivering.driver import Driver
+from airflow_provider_jmsjca.engine.delivering.receiver import ConsumerConnection
 from airflow_provider_jmsjca.engine.delivering.settings import InProgress, ListenerSettings
 from airflow_provider_jmsjca.engine.moving import check_handling, check_target, target_of
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
@@ -315,38 +315,15 @@ def _log_each(in_progress: InProgress, connection: Connection, name: str) -> Non
         _log.error("%s: %s holds messages in doubt: they stay", name, in_progress.destination)
 
 
-class IdleReporter(Protocol):
-    """Reports idleness; thread-safe."""
-
-    def keeps(self) -> bool:
-        """Whether messages stay unsettled, with nothing to do."""
-
-    def idle_for(self) -> float:
-        """For how many seconds there has been nothing to do; 0 while there is."""
-
-
-class LinkListener(IdleReporter, Protocol):
-    """Receives the events of a link."""
-
-    def report(self, link: ConsumerConnection, event: Event) -> None:
-        """Something happened to the link."""
-
-    def arrived(self, buffer: ReceiveBuffer) -> None:
-        """A message was appended to the receive buffer's arrivals."""
-
-    def opened(self, buffer: ReceiveBuffer) -> None:
-        """The broker has confirmed the receive buffer's consumers."""
-
-
 def watches(
-    settings: ListenerSettings, connect: ConnectFunction, who: IdleReporter, connection: Connection
+    settings: ListenerSettings, connect: ConnectFunction, driver: Driver, connection: Connection
 ) -> list[BacklogWatch]:
     """Return a watch for each queue that detects messages that stay there; none is started.
 
     Args:
         settings: Contains the subscriptions.
         connect: Opens a connection for the check.
-        who: Reports whether the listener is idle.
+        driver: Reports whether the listener is idle.
         connection: The listener's connection.
     """
     return [
@@ -356,8 +333,8 @@ def watches(
             filtered=bool(subscription.selector),
             consumers=consumers_of(settings, source, connection)[1],
             connect=connect,
-            idle_for=who.idle_for,
-            keeps=who.keeps,
+            idle_for=driver.idle_for,
+            keeps=driver.keeps,
             clock=time.monotonic,
         )
         for source, subscription in enumerate(settings.subscriptions)
@@ -370,13 +347,13 @@ class ConsumingLink(ConsumerConnection):
 
     Args:
         settings: Contains the subscriptions.
-        user: Receives its events.
+        driver: Receives its events.
         receivers: Opens the consumers.
     """
 
-    def __init__(self, settings: ListenerSettings, user: LinkListener, receivers: Consumers) -> None:
+    def __init__(self, settings: ListenerSettings, driver: Driver, receivers: Consumers) -> None:
         self._settings = settings
-        self._user = user
+        self._driver = driver
         self._receivers = receivers
         self._connection: Connection | None = None
         self._unwanted = False
@@ -419,8 +396,8 @@ class ConsumingLink(ConsumerConnection):
             standby=isinstance(error, ClientIdInUseError),
             logged=logged,
         )
-        self._user.report(self, event)
+        self._driver.report(self, event)
 
     def _lost(self, error: JmsError, *, logged: bool = False) -> None:
         self.is_blocked = isinstance(error, ReplyTimeoutError)
-        self._user.report(self, ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged))
+        self._driver.report(self, ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged))

@@ -210,6 +210,14 @@ class Driver(ABC):
         """Schedule the taking of a message from the receive buffer; from any thread."""
 
     @abstractmethod
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is. From any thread."""
+
+    @abstractmethod
+    def keeps(self) -> bool:
+        """Whether messages stay unsettled, with nothing to do. From any thread."""
+
+    @abstractmethod
     def _new_link(self) -> ConsumerConnection:
         """Return a connection yet to be opened."""
 

@@ -350,13 +350,6 @@ def _poison(
     return event, message
 
 
-class ReceiveListener(Protocol):
-    """Takes arrived messages from a receive buffer."""
-
-    def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Have a message of the receive buffer taken in."""
-
-
 class Receiver:
     """Passes received messages to the machine.
 
@@ -367,7 +360,7 @@ class Receiver:
         settings: How to consume.
         machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
-        workers: Called when messages that had to wait may be taken.
+        arrived: Called when messages that had to wait may be taken.
         buffer: The first, closed buffer.
         takes_all: Pass messages to the machine as they arrive, because it chooses among them or enforces the
             limit itself.
@@ -389,7 +382,7 @@ class Receiver:
         settings: ListenerSettings,
         machine: DeliveryMachine,
         counters: Counters,
-        workers: ReceiveListener,
+        arrived: Callable[[ReceiveBuffer], object],
         buffer: ReceiveBuffer,
         *,
         takes_all: bool,
@@ -401,7 +394,7 @@ class Receiver:
         self._name = settings.name
         self._machine = machine
         self._counters = counters
-        self._workers = workers
+        self._arrived = arrived
         self._reader = DeliveryReader(settings)
         self.buffer = buffer
         # The earlier connection, and the messages still expected from it if the broker blocked it.
@@ -454,7 +447,7 @@ class Receiver:
     def _take_again(self, found: list[Received]) -> None:
         """Check messages again that had to wait, before those that came after them."""
         self.buffer.arrivals.extendleft(reversed(found))
-        self._workers.arrived(self.buffer)
+        self._arrived(self.buffer)
 
     def _identities(
         self, received: Received, message: JmsMessage | None, origin: Destination
@@ -549,7 +542,7 @@ class Receiver:
         """Take messages that were held up, if memory has room for one more."""
         if self.held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
             self.held_up = False
-            self._workers.arrived(self.buffer)
+            self._arrived(self.buffer)
 
     def take_all(self) -> list[MessageArrived]:
         """Take arrived messages up to the memory limit, so that the machine can choose among them."""
@@ -655,7 +648,7 @@ class Receiver:
     def admit_more(self) -> None:
         """A message went without being settled: the limit, or memory, has room again."""
         if self.buffer.arrivals:
-            self._workers.arrived(self.buffer)
+            self._arrived(self.buffer)
 
 
 def _is_flagged(received: Received) -> bool:

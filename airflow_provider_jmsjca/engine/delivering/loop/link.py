@@ -9,7 +9,8 @@ from functools import partial
 from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened, ReconnectAsked
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import SerialExecutor
-from airflow_provider_jmsjca.engine.delivering.consumers import Consumers, ConsumingLink, LinkListener
+from airflow_provider_jmsjca.engine.delivering.consumers import Consumers, ConsumingLink
+from airflow_provider_jmsjca.engine.delivering.driver import Driver
 from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
@@ -28,7 +29,7 @@ class LoopLink(ConsumingLink):
     Args:
         settings: Contains the subscriptions.
         source: Lends the connection.
-        user: Receives its events.
+        driver: Receives its events.
         receivers: Opens the consumers.
         executor: Runs blocking calls.
 
@@ -40,11 +41,11 @@ class LoopLink(ConsumingLink):
         self,
         settings: ListenerSettings,
         source: AsyncConnection,
-        user: LinkListener,
+        driver: Driver,
         receivers: Consumers,
         executor: SerialExecutor,
     ) -> None:
-        super().__init__(settings, user, receivers)
+        super().__init__(settings, driver, receivers)
         self._source = source
         self._executor = executor
         self._loop = asyncio.get_running_loop()
@@ -57,7 +58,7 @@ class LoopLink(ConsumingLink):
         self._task = self._loop.create_task(self._open())
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; told by `LinkListener.opened`, or as a failure."""
+        """Open the consumers; told by `Driver.opened`, or as a failure."""
         self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
@@ -112,14 +113,14 @@ class LoopLink(ConsumingLink):
             self._failed(PermanentBrokerError("keeping the connection failed; the log has the traceback"))
             return
         self._connection = connection
-        self._user.report(self, ConnectionOpened())
+        self._driver.report(self, ConnectionOpened())
         # Logged once for all users of the connection.
         self._source.on_lost(lambda error: self.post(partial(self._lost, error, logged=True)))
         self._source.on_stale(self._stale)
 
     def _stale(self) -> None:
         event = ReconnectAsked(reason="the settings of the connection have changed", logged=True)
-        self._user.report(self, event)
+        self._driver.report(self, event)
 
     # -- in the serial executor ----------------------------------------------------------------------------
 
@@ -159,11 +160,11 @@ class LoopLink(ConsumingLink):
 
     def _tell(self, buffer: ReceiveBuffer) -> None:
         buffer.noticed = False
-        self._user.arrived(buffer)
+        self._driver.arrived(buffer)
 
     def _opened(self, buffer: ReceiveBuffer, next_try: float | None) -> None:
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        self._user.opened(buffer)
+        self._driver.opened(buffer)
         self._try_later(next_try)
 
     def _try_later(self, next_try: float | None) -> None:

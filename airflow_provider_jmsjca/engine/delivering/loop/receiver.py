@@ -49,7 +49,7 @@ class LoopReceiver(Receiver):
             settings,
             machine,
             counters,
-            self,
+            self.arrived,
             buffer,
             takes_all=bool(settings.delivery.further),
             memory=memory,

@@ -41,7 +41,6 @@ from airflow_provider_jmsjca.engine.delivering.consumers import (
     Consumers,
     ConsumingLink,
     InDoubt,
-    LinkListener,
     watches,
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -78,11 +77,11 @@ class ThreadLink(ConsumingLink):
         self,
         settings: ListenerSettings,
         connect: ConnectFunction,
-        user: LinkListener,
+        driver: Driver,
         receivers: Consumers,
         check: Callable[[], object],
     ) -> None:
-        super().__init__(settings, user, receivers)
+        super().__init__(settings, driver, receivers)
         self._connect = connect
         self._check_first = check
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -105,7 +104,7 @@ class ThreadLink(ConsumingLink):
         self._thread.start()
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; told by `LinkListener.opened`, or as a failure."""
+        """Open the consumers; told by `Driver.opened`, or as a failure."""
         self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
@@ -152,13 +151,13 @@ class ThreadLink(ConsumingLink):
             return
         self._connection = connection
         if not self._unwanted:
-            self._user.report(self, ConnectionOpened())
+            self._driver.report(self, ConnectionOpened())
             connection.on_lost(self._lost)  # after that: a connection is lost only once it is up
 
     def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
             return
-        append, arrived = buffer.arrivals.append, self._user.arrived
+        append, arrived = buffer.arrivals.append, self._driver.arrived
         call_soon = self.connection.call_soon
         told = False
 
@@ -182,13 +181,13 @@ class ThreadLink(ConsumingLink):
             self._failed(error)
             return
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        self._user.opened(buffer)
+        self._driver.opened(buffer)
         self._watch_backlog(self.connection)
 
     def _watch_backlog(self, connection: Connection) -> None:
         if self._watches or not connection.capabilities.backlog:
             return
-        self._watches = watches(self._settings, self._connect, self._user, connection)
+        self._watches = watches(self._settings, self._connect, self._driver, connection)
         for watch in self._watches:
             watch.start()
         if self._unwanted:  # closed while the watches started
@@ -340,7 +339,7 @@ class Dispatcher(Driver):
             settings,
             self.machine,
             self.counters,
-            self,
+            self.arrived,
             ReceiveBuffer.shut(self.link),
             # A machine that chooses among messages or enforces the limit itself receives every message at
             # once. Any other receives a message when a thread is free for it.
