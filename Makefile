@@ -136,11 +136,9 @@ docs: setup  ## Generate the reference pages, and build the site into .run/site
 	@$(IN_VENV) python -m tests.docs
 	$(SITE)
 
-# Playwright is for this alone; the browser is the machine's own.
 .PHONY: screenshots
-screenshots: setup  ## Take the docs' pictures of Airflow's pages anew, in Chromium (on Debian: apt-get install chromium)
-	@$(UV_ENVIRONMENT) $(UV) pip install --quiet --no-deps --require-hashes --target .run/screenshots/tools -r requirements/screenshots.txt
-	@$(IN_VENV) PYTHONPATH="$(CURDIR)/.run/screenshots/tools" python -m tests.docs.screenshots
+screenshots: setup  ## Take the docs' pictures of Airflow's pages anew, in Chromium
+	@$(IN_VENV) python -m tests.docs.screenshots
 
 .PHONY: linkcheck
 linkcheck: setup  ## Ask the servers of Airflow's and Spark's documentation for the pages that ours link to (needs a network)
@@ -150,7 +148,6 @@ linkcheck: setup  ## Ask the servers of Airflow's and Spark's documentation for 
 lock: $(UV)  ## Bring requirements/*.txt up to date with pyproject.toml
 	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 requirements/mutants.in -o requirements/mutants.txt
-	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 requirements/screenshots.in -o requirements/screenshots.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements/dev.txt
 
 .PHONY: dist

@@ -2,15 +2,13 @@
 
     make screenshots
 
-`CHROMIUM` names a browser that isn't on the PATH as `chromium` or `google-chrome`. Each picture goes to
-`docs/pictures`.
+Each picture goes to `docs/pictures`.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from PIL import Image
+
 from example_dags.demo.standalone import Standalone
 from tests.docs.blocks import blocks
 from tests.servers.activemq import ActiveMQClassic
+from tests.servers.chromium import chromium
 from tests.servers.errors import ServerError
 from tests.servers.folders import ROOT, run_folder
 from tests.servers.java import spark_java_home
@@ -90,30 +91,22 @@ def _show(page: Page, text: str) -> None:
     page.wait_for_load_state("networkidle")
 
 
-def take(url: str, run_id: str, browser: str) -> None:
+def take(url: str, run_id: str) -> None:
     """Take every picture from the Airflow at this address.
 
     Raises:
         ServerError: A picture is larger than `MOST_BYTES`.
     """
-    from PIL import Image  # noqa: PLC0415 - `make screenshots` brings both
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415
-
-    with sync_playwright() as playwright:
-        # Chromium refuses to run as root within its sandbox; all it opens here is our own Airflow.
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        try:
-            page = chromium.new_page(base_url=url, viewport=SCREEN, reduced_motion="reduce")
-            for name, show in SHOTS.items():
-                show(page, run_id)
-                picture = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
-                picture.convert("RGB").quantize(COLOURS).save(FOLDER / name, optimize=True)
-                size = (FOLDER / name).stat().st_size
-                print(f"docs/pictures/{name}: {size // 1024} KiB")
-                if size > MOST_BYTES:
-                    raise ServerError(f"docs/pictures/{name} has {size} bytes, more than {MOST_BYTES}")
-        finally:
-            chromium.close()
+    with chromium() as browser:
+        page = browser.new_page(base_url=url, viewport=SCREEN, reduced_motion="reduce")
+        for name, show in SHOTS.items():
+            show(page, run_id)
+            picture = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
+            picture.convert("RGB").quantize(COLOURS).save(FOLDER / name, optimize=True)
+            size = (FOLDER / name).stat().st_size
+            print(f"docs/pictures/{name}: {size // 1024} KiB")
+            if size > MOST_BYTES:
+                raise ServerError(f"docs/pictures/{name} has {size} bytes, more than {MOST_BYTES}")
 
 
 def tutorial(broker: ActiveMQClassic, folder: Path) -> Standalone:
@@ -157,10 +150,6 @@ def first_run(airflow: Standalone) -> str:
 
 def main() -> int:
     """Start a broker and Airflow, take the pictures, stop both; return the exit code."""
-    browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        print("no Chromium on the PATH: install it, or name it in CHROMIUM", file=sys.stderr)
-        return 1
     folder = run_folder() / "screenshots" / "tutorial"
     shutil.rmtree(folder, ignore_errors=True)
     broker = ActiveMQClassic(folder / "activemq")
@@ -169,7 +158,7 @@ def main() -> int:
         with tutorial(broker, folder) as airflow:
             publish = [sys.executable, folder / "publish.py"]
             subprocess.run(publish, env=airflow.environment, check=True, timeout=RUN_SECONDS)
-            take(airflow.url, first_run(airflow), browser)
+            take(airflow.url, first_run(airflow))
     except ServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

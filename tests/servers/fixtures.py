@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from tests.servers.azure import Azurite
 from tests.servers.broker import Broker, variable_of
 from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
+from tests.servers.chromium import chromium as started_chromium
 from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
 from tests.servers.hadoop import Hdfs, Yarn
@@ -23,6 +25,9 @@ from tests.servers.postgres import Postgres
 from tests.servers.s3 import S3
 from tests.servers.server import Server
 from tests.servers.spark_cluster import SparkCluster
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PrivateBroker: TypeAlias = Callable[[str], Broker]
 
@@ -76,11 +81,15 @@ def _start_or_skip(server: Server, config: pytest.Config) -> None:
     try:
         server.start()
     except ServerUnavailableError as error:
-        # Where everything has to be tested, a server that can't be had is a failure.
-        if os.environ.get("CI") == "true":
-            raise
         missing[server.name] = str(error)
-        pytest.skip(_NOT_TESTED + str(error))
+        _fail_in_ci_or_skip(error)
+
+
+def _fail_in_ci_or_skip(error: ServerUnavailableError) -> NoReturn:
+    # Where everything has to be tested, a server that can't be had is a failure.
+    if os.environ.get("CI") == "true":
+        raise error
+    pytest.skip(_NOT_TESTED + str(error))
 
 
 def _shared(kind: str, folder: Path, config: pytest.Config) -> Iterator[Broker]:
@@ -110,6 +119,17 @@ def artemis(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broke
 def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
     """RabbitMQ, shared by the session: don't kill it."""
     yield from _shared("rabbitmq", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium, for the tests of a module: Playwright keeps an event loop in their thread until it ends."""
+    with contextlib.ExitStack() as stack:
+        try:
+            browser = stack.enter_context(started_chromium())
+        except ServerUnavailableError as error:
+            _fail_in_ci_or_skip(error)
+        yield browser
 
 
 @pytest.fixture(scope="session")

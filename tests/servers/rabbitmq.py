@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,13 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription
 from tests.servers.broker import Broker
-from tests.servers.errors import ServerError, ServerUnavailableError
-from tests.servers.logs import cause_in
+from tests.servers.debian import require_package
+from tests.servers.errors import ServerError
 from tests.servers.ports import HOST, accepts
 
 # Not the one on PATH, which is a wrapper that changes to a user and folder of the package's own.
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _CONTROL = PROGRAM.with_name("rabbitmqctl")
-_POLICY = Path("/usr/sbin/policy-rc.d")
 
 # What it needs for that, with a wide margin.
 _ON_DISK_SECONDS = 5.0
@@ -89,10 +87,10 @@ class RabbitMQ(Broker):
 
     def fetch(self) -> None:
         """Install the package."""
-        require_rabbitmq()
+        require_package("rabbitmq-server", PROGRAM)
 
     def _prepare(self) -> None:
-        require_rabbitmq()
+        require_package("rabbitmq-server", PROGRAM)
         certificates = self._certificates()
         (self.folder / "home").mkdir(exist_ok=True)
         self._write("enabled_plugins", "[rabbitmq_stomp,rabbitmq_management].\n")
@@ -147,52 +145,3 @@ class RabbitMQ(Broker):
             "ERL_EPMD_ADDRESS": HOST,
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
-
-
-def require_rabbitmq() -> None:
-    """Install the Debian package if it isn't there and we may.
-
-    Raises:
-        ServerUnavailableError: It isn't there, and can't be installed.
-    """
-    if PROGRAM.exists():
-        return
-    by_hand = "on Debian or Ubuntu run as root: apt-get install --no-install-recommends rabbitmq-server"
-    if shutil.which("apt-get") is None:
-        raise ServerUnavailableError("rabbitmq left out: no apt-get here, and RabbitMQ is not installed")
-    if os.geteuid() != 0:
-        raise ServerUnavailableError(f"rabbitmq left out: not installed, and only root can; {by_hand}")
-    reason = _install()
-    if not PROGRAM.exists():
-        raise ServerUnavailableError(f"rabbitmq left out: apt-get could not install it ({reason}); {by_hand}")
-
-
-def _install() -> str:
-    """Run apt-get, and return the last thing it said."""
-    print("rabbitmq: installing Debian's package rabbitmq-server with apt-get ...\n", end="", flush=True)
-    # Installing the package would start a broker of its own, unless this file says no.
-    denied_by_us = not _POLICY.exists()
-    if denied_by_us:
-        _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
-        _POLICY.chmod(0o755)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    package = ["install", "-y", "--no-install-recommends", "rabbitmq-server"]
-    try:
-        # The lists of a fresh machine are empty; those of an old one name files that are gone.
-        for arguments in (package, ["update"], package):
-            done = subprocess.run(
-                ["apt-get", "-q", *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-            if arguments is package and done.returncode == 0:
-                break
-    finally:
-        if denied_by_us:
-            _POLICY.unlink()
-    return cause_in(done.stdout)

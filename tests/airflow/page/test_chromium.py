@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import shutil
+import contextlib
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +13,11 @@ import uvicorn
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi import FastAPI
+from playwright.sync_api import Browser, Page
 
 from airflow_provider_jmsjca import ActivationKind, RunReport, RunStatus, WantedState
 from tests.airflow.page.browsing import audit
-from tests.servers.ports import free_ports
+from tests.servers.ports import HOST
 
 pytestmark = [
     # A server of Airflow loads all of it, whose dependencies warn about each other.
@@ -30,39 +30,44 @@ NAME = "orders at stomp://a:61613"
 
 
 @pytest.fixture
-def page(airflow: FastAPI) -> Iterator[Any]:
-    """A page of an operator in Chromium, from a server of this process."""
-    browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip(
-            "no Chromium on the PATH and none named in CHROMIUM (on Debian: apt-get install chromium)"
-        )
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        pytest.skip("no Playwright: pip install -r requirements/screenshots.txt")
-    (port,) = free_ports(1)
-    server = uvicorn.Server(uvicorn.Config(airflow, host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        with playwright.sync_playwright() as started:
-            # Chromium refuses to run as root within its sandbox; all it opens here is our own page.
-            chromium = started.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-            base = f"http://127.0.0.1:{port}"
-            context = chromium.new_context(base_url=base)
-            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="op", role="op"))
-            context.add_cookies([{"name": "_token", "value": token, "url": base}])
-            opened = context.new_page()
-            opened.set_default_timeout(WITHIN)
-            yield opened
-            chromium.close()
-    finally:
+def site(airflow: FastAPI) -> Iterator[str]:
+    """The address of the API server, which runs in this process."""
+    server = uvicorn.Server(uvicorn.Config(airflow, log_level="warning"))
+    # Who connects before the server has started waits for it.
+    with socket.create_server((HOST, 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://{HOST}:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join()
 
 
-def test_the_list_updates_itself_and_an_operator_suspends(store: Any, page: Any) -> None:
+@pytest.fixture
+def visit(site: str, chromium: Browser) -> Iterator[Callable[[str], Page]]:
+    """Return a window of a user, who is logged in and whose role is the name. No script and no error is left.
+
+    Every window fails the test if anything was executed, refused by the content security policy, or failed.
+    """
+    said: list[str] = []
+    with contextlib.ExitStack() as stack:
+
+        def window(role: str) -> Page:
+            context = stack.enter_context(chromium.new_context(base_url=site))
+            context.set_default_timeout(WITHIN)
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=role, role=role))
+            context.add_cookies([{"name": "_token", "value": token, "url": site}])
+            page = context.new_page()
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+            return page
+
+        yield window
+    assert said == []
+
+
+def test_the_list_updates_itself_and_an_operator_suspends(store: Any, visit: Callable[[str], Page]) -> None:
+    page = visit("op")
     now = store.owners.now()
 
     def report(committed: int) -> RunReport:
@@ -81,10 +86,6 @@ def test_the_list_updates_itself_and_an_operator_suspends(store: Any, page: Any)
             last_error="<img src=x onerror=alert(1)>",
         )
 
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
     store.activations.report([report(41)])
     page.goto("/jms/")
     page.get_by_role("cell", name="41", exact=True).wait_for()
@@ -100,4 +101,3 @@ def test_the_list_updates_itself_and_an_operator_suspends(store: Any, page: Any)
     page.get_by_text("Requested: resume").wait_for()
     assert store.activations.order(NAME) is None
     assert [event for event, _, _ in audit()] == ["jms_suspend_activation", "jms_resume_activation"]
-    assert said == []

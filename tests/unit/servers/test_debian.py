@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import rabbitmq
+from tests.servers import debian
+from tests.servers.debian import require_package
 from tests.servers.errors import ServerUnavailableError
 
 ROOT = Path(__file__).parents[3]
 
+OPTIONS = "-q -o DPkg::Lock::Timeout=300"
 APT = """#!/bin/sh
 echo "$DEBIAN_FRONTEND $*" >> {log}
 test -x {policy} && {policy}; echo "policy says $?" >> {log}
@@ -22,8 +24,8 @@ case "$*" in *install*) test -e {lists} || exit 100; touch {program};; *update) 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without RabbitMQ whose `apt-get` knows the package once its lists are up to date."""
-    monkeypatch.setattr(rabbitmq, "PROGRAM", tmp_path / "rabbitmq-server")
-    monkeypatch.setattr(rabbitmq, "_POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(debian, "_POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program = tmp_path / "bin" / "apt-get"
     program.parent.mkdir()
     program.write_text(
@@ -41,9 +43,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_root_gets_it_installed_without_a_service(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    rabbitmq.require_rabbitmq()
-    install = "noninteractive -q install -y --no-install-recommends rabbitmq-server\npolicy says 101\n"
-    assert (machine / "log").read_text() == f"{install}noninteractive -q update\npolicy says 101\n{install}"
+    require_package("rabbitmq-server", machine / "rabbitmq-server")
+    install = (
+        f"noninteractive {OPTIONS} install -y --no-install-recommends rabbitmq-server\npolicy says 101\n"
+    )
+    assert (
+        machine / "log"
+    ).read_text() == f"{install}noninteractive {OPTIONS} update\npolicy says 101\n{install}"
     assert not (machine / "policy-rc.d").exists()
 
 
@@ -51,7 +57,7 @@ def test_policy_of_the_machine_is_left_alone(machine: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (machine / "policy-rc.d").write_text("theirs")
     (machine / "lists").touch()
-    rabbitmq.require_rabbitmq()
+    require_package("rabbitmq-server", machine / "rabbitmq-server")
     assert (machine / "policy-rc.d").read_text() == "theirs"
 
 
@@ -62,7 +68,7 @@ def test_why_apt_failed_is_in_the_one_line(machine: Path, monkeypatch: pytest.Mo
         "#!/bin/sh\necho Reading package lists...\necho 'E: Unable to locate package' >&2\nexit 100\n"
     )
     with pytest.raises(ServerUnavailableError) as caught:
-        rabbitmq.require_rabbitmq()
+        require_package("rabbitmq-server", machine / "rabbitmq-server")
     assert "apt-get could not install it (E: Unable to locate package); on Debian" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (machine / "policy-rc.d").exists()
@@ -73,14 +79,14 @@ def test_ordinary_user_is_told_what_root_can_do(machine: Path, monkeypatch: pyte
     with pytest.raises(
         ServerUnavailableError, match="apt-get install --no-install-recommends rabbitmq-server"
     ):
-        rabbitmq.require_rabbitmq()
+        require_package("rabbitmq-server", machine / "rabbitmq-server")
     assert not (machine / "log").exists()
 
 
 def test_machine_without_apt_leaves_it_out(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(machine))
-    with pytest.raises(ServerUnavailableError, match="rabbitmq left out: no apt-get here"):
-        rabbitmq.require_rabbitmq()
+    with pytest.raises(ServerUnavailableError, match="rabbitmq-server left out: no apt-get here"):
+        require_package("rabbitmq-server", machine / "rabbitmq-server")
 
 
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)], ids=["at home", "in CI"])
@@ -115,5 +121,5 @@ def test_missing_broker_is_skipped_aloud_and_fails_in_ci(tmp_path: Path, ci: str
         check=False,
     )
     assert done.returncode == code, done.stdout
-    assert "rabbitmq left out: no apt-get here" in done.stdout
+    assert "rabbitmq-server left out: no apt-get here" in done.stdout
     assert ("! not tested !" in done.stdout) == (ci == "")
