@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -28,7 +27,9 @@ from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
+    edit_text,
     editable_message,
+    edited_message,
     list_dead_letters,
     replay_dead_letters,
     require_selection,
@@ -159,7 +160,7 @@ def edit_command(args: argparse.Namespace) -> None:
     ):
         require_selection(connection, administration)
         letter = find_message(administration, queue, args.message)
-    edited = _edited(editable_message(letter))
+    edited = _edited(edit_text(editable_message(letter)))
     if edited is None:
         sys.stdout.write("no change; the letter stays\n")
         return
@@ -195,16 +196,15 @@ def purge_command(args: argparse.Namespace) -> None:
         sys.stdout.write(f"{deleted} messages deleted\n")
 
 
-def _edited(message: JmsMessage) -> tuple[JmsMessage, Path] | None:
+def _edited(before: str) -> tuple[JmsMessage, Path] | None:
     """Return the edited message and its file; `None` if nothing was changed, and the file is deleted.
 
     Raises:
         ConfigurationError: The editor cannot be started, or its text is no message; the file is kept then.
     """
-    before = json.dumps(message.to_json(), indent=2, ensure_ascii=False)
     number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")  # readable by this user only
     file = Path(name)
-    with os.fdopen(number, "w", encoding="utf-8", errors="surrogatepass") as opened:
+    with os.fdopen(number, "w", encoding="utf-8") as opened:
         opened.write(before + "\n")
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     try:
@@ -215,14 +215,13 @@ def _edited(message: JmsMessage) -> tuple[JmsMessage, Path] | None:
             f"the editor {editor[0]!r} cannot be started: {error.strerror or error}; set EDITOR"
         ) from error
     content = file.read_bytes().strip()
-    if code or content in {b"", before.encode("utf-8", "surrogatepass")}:
+    if code or content in {b"", before.encode()}:
         file.unlink()
         return None
     try:
-        after = content.decode("utf-8", "surrogatepass")
-        return JmsMessage.from_json(json.loads(after)), file
-    except (ConfigurationError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"not a message: {error}; your text is in {name}") from error
+        return edited_message(content), file
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}; your text is in {name}") from error
 
 
 def _reject_row(group: RejectGroup) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import time
@@ -22,6 +23,7 @@ from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     PoisonMessageError,
 )
+from airflow_provider_jmsjca.escaping import escaped_json
 from airflow_provider_jmsjca.operating.queues import first_messages
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
@@ -239,6 +241,23 @@ def editable_message(letter: JmsMessage) -> JmsMessage:
     """Return the message to edit: without the properties that moves and replays added."""
     message = restored(letter)
     return replace(message, properties=MappingProxyType(_not_own(message)))
+
+
+def edit_text(message: JmsMessage) -> str:
+    """Return the JSON form of a message, for an editor: indented, without control characters."""
+    return escaped_json(json.dumps(message.to_json(), indent=2, ensure_ascii=False))
+
+
+def edited_message(text: str | bytes) -> JmsMessage:
+    """Return the message of an edited text; bytes are in UTF-8.
+
+    Raises:
+        ConfigurationError: The text isn't the JSON form of a message.
+    """
+    try:
+        return JmsMessage.from_json(json.loads(text))
+    except (ConfigurationError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"not a message: {error}") from error
 
 
 def resend_edited(

@@ -31,7 +31,7 @@ class Permission(enum.Enum):
     READ_MESSAGES = "connections: read"
     """See messages of a connection: headers, properties, bodies, and why they failed."""
     OPERATE = "connections: edit"
-    """Suspend, resume, drain and stop activations; replay and purge dead letters."""
+    """Request states of activations; change messages; replay and purge dead letters."""
 
 
 async def logged_in(request: Request) -> BaseUser | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -24,6 +25,7 @@ from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.plots import plot
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.store.base import Store, WantedState
+from airflow_provider_jmsjca.triggers.watchers import scheduling_assets
 
 _RESUME: Final = "resume"
 _ACTIONS: Final = {
@@ -62,11 +64,19 @@ def open_store() -> Iterator[Store]:
 def listed(visit: Visit) -> Response:
     """Show activations with their runs in all processes."""
     ended, match = "ended" in visit.query, visit.query.get("match", "")
+    dag_id, task_id = visit.query.get("dag_id", ""), visit.query.get("task_id", "")
+    assets = scheduling_assets(dag_id) if dag_id and not task_id else []
     with open_store() as store:
-        found = [each for each in list_activations(store, ended=ended) if _matches(each, match)]
+        found = [
+            each
+            for each in list_activations(store, ended=ended)
+            if _matches(each, match) and (not dag_id or _belongs(each, dag_id, task_id, assets))
+        ]
     return visit.page(
         "activations.html",
-        title="Activations",
+        title=f"Activations of {'.'.join(filter(None, [dag_id, task_id]))}" if dag_id else "Activations",
+        dag_id=dag_id,
+        task_id=task_id,
         found=found[:_MOST],
         more=len(found) - _MOST,
         match=match,
@@ -111,6 +121,14 @@ def changed(visit: Visit) -> Response:
             user = f"user {visit.user.get_name()}"
             request_activation_state(store, [name], _ACTIONS[action], reason=reason, user=user)
     return visit.go("activation", name=name, done=action)
+
+
+def _belongs(status: ActivationStatus, dag_id: str, task_id: str, assets: Sequence[str]) -> bool:
+    """Return whether a task of a DAG owns a run, or an asset that starts the DAG."""
+    own = re.compile(rf"{re.escape(dag_id)}\.{re.escape(task_id) or '.+'}(\[\d+\])?(, run .*)?", re.DOTALL)
+    names = {f"asset {each!r}" for each in assets}
+    owners = [run.report.owner for run in status.runs]
+    return any(own.fullmatch(each) or names.intersection(each.split(", ")) for each in owners)
 
 
 def _matches(status: ActivationStatus, text: str) -> bool:

@@ -25,14 +25,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.page import activations, batches, dead_letters, limbo, queues
+from airflow_provider_jmsjca.page import activations, batches, changes, dead_letters, limbo, queues
 from airflow_provider_jmsjca.page.access import Permission, is_own_token, logged_in
 from airflow_provider_jmsjca.page.rendering import FOLDER, rendered
 from airflow_provider_jmsjca.page.visit import ForbiddenError, Visit
 
 _log = safe_logger(__name__)
 
-_LONGEST_FORM: Final = 64 * 1024
+_LONGEST_FORM: Final = 512 * 1024
 _MOST_FIELDS: Final = 20
 _FORM: Final = "application/x-www-form-urlencoded"
 _HEADERS: Final = {
@@ -70,6 +70,7 @@ def application() -> Starlette:
             _route("/queues", broker, queues.listed),
             _route("/queue", broker, queues.browsed, queues.browsed),
             _route("/message", broker, queues.shown, queues.shown),
+            _route("/edit", broker, changes.edited, changes.edited),
             _route("/dead-letters", broker, dead_letters.listed, dead_letters.changed),
             _route("/limbo", store, limbo.listed),
             _route("/limbo-message", store, limbo.shown),

@@ -39,6 +39,20 @@ def chosen_connection(visit: Visit) -> tuple[str | None, list[str]]:
     return conn_id, known
 
 
+def asked_connection(visit: Visit) -> str:
+    """Return the connection that a view is about.
+
+    Raises:
+        ConfigurationError: The URL names none, and there are several or none, or it names an unknown one.
+    """
+    conn_id, known = chosen_connection(visit)
+    if conn_id is None:
+        raise ConfigurationError(
+            f"the address of this page lacks conn_id; there are {', '.join(known) or 'none'}"
+        )
+    return conn_id
+
+
 def required(visit: Visit, name: str) -> str:
     """Return a parameter of the URL.
 

@@ -11,24 +11,24 @@ from starlette.responses import Response
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.selector import selector_text
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operating.dead_letters import (
     Replay,
-    is_dead_letter_queue,
     list_dead_letters,
     replay_dead_letters,
 )
 from airflow_provider_jmsjca.operating.messages import moment
-from airflow_provider_jmsjca.operating.queues import QueueChange, change_messages, list_queues
+from airflow_provider_jmsjca.operating.queues import QueueChange, change_messages
 from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.brokers import (
     AskFirstError,
     ask_before_browsing,
-    chosen_connection,
+    asked_connection,
     opened,
     required,
 )
+from airflow_provider_jmsjca.page.queues import dead_letter_queues
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import MessageSelection
 
@@ -39,9 +39,9 @@ _REPLAY_SECONDS: Final = 12.0
 
 def listed(visit: Visit) -> Response:
     """Show the dead-letter queues of a connection, or the dead letters of one queue in groups."""
-    conn_id, known = chosen_connection(visit)
-    if conn_id is None or not visit.query.get("queue"):
-        return _queues(visit, conn_id, known)
+    if not visit.query.get("queue"):
+        return dead_letter_queues(visit)
+    conn_id = asked_connection(visit)
     queue, selector = visit.query["queue"], visit.query.get("selector", "")
     visit.require(Permission.READ_MESSAGES, conn_id)
     with opened(conn_id) as (_, administration):
@@ -73,38 +73,18 @@ def changed(visit: Visit) -> Response:
     """Agree to look, send dead letters back, or delete them."""
     if "action" not in visit.form:
         return listed(visit)
-    conn_id, _ = chosen_connection(visit)
+    conn_id = asked_connection(visit)
     queue = required(visit, "queue")
     visit.require(Permission.OPERATE, conn_id)
     match visit.form["action"]:
         case "replay":
-            lines = _replayed(visit, conn_id or "", queue)
+            lines = _replayed(visit, conn_id, queue)
         case "purge":
-            lines = [_purged(visit, conn_id or "", queue)]
+            lines = [_purged(visit, conn_id, queue)]
         case other:
             raise ConfigurationError(f"action {other!r}: expected replay or purge")
     back = visit.link("dead-letters", conn_id=conn_id, queue=queue, selector=visit.query.get("selector"))
     return visit.page("done.html", title=f"Dead letters on {queue}", lines=lines, back=back)
-
-
-def _queues(visit: Visit, conn_id: str | None, known: list[str]) -> Response:
-    found, note = [], ""
-    if conn_id is not None:
-        try:
-            with opened(conn_id) as (_, administration):
-                queues = list_queues(administration).queues
-        except CapabilityError as error:
-            note = str(error)
-        else:
-            found = [each for each in queues if is_dead_letter_queue(each.name)]
-    return visit.page(
-        "dead_letter_queues.html",
-        title="Dead letters",
-        conn_id=conn_id,
-        known=known,
-        found=found,
-        note=note,
-    )
 
 
 def _replayed(visit: Visit, conn_id: str, queue: str) -> list[str]:

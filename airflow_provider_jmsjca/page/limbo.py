@@ -51,7 +51,7 @@ def shown(visit: Visit) -> Response:
         view=message_view(content.message, most=_MOST_SHOWN),
         back=visit.link("limbo"),
         back_name="Limbo",
-        most=_MOST_SHOWN,
+        changes=(),
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from starlette.responses import Response
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
+from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.hooks.store import store_in_use
+from airflow_provider_jmsjca.operating.dead_letters import is_dead_letter_queue
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
 from airflow_provider_jmsjca.operating.queues import (
+    QueueList,
     browse_queue,
     find_message,
     list_queues,
@@ -24,11 +28,13 @@ from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.brokers import (
     AskFirstError,
     ask_before_browsing,
+    asked_connection,
     chosen_connection,
     opened,
     required,
     settings_of,
 )
+from airflow_provider_jmsjca.page.changes import changed, changes_offered
 from airflow_provider_jmsjca.page.visit import Visit
 
 _PAGE: Final = 50
@@ -40,46 +46,62 @@ _MOST_DIGITS: Final = 9
 
 def listed(visit: Visit) -> Response:
     """Show the queues of a connection, and who in this installation uses them."""
+    return _listed(visit, "queues", "Queues", lambda _: True)
+
+
+def dead_letter_queues(visit: Visit) -> Response:
+    """Show the queues of a connection that are named like a dead-letter queue."""
+    return _listed(visit, "dead-letters", "Dead letters", is_dead_letter_queue)
+
+
+def _listed(visit: Visit, path: str, title: str, chosen: Callable[[str], bool]) -> Response:
     conn_id, known = chosen_connection(visit)
     match, filled = visit.query.get("match", ""), "filled" in visit.query
-    found, note = [], ""
+    queues = QueueList(queues=())
     if conn_id is not None:
         uses = []
         if store_in_use():
             with open_store() as store:
                 uses = registered_uses(store)
         used = used_queues(uses, jms_conn_id=conn_id, settings=settings_of(conn_id))
-        with opened(conn_id) as (_, administration):
-            queues = list_queues(administration, used=used)
-        found = matching(queues.queues, pattern=f"*{match}*" if match else None, filled=filled)
-        note = queues.note
+        try:
+            with opened(conn_id) as (_, administration):
+                queues = list_queues(administration, used=used)
+        except CapabilityError as error:
+            queues = QueueList(queues=(), note=str(error))
+    found = matching(queues.queues, pattern=f"*{match}*" if match else None, filled=filled)
+    found = [each for each in found if chosen(each.name)]
     return visit.page(
         "queues.html",
-        title="Queues",
+        path=path,
+        title=title,
         conn_id=conn_id,
         known=known,
         found=found[:_MOST_QUEUES],
         more=len(found) - _MOST_QUEUES,
-        note=note,
+        note=queues.note,
         match=match,
         filled=filled,
     )
 
 
 def browsed(visit: Visit) -> Response:
-    """Show the messages on a queue, page by page."""
-    conn_id, _ = chosen_connection(visit)
+    """Show the messages on a queue, page by page, or change them."""
+    if "action" in visit.form:
+        return changed(visit)
+    conn_id = asked_connection(visit)
     queue, selector = required(visit, "queue"), visit.query.get("selector", "")
     visit.require(Permission.READ_MESSAGES, conn_id)
     skip = _number(visit.query.get("skip", ""))
-    with opened(conn_id or "") as (_, administration):
+    with opened(conn_id) as (_, administration):
         try:
             ask_before_browsing(visit, administration)
         except AskFirstError as asked:
             return visit.page("ask.html", title=queue, note=str(asked))
         if administration.browse_note:
-            record(visit.user, "browse_queue", conn_id=str(conn_id), queue=queue)
+            record(visit.user, "browse_queue", conn_id=conn_id, queue=queue)
         page = browse_queue(administration, queue, selector=selector_text(selector), skip=skip, limit=_PAGE)
+        operations = administration.operations
     return visit.page(
         "queue.html",
         title=queue,
@@ -90,22 +112,26 @@ def browsed(visit: Visit) -> Response:
         note=page.note,
         newer=None if not skip else max(0, skip - _PAGE),
         older=skip + _PAGE if page.more else None,
+        changes=changes_offered(visit, conn_id, operations),
     )
 
 
 def shown(visit: Visit) -> Response:
-    """Show one message with headers, properties and body."""
-    conn_id, _ = chosen_connection(visit)
+    """Show one message with headers, properties and body, or change it."""
+    if "action" in visit.form:
+        return changed(visit)
+    conn_id = asked_connection(visit)
     queue, message_id = required(visit, "queue"), required(visit, "id")
     visit.require(Permission.READ_MESSAGES, conn_id)
-    with opened(conn_id or "") as (_, administration):
+    with opened(conn_id) as (_, administration):
         try:
             ask_before_browsing(visit, administration)
         except AskFirstError as asked:
             return visit.page("ask.html", title=message_id, note=str(asked))
         if administration.browse_note:
-            record(visit.user, "browse_message", conn_id=str(conn_id), queue=queue, message=message_id)
+            record(visit.user, "browse_message", conn_id=conn_id, queue=queue, message=message_id)
         message = find_message(administration, queue, message_id)
+        operations = administration.operations
     view = message_view(message, most=_MOST_SHOWN)
     return visit.page(
         "message.html",
@@ -113,7 +139,8 @@ def shown(visit: Visit) -> Response:
         view=view,
         back=visit.link("queue", conn_id=conn_id, queue=queue),
         back_name=queue,
-        most=_MOST_SHOWN,
+        changes=changes_offered(visit, conn_id, operations),
+        edit=visit.link("edit", conn_id=conn_id, queue=queue, id=message_id),
     )
 
 

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _PREFIX: Final = "/jms"
+_TABS: Final = {
+    "dag": "?dag_id={DAG_ID}",
+    "task": "?dag_id={DAG_ID}&task_id={TASK_ID}",
+    "task_instance": "?dag_id={DAG_ID}&task_id={TASK_ID}&ended=1",
+}
+"""Queries of the page by the place of its tab; Airflow fills in the ids."""
 
 
 class JmsPage:
@@ -39,14 +45,15 @@ def applications() -> list[dict[str, Any]]:
 
 
 def views() -> list[dict[str, Any]]:
-    """Return the entries in Airflow's navigation: each shows the page in a frame."""
-    base = urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
+    """Return the page's entries in Airflow: one in the navigation, and a tab of each DAG, task and its runs.
+
+    Airflow shows each in a frame. Tabs show the activations of the DAG or of the task.
+    """
+    page = f"{urlsplit(str(conf.get('api', 'base_url', fallback=''))).path.rstrip('/')}{_PREFIX}/"
     return [
-        {
-            "name": "JMS",
-            "href": f"{base}{_PREFIX}/",
-            "destination": "nav",
-            "category": "browse",
-            "url_route": "jms",
-        }
+        {"name": "JMS", "href": page, "destination": "nav", "category": "browse", "url_route": "jms"},
+        *(
+            {"name": "JMS", "href": f"{page}{query}", "destination": where, "url_route": f"jms_{where}"}
+            for where, query in _TABS.items()
+        ),
     ]

@@ -119,6 +119,29 @@ def jms_connections() -> list[str]:
     return sorted({*stored, *environment_connections()})
 
 
+def scheduling_assets(dag_id: str) -> list[str]:
+    """Return the names of the assets in the schedule of a DAG, sorted.
+
+    Raises:
+        TransientStoreError: Airflow's database cannot be read.
+    """
+    from airflow.models.asset import AssetModel, DagScheduleAssetReference  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+    from sqlalchemy import select  # noqa: PLC0415 - as above
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    try:
+        with create_session() as session:
+            names = session.scalars(
+                select(AssetModel.name)
+                .join(DagScheduleAssetReference, DagScheduleAssetReference.asset_id == AssetModel.id)
+                .where(DagScheduleAssetReference.dag_id == dag_id)
+            ).all()
+    except SQLAlchemyError as error:
+        raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
+    return sorted(set(names))
+
+
 def environment_connections() -> frozenset[str]:
     """Return the ids of JMS connections of the environment, without connections that cannot be read."""
     named = (name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT))

@@ -10,7 +10,16 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tests.internals.page import form_token
+from tests.internals.page import application, form_token
+
+ROUTES = [
+    (method, route.path.strip("/"))
+    for route in application().routes
+    for method in sorted(getattr(route, "methods", None) or ())
+]
+"""Of the application itself, so that no view is forgotten."""
+VIEWS = [path for method, path in ROUTES if method == "GET"]
+FORMS = [path for method, path in ROUTES if method == "POST"]
 
 
 class Browser:

@@ -60,6 +60,56 @@ def test_viewers_see_states_and_counts(store: Any, browser: Browse) -> None:
     assert "dag.task" not in narrowed.text
 
 
+def test_a_dag_and_a_task_have_their_own_lists(
+    store: Any, browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = {
+        "a": "orders.load, run manual__1, x",
+        "b": "orders.load[2], run scheduled__1",
+        "c": "orders.other",
+        "d": "orders2.load",
+        "e": "asset 'bills', asset 'orders'",
+        "f": "asset 'orders2'",
+        "g": "my.orders.load",
+    }
+    store.activations.report([report(f"activation-{name}", owner=owner) for name, owner in owners.items()])
+    monkeypatch.setattr(
+        "airflow_provider_jmsjca.page.activations.scheduling_assets",
+        lambda dag_id: {"orders": ["orders"]}.get(dag_id, []),
+    )
+    viewer = browser("viewer")
+
+    def listed(**query: str) -> str:
+        text = viewer.get("", **query).text
+        return "".join(name for name in owners if f">activation-{name}</a>" in text)
+
+    assert listed(dag_id="orders") == "abce"
+    assert listed(dag_id="orders", task_id="load") == "ab"
+    assert listed(dag_id="my.orders") == "g"
+    assert listed(dag_id="orders", match="ACTIVATION-C") == "c"
+    assert listed(dag_id="nothing") == ""
+    assert listed() == "abcdefg"
+
+
+def test_assets_of_a_schedule_belong_to_its_dag(store: Any, browser: Browse) -> None:
+    from airflow.models.asset import AssetModel, DagScheduleAssetReference  # noqa: PLC0415 - after the home
+    from airflow.models.dag import DagModel  # noqa: PLC0415 - as above
+    from airflow.models.dagbundle import DagBundleModel  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+
+    store.activations.report([report("one", owner="asset 'waiting'"), report("two", owner="asset 'other'")])
+    with create_session() as session:
+        asset = AssetModel(name="waiting", uri="x://waiting", group="asset", extra={})
+        session.add_all([DagBundleModel(name="b"), asset])
+        session.flush()
+        session.add(DagModel(dag_id="orders", bundle_name="b"))
+        session.flush()
+        session.add(DagScheduleAssetReference(dag_id="orders", asset_id=asset.id))
+    shown = browser("viewer").get("", dag_id="orders").text
+    assert ">one</a>" in shown
+    assert ">two</a>" not in shown
+
+
 def test_a_lost_run_is_marked(store: Any, browser: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
     store.activations.report([report()])
     (status,) = list_activations(store)

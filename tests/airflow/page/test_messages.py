@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -19,6 +20,7 @@ from airflow_provider_jmsjca import (
     JmsMessage,
     MemoryBroker,
     Outgoing,
+    QueueOperation,
     RunReport,
     RunStatus,
     connect,
@@ -71,7 +73,7 @@ def count(server: MemoryBroker) -> Callable[[str], int]:
 
 def only_id(text: str) -> str:
     (found,) = set(re.findall(r"[?&;]id=([^\"&]+)", text))
-    return str(found)
+    return unquote(str(found))
 
 
 def dead(text: str = "x", **properties: Any) -> JmsMessage:
@@ -270,10 +272,158 @@ def test_what_is_wrong_with_a_replay_is_said(
     assert said in refused.text
 
 
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("move", (2, 1, "1 message moved to other")),
+        ("copy", (3, 1, "1 message copied to other")),
+        ("delete", (2, 0, "1 message deleted")),
+    ],
+)
+def test_one_message_is_changed_once_that_is_confirmed(
+    send: Callable[..., None],
+    count: Callable[[str], int],
+    browser: Browse,
+    action: str,
+    expected: tuple[int, int, str],
+) -> None:
+    send("orders", *(JmsMessage.text(str(n), {"n": n}) for n in range(3)))
+    operator = browser("op")
+    chosen = only_id(operator.get("queue", **CONN, queue="orders", selector="n = 1").text)
+    query = {**CONN, "queue": "orders", "id": chosen}
+    asked = operator.post("message", {"action": action, "to": "queue://other"}, **query)
+    assert f"{action.capitalize()} 1 message of orders" in asked.text
+    assert (count("orders"), audit()) == (3, [])
+    confirmed = operator.post("message", {"action": action, "to": "other", "confirmed": "1"}, **query)
+    left, arrived, done = expected
+    assert done in confirmed.text
+    assert (count("orders"), count("other")) == (left, arrived)
+    target = {"conn_id": "jms_test", "queue": "orders", "message": chosen}
+    to = {} if action == "delete" else {"to": "other"}
+    assert audit() == [(f"jms_{action}_messages", "op", target | to)]
+
+
+def test_messages_that_match_a_selector_are_copied(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse
+) -> None:
+    send("orders", *(JmsMessage.text(str(n), {"n": n}) for n in range(3)))
+    query = {**CONN, "queue": "orders", "selector": "n > 0"}
+    form = {"action": "copy", "to": "other"}
+    operator = browser("op")
+    assert "Copy 2 messages of orders to other?" in operator.post("queue", form, **query).text
+    operator.post("queue", {**form, "confirmed": "1"}, **query)
+    assert (count("orders"), count("other")) == (3, 2)
+    target = {"conn_id": "jms_test", "queue": "orders", "selector": "n > 0", "to": "other"}
+    assert audit() == [("jms_copy_messages", "op", target)]
+
+
+def test_a_message_is_edited_compared_and_sent(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse
+) -> None:
+    send("orders.dlq", dead("1"), dead(HOSTILE, region="eu"))
+    operator = browser("op")
+    chosen = only_id(operator.get("queue", **CONN, queue="orders.dlq", selector="region = 'eu'").text)
+    query = {**CONN, "queue": "orders.dlq", "id": chosen}
+    shown = operator.get("edit", **query).text
+    (area,) = re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", shown, re.DOTALL)
+    assert "<b onclick" not in shown
+    text = html.unescape(area)
+    assert json.loads(text)["body"] == HOSTILE
+    assert "JMS_Sun_JMSJCA" not in text
+    form = {"text": text.replace('"eu"', '"us"').replace("\n", "\r\n"), "to": "queue://orders"}
+    compared = html.unescape(operator.post("edit", form, **query).text)
+    assert '-    "region": "eu"' in compared
+    assert '+    "region": "us"' in compared
+    assert (count("orders.dlq"), audit()) == (2, [])
+    sent = operator.post("edit", {**form, "confirmed": "1"}, **query)
+    assert "The edited message was sent to queue://orders." in sent.text
+    assert (count("orders.dlq"), count("orders")) == (1, 1)
+    target = {"conn_id": "jms_test", "queue": "orders.dlq", "message": chosen, "to": "queue://orders"}
+    assert audit() == [("jms_edit_message", "op", target)]
+    arrived = operator.get("queue", **CONN, queue="orders", selector="region = 'us'").text
+    assert only_id(arrived)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"text": "{", "to": "queue://orders"}, "not a message"),
+        ({"text": "[" * 5000, "to": "queue://orders"}, "not a message"),
+        ({"text": '{"body": 1}', "to": "queue://orders"}, "not a message"),
+        ({"text": "same", "to": "queue://orders"}, "was not changed"),
+        ({"text": "same", "to": ""}, "a destination needs a name"),
+        ({"text": "same", "to": "queue://orders.dlq"}, "was not changed"),
+    ],
+)
+def test_what_is_wrong_with_an_edited_message_is_said(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse, form: dict[str, str], said: str
+) -> None:
+    send("orders.dlq", dead("1"))
+    operator = browser("op")
+    query = {**CONN, "queue": "orders.dlq"}
+    query["id"] = only_id(operator.get("queue", **query).text)
+    if form["text"] == "same":
+        (area,) = re.findall(
+            r"<textarea[^>]*>(.*?)</textarea>", operator.get("edit", **query).text, re.DOTALL
+        )
+        form = {**form, "text": html.unescape(area)}
+    refused = operator.post("edit", {**form, "confirmed": "1"}, **query)
+    assert refused.status_code == 400
+    assert said in refused.text
+    assert (count("orders.dlq"), audit()) == (1, [])
+
+
+def test_long_messages_are_edited_elsewhere(send: Callable[..., None], browser: Browse) -> None:
+    send("big", JmsMessage.text("x" * 200_000))
+    operator = browser("op")
+    query = {**CONN, "queue": "big", "id": only_id(operator.get("queue", **CONN, queue="big").text)}
+    assert "use airflow jms dlq edit" in operator.get("edit", **query).text
+
+
+@pytest.mark.parametrize("role", ["viewer", "user"])
+def test_others_change_no_messages(
+    send: Callable[..., None], count: Callable[[str], int], browser: Browse, role: str
+) -> None:
+    send("orders", JmsMessage.text("1"))
+    one = browser(role)
+    query = {
+        **CONN,
+        "queue": "orders",
+        "id": only_id(browser("op").get("queue", **CONN, queue="orders").text),
+    }
+    for action in ("move", "copy", "delete"):
+        form = {"action": action, "to": "other", "confirmed": "1"}
+        for path in ("queue", "message"):
+            assert one.post(path, form, **query).status_code == 403
+    assert (
+        one.post("edit", {"text": "{}", "to": "queue://other", "confirmed": "1"}, **query).status_code == 403
+    )
+    assert one.get("edit", **query).status_code == 403
+    assert (count("orders"), count("other"), audit()) == (1, 0, [])
+
+
+def test_a_broker_without_an_operation_offers_and_does_none(
+    send: Callable[..., None], browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryAdministration, "operations", frozenset({QueueOperation.BROWSE}))
+    send("orders", JmsMessage.text("1"))
+    operator = browser("op")
+    shown = operator.get("queue", **CONN, queue="orders").text
+    query = {**CONN, "queue": "orders", "id": only_id(shown)}
+    for text in (shown, operator.get("message", **query).text):
+        assert "To queue" not in text
+        assert "Edit a copy" not in text
+    refused = operator.post("message", {"action": "move", "to": "other"}, **query)
+    assert refused.status_code == 400
+    assert "move is not offered by" in refused.text
+    assert operator.get("edit", **query).status_code == 400
+    assert operator.post("queue", {"action": "explode"}, **query).status_code == 400
+
+
 def test_only_jms_connections_are_reached(browser: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_WEB", json.dumps({"conn_type": "http", "host": "example.com"}))
     for conn_id in ("web", "nothing", "jms_test'"):
-        for path in ("queues", "queue", "dead-letters", "message"):
+        for path in ("queues", "queue", "dead-letters", "message", "edit"):
             refused = browser("op").get(path, conn_id=conn_id, queue="q", id="1")
             assert refused.status_code == 400
             assert "there is no JMS connection" in refused.text

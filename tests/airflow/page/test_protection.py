@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
-from tests.airflow.page.browsing import Browser, audit
-from tests.internals.page import application, form_token
+from tests.airflow.page.browsing import FORMS, ROUTES, VIEWS, Browser, audit
+from tests.internals.page import form_token
 
 pytestmark = [
     pytest.mark.usefixtures("store"),
@@ -19,14 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
 ]
 Browse = Callable[..., Browser]
-ROUTES = [
-    (method, route.path.strip("/"))
-    for route in application().routes
-    for method in sorted(getattr(route, "methods", None) or ())
-]
-"""Of the application itself, so that no view is forgotten."""
-VIEWS = [path for method, path in ROUTES if method == "GET"]
-FORMS = [path for method, path in ROUTES if method == "POST"]
 
 
 def test_the_routes_are_those_that_are_tested() -> None:
@@ -36,13 +28,14 @@ def test_the_routes_are_those_that_are_tested() -> None:
         "queues",
         "queue",
         "message",
+        "edit",
         "dead-letters",
         "limbo",
         "limbo-message",
         "batches",
     }
     assert set(VIEWS) == names
-    assert set(FORMS) == {"activation", "queue", "message", "dead-letters"}
+    assert set(FORMS) == {"activation", "queue", "message", "edit", "dead-letters"}
     assert {method for method, _ in ROUTES} == {"GET", "HEAD", "POST"}
 
 
@@ -124,7 +117,7 @@ def test_a_user_without_a_role_sees_nothing(path: str, browser: Browse) -> None:
     [
         (b"action=stop", "text/plain", 400, "Expected a form"),
         (b"{}", "application/json", 400, "Expected a form"),
-        (b"a=" + b"x" * 70_000, "application/x-www-form-urlencoded", 400, "longer than 65536 bytes"),
+        (b"a=" + b"x" * 530_000, "application/x-www-form-urlencoded", 400, "longer than 524288 bytes"),
         (b"&".join([b"a=1"] * 30), "application/x-www-form-urlencoded", 400, "can&#39;t be read"),
         (b"\xff\xfe=1", "application/x-www-form-urlencoded", 400, "can&#39;t be read"),
     ],
@@ -153,8 +146,13 @@ def test_airflow_shows_the_page_in_its_navigation(browser: Browse) -> None:
     plugins: Any = browser("admin").client.get("/api/v2/plugins").json()["plugins"]
     (ours,) = [each for each in plugins if each["name"] == "jms"]
     assert ours["fastapi_apps"][0]["url_prefix"] == "/jms"
-    view = ours["external_views"][0]
-    assert (view["href"], view["destination"], view["url_route"]) == ("/jms/", "nav", "jms")
+    views = [(each["destination"], each["href"], each["url_route"]) for each in ours["external_views"]]
+    assert views == [
+        ("nav", "/jms/", "jms"),
+        ("dag", "/jms/?dag_id={DAG_ID}", "jms_dag"),
+        ("task", "/jms/?dag_id={DAG_ID}&task_id={TASK_ID}", "jms_task"),
+        ("task_instance", "/jms/?dag_id={DAG_ID}&task_id={TASK_ID}&ended=1", "jms_task_instance"),
+    ]
 
 
 def test_no_page_has_scripts_or_styles_in_its_html(browser: Browse) -> None:
