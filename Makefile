@@ -139,6 +139,7 @@ docs: setup  ## Generate the reference pages, and build the site into .run/site
 .PHONY: screenshots
 screenshots: setup  ## Take the docs' pictures of Airflow's pages anew, in Chromium
 	@$(IN_VENV) python -m tests.docs.screenshots
+	@JMSJCA_PICTURES="$(CURDIR)/docs/pictures" $(IN_VENV) python -m pytest -q tests/airflow/page/test_chromium.py -k pictures
 
 .PHONY: linkcheck
 linkcheck: setup  ## Ask the servers of Airflow's and Spark's documentation for the pages that ours link to (needs a network)

@@ -64,7 +64,7 @@ def migrated_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) 
             environment = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made}"}
             subprocess.run(
                 [sys.executable, "-m", "airflow", "db", "migrate"],
-                env=environment, check=True, capture_output=True, timeout=180,
+                env=environment, check=True, capture_output=True, timeout=600,
             )  # fmt: skip
             made.replace(path)
     return path

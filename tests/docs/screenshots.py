@@ -84,11 +84,26 @@ SHOTS: dict[str, Callable[[Page, str], None]] = {
     "asset-graph.png": asset_graph,
 }
 """In this order, in one window; each is given the id of a DAG run."""
+PAGE_SHOTS = ("page-activations.png", "page-activation.png", "page-dead-letters.png")
+"""Pictures of the page in Airflow, which `tests/airflow/page/test_chromium.py` takes."""
 
 
 def _show(page: Page, text: str) -> None:
     page.get_by_text(text).first.wait_for()
     page.wait_for_load_state("networkidle")
+
+
+def save_picture(taken: bytes, path: Path) -> None:
+    """Save a screenshot with few colours, which makes it small.
+
+    Raises:
+        ServerError: The file is larger than `MOST_BYTES`.
+    """
+    Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    size = path.stat().st_size
+    print(f"{path.name}: {size // 1024} KiB")
+    if size > MOST_BYTES:
+        raise ServerError(f"{path.name} has {size} bytes, more than {MOST_BYTES}")
 
 
 def take(url: str, run_id: str) -> None:
@@ -101,12 +116,7 @@ def take(url: str, run_id: str) -> None:
         page = browser.new_page(base_url=url, viewport=SCREEN, reduced_motion="reduce")
         for name, show in SHOTS.items():
             show(page, run_id)
-            picture = Image.open(io.BytesIO(page.screenshot(animations="disabled")))
-            picture.convert("RGB").quantize(COLOURS).save(FOLDER / name, optimize=True)
-            size = (FOLDER / name).stat().st_size
-            print(f"docs/pictures/{name}: {size // 1024} KiB")
-            if size > MOST_BYTES:
-                raise ServerError(f"docs/pictures/{name} has {size} bytes, more than {MOST_BYTES}")
+            save_picture(page.screenshot(animations="disabled"), FOLDER / name)
 
 
 def tutorial(broker: ActiveMQClassic, folder: Path) -> Standalone:
