@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.spark.data_sources import register_data_sources
     from airflow_provider_jmsjca.spark.job import Batch
     from airflow_provider_jmsjca.spark.mapping import Mapped, map_json
+    from airflow_provider_jmsjca.spark.preview import Preview
     from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
     from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
     from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
@@ -270,6 +271,7 @@ _MODULES: Final = {
     "spark.job": ("Batch",),
     "spark.mapping": ("Mapped", "map_json"),
     "spark.rejects": ("RejectedMessage", "rejected_messages"),
+    "spark.preview": ("Preview",),
     "spark.schemas.schema_file": ("read_schema",),
     "spool.manifest": ("Manifest", "Segment"),
     "spool.references": ("message_from_event", "messages_from_event"),
@@ -391,6 +393,7 @@ __all__ = [
     "Outgoing",
     "PermanentBrokerError",
     "PoisonMessageError",
+    "Preview",
     "PropertyType",
     "QueueAdministration",
     "QueueChange",

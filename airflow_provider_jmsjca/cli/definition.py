@@ -520,6 +520,11 @@ def _queues_commands() -> GroupCommand:
                         help="where the broker cannot browse: receive the messages and return them. They are "
                         "marked as redelivered, and others may overtake them",
                     ),
+                    Arg(
+                        ("--messages",),
+                        action="store_true",
+                        help="print each message completely, as a line of JSON that send --messages reads",
+                    ),
                     _LIMIT,
                     _SKIP,
                     ARG_OUTPUT,

@@ -97,7 +97,11 @@ def browse_command(args: argparse.Namespace) -> None:
         else:
             with contextlib.closing(connection.administration()) as administration:
                 found = browse_queue(administration, queue_name(args.queue), **page)
-    print_page(args, [_row(each) for each in found.messages], more=found.more)
+    if args.messages:
+        for each in found.messages:
+            sys.stdout.write(json.dumps(each.to_json()) + "\n")
+    else:
+        print_page(args, [_row(each) for each in found.messages], more=found.more)
     if found.note:
         echo(f"note: {found.note}")
 

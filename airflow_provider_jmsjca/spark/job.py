@@ -103,13 +103,7 @@ class Batch:
             SpoolError: A file is missing, damaged or foreign; the text names it.
             FencedError: The attempt is not the newest.
         """
-        check_fence(manifest.folder, fence)
-        if parts(manifest.folder):
-            raise SpoolError(
-                f"{manifest.folder}: the batch was split, and parts of it may be stored: submit it with "
-                "bisect=True"
-            )
-        manifest.verify()
+        self._check(manifest, fence)
         self.manifest = manifest
         self.fence = fence
         self.arguments = tuple(arguments)
@@ -121,6 +115,16 @@ class Batch:
         self._sealed: list[DataFrame] = []
         self._violations: dict[str, int] = {}
         self._progress: ProgressLines | None = None
+
+    def _check(self, manifest: Manifest, fence: int) -> None:
+        """Refuse a batch that this attempt can't work on."""
+        check_fence(manifest.folder, fence)
+        if parts(manifest.folder):
+            raise SpoolError(
+                f"{manifest.folder}: the batch was split, and parts of it may be stored: submit it with "
+                "bisect=True"
+            )
+        manifest.verify()
 
     @classmethod
     def from_args(cls, arguments: Sequence[str] | None = None) -> Self:

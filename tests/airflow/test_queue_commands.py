@@ -82,6 +82,9 @@ def test_look_and_change(queue: str, capsys: pytest.CaptureFixture[str]) -> None
     assert listed["oldest"]
     found = rows(capsys, "queues", "browse", queue, "--selector", "n >= 1")
     assert [each["body"] for each in found] == ['{"id": 1}', '{"id": 2}']
+    run("queues", "browse", queue, "--messages", "--limit", "2")
+    lines = [JmsMessage.from_json(json.loads(line)) for line in capsys.readouterr().out.splitlines()]
+    assert [each.body for each in lines] == ['{"id": 0}', '{"id": 1}']
     run("queues", "show", f"queue://{queue}", found[0]["message"], "--output", "plain")
     shown = capsys.readouterr().out
     assert "property n" in shown

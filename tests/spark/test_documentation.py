@@ -70,7 +70,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 11
+    assert len(JOBS) == 12
 
 
 def test_a_job_of_ones_own(
@@ -108,6 +108,14 @@ def test_headers_and_properties_as_columns(
 
     assert rows(spark, table, "id", "message_id", "region") == [(1, "ID:1", "eu")]
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
+
+
+def test_a_preview(spark: SparkSession, tmp_path: Path) -> None:
+    found, rejected = run(job("look("), tmp_path)["look"](
+        [order(1, '{"id": 1}'), order(2, '{"id": "x"}')], spark
+    )
+    assert [row["id"] for row in found.collect()] == [1]
+    assert rejected == {(0, 1): "field 'id': the value is no BIGINT, found the string \"x\""}
 
 
 def test_expectations_partitions_and_upserts(

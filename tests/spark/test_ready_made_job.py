@@ -52,3 +52,29 @@ def test_a_schema_of_another_language(
     assert [tuple(row) for row in found.collect()] == [(1, 5), (2, None)]
     with pytest.raises(SystemExit, match="78"):
         run_job(make_batch(batch_id="b"), "--table", table, "--schema", "a INT", "--schema-type", "x")
+
+
+@pytest.mark.usefixtures("run_job")
+def test_a_preview_writes_nothing(
+    make_batch: MakeBatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = ['{"id": 1, "name": "\x9b"}', '{"id": -1}', '{"id": "\x1b"}', '{"id": 4}']
+    messages = [JmsMessage.text(body) for body in bodies]
+    manifest = make_batch(messages)
+    before = sorted(manifest.folder.iterdir())
+    file = tmp_path / "messages"
+    file.write_text("".join(f"{json.dumps(message.to_json())}\n" for message in messages))
+    asked = ("--schema", "id INT, name STRING", "--expect", "positive: id > 0")
+
+    for source in (("--manifest", manifest.uri), ("--preview-file", str(file))):
+        main(["--preview", "3", *source, *asked])
+        row, negative, misfit, summary = capsys.readouterr().out.splitlines()
+        assert json.loads(row) | {"_jms": None} == {"id": 1, "name": "\x9b", "_jms": None}
+        assert "\\u009b" in row
+        assert negative.startswith("rejected: segment 0 position 1: expectation 'positive' is violated")
+        assert misfit.startswith("rejected: segment 0 position 2: ")
+        assert summary == "preview: 1 rows, 2 rejected messages, nothing written"
+    assert sorted(manifest.folder.iterdir()) == before
+    for wrong in ((), ("--manifest", manifest.uri, "--preview-file", str(file))):
+        with pytest.raises(SystemExit, match="78"):
+            main(["--preview", *wrong, *asked])

@@ -13,14 +13,18 @@ which identify the message of each row.
 Avro schema or as a JSON Schema. `--schema-allow variants` reads its choices and recursions as VARIANT.
 `--keep` adds columns of the message:
 `--keep message_id "properties['region'] AS region"`.
+`--preview` prints the rows and rejects of the first 100 messages of the batch, or of `--preview-file`, and
+writes nothing. It needs no `--table` and no `--fence`.
 Spark logs only warnings and errors, unless `spark.log.level` is set.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,12 +32,16 @@ from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.escaping import escaped, escaped_json
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.job import Batch, leave
+from airflow_provider_jmsjca.spark.preview import MESSAGES, Preview
 from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
 from airflow_provider_jmsjca.spark.tables import delta
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
+from airflow_provider_jmsjca.spool.manifest import Manifest
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,7 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: Without the script's name; `None` means the command line's.
     """
-    with Batch.from_args(arguments) as batch:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if any(each.partition("=")[0] == "--preview" for each in given):
+        _preview(given)
+        return
+    with Batch.from_args(given) as batch:
         asked = _parser().parse_args(batch.arguments)
         options = named_values("--option", asked.option)
         if asked.format == "jdbc":
@@ -74,6 +86,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 batch.store_rejects(spark, asked.rejects_table, format=asked.format, options=jdbc)
         finally:
             spark.stop()
+
+
+def _preview(arguments: Sequence[str]) -> None:
+    """Print the rows and rejects of the first messages; nothing is written, and no fence is needed."""
+    parser = _parser(is_preview=True)
+    parser.add_argument("--preview", nargs="?", type=int, const=MESSAGES, metavar="MESSAGES")
+    parser.add_argument("--preview-file", metavar="FILE")
+    for name in ("--manifest", "--batch-id", "--fence"):
+        parser.add_argument(name)
+    asked = parser.parse_args(arguments)
+    try:
+        manifest = None if asked.manifest is None else Manifest.read(asked.manifest)
+        messages = None if asked.preview_file is None else _browsed(Path(asked.preview_file))
+        preview = Preview(manifest, messages=messages, limit=asked.preview)
+    except (SpoolError, ConfigurationError) as error:
+        leave(error)
+    with preview as batch:
+        conf = SparkConf().setAppName("jms preview").setIfMissing("spark.log.level", "WARN")
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        try:
+            kept = _rows(batch, spark, asked)
+            if ORIGIN in kept.columns:
+                kept = batch.kept(kept)
+            shown = kept.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))")
+            rows, rejected = [row[0] for row in shown.collect()], batch.rejected()
+        finally:
+            spark.stop()
+    for row in rows:
+        sys.stdout.write(f"{escaped_json(row)}\n")
+    for (segment, position), reason in rejected.items():
+        sys.stdout.write(f"rejected: segment {segment} position {position}: {escaped(reason)}\n")
+    sys.stdout.write(f"preview: {len(rows)} rows, {len(rejected)} rejected messages, nothing written\n")
+
+
+def _browsed(file: Path) -> Iterator[JmsMessage]:
+    """Yield the messages of a file with one line of JSON each, as `airflow jms queues browse` prints them."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield JmsMessage.from_json(json.loads(line))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: can't be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file}: a line is no message in JSON: {error}") from error
 
 
 def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataFrame:
@@ -121,9 +177,9 @@ def _schema(asked: argparse.Namespace) -> StructType | str | None:
     return None
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, is_preview: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--table", required=True, help="path or URI of the table, or its name")
+    parser.add_argument("--table", required=not is_preview, help="path or URI of the table, or its name")
     parser.add_argument("--format", default="parquet", help="parquet, delta or jdbc")
     parser.add_argument(
         "--mode", default="append", help="append; delta also overwrite; delta and jdbc also upsert"
