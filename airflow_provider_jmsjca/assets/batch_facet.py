@@ -23,6 +23,7 @@ class JmsBatchRunFacet(RunFacet):
         stored: Rows by table.
         rejected: Messages that the job rejected.
         violations: By expectation, how many rows violated it.
+        rescued: How many rows have fields that the schema doesn't name, if these were asked for.
         adopted: Ids of unfinished batches that the run took over.
     """
 
@@ -32,6 +33,7 @@ class JmsBatchRunFacet(RunFacet):
     stored: dict[str, int] = attrs.field(factory=dict)
     rejected: int = 0
     violations: dict[str, int] = attrs.field(factory=dict)
+    rescued: int = 0
     adopted: list[str] = attrs.field(factory=list)
 
 
@@ -44,6 +46,7 @@ def batch_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
         stored=dict(report.get("stored", {})),
         rejected=report.get("rejected", 0),
         violations=dict(report.get("violations", {})),
+        rescued=report.get("rescued", 0),
         adopted=[each["batch_id"] for each in report.get("adopted", ())],
     )
     return OperatorLineage(run_facets={BATCH_FACET: facet})

@@ -78,6 +78,7 @@ NOTHING_STORED: Mapping[str, Any] = {
     "rejected": 0,
     "reasons": {},
     "violations": {},
+    "rescued": 0,
     "dead_lettered": 0,
     "splits": 0,
 }
@@ -140,9 +141,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     Returns:
         The result of `JmsCollectOperator`, and `stored` (rows by table), `rejected`, `reasons`,
-        `violations`, `dead_lettered`, and `splits` (number of splits of the batch). `reasons` has the number
-        of rejected messages for each of the ten most frequent reasons, `violations` the number of violating
-        rows for each expectation.
+        `violations`, `rescued`, `dead_lettered`, and `splits` (number of splits of the batch). `reasons` has
+        the number of rejected messages for each of the ten most frequent reasons. `violations` has the number
+        of violating rows for each expectation. `rescued` is the number of rows with fields that the schema
+        doesn't name.
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
@@ -300,6 +302,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             "stored": done.stored,
             "rejected": done.rejected,
             "violations": done.violations,
+            "rescued": done.rescued,
             "reasons": reasons,
             "dead_lettered": sent,
             "splits": splits,
@@ -586,7 +589,8 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
     why = "; ".join(f"{count:,}x {reason}" for reason, count in reasons.items())
     rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
     violated = "".join(f"; {rows:,} rows violate {name!r}" for name, rows in done.violations.items() if rows)
-    return f"Batch {done.batch_id}: stored {stored}; {rejected}{violated}"
+    rescued = f"; {done.rescued:,} rows have rescued fields" if done.rescued else ""
+    return f"Batch {done.batch_id}: stored {stored}; {rejected}{violated}{rescued}"
 
 
 def _how_it_ended(process: subprocess.Popen[str] | None) -> str:

@@ -49,7 +49,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.body_formats import BodyFormat, Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
-from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
+from airflow_provider_jmsjca.spark.mapping import Mapped, rescue_name, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects, rejected_rows
 from airflow_provider_jmsjca.spark.replays import ReplacedBatches, make_replay
@@ -114,6 +114,7 @@ class Batch:
         self._mapped: list[Mapped] = []
         self._sealed: list[DataFrame] = []
         self._violations: dict[str, int] = {}
+        self._rescued = 0
         self._progress: ProgressLines | None = None
 
     def _check(self, manifest: Manifest, fence: int) -> None:
@@ -236,13 +237,22 @@ class Batch:
         *,
         keep: Sequence[str] = (),
         timestamp_formats: Sequence[str] = (),
+        rescue: str | None = None,
     ) -> Mapped:
         """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
         Each body is read once for rows and rejects together. Until the `with` block ends, the result is
         cached in Spark's memory, and on its disks if the memory is too small.
+
+        With `rescue="_rescued"`, this column has the fields that the schema doesn't name. The number of rows
+        that have such fields is in the batch's report, the task's XCom and OpenLineage's facet.
         """
-        return self._split(sort_json(messages, schema, keep, timestamp_formats=timestamp_formats))
+        mapped = self._split(
+            sort_json(messages, schema, keep, timestamp_formats=timestamp_formats, rescue=rescue)
+        )
+        if rescue is not None:
+            self._rescued += mapped.rows.where(f"{rescue_name(rescue)} IS NOT NULL").count()
+        return mapped
 
     def xml(
         self,
@@ -576,6 +586,7 @@ class Batch:
             rejected=self._rejects.count,
             rejects=self._rejects.files,
             violations=dict(self._violations),
+            rescued=self._rescued,
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):

@@ -37,9 +37,19 @@ if TYPE_CHECKING:
 
 _JSON_KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
 _PLACE: Final = ("batch_id", "segment", "position")
-_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED, _READ = (
+_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED, _READ, _RESCUED = (
     f"_jms_{name}"
-    for name in ("body", "reason", "values", "converted", "kept", "undecodable", "unparsed", "read")
+    for name in (
+        "body",
+        "reason",
+        "values",
+        "converted",
+        "kept",
+        "undecodable",
+        "unparsed",
+        "read",
+        "rescued",
+    )
 )
 _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
 _OBJECT: Final = "^[ \t\r\n]*+[{]"
@@ -126,10 +136,12 @@ def split(sorted_messages: DataFrame) -> Mapped:
     def names_in(part: str) -> list[str]:
         return sorted_messages.select(f"{part}.*").columns if part in sorted_messages.columns else []
 
-    converted, kept = set(names_in(_CONVERTED)), names_in(_KEPT)
+    converted = set(names_in(_CONVERTED))
     places = {
         name: _CONVERTED if name in converted else _VALUES for name in names_in(_VALUES) if name != _UNPARSED
-    } | dict.fromkeys(kept, _KEPT)
+    }
+    for part in (_KEPT, _RESCUED):
+        places |= dict.fromkeys(names_in(part), part)
     values = [sql.expr(_member(place, name)).alias(name) for name, place in places.items()]
     origin = sql.struct(*_PLACE).alias(ORIGIN)
     return Mapped(
@@ -226,6 +238,7 @@ def sort_json(
     *,
     body_format: BodyFormat | None = None,
     timestamp_formats: Sequence[str] = (),
+    rescue: str | None = None,
 ) -> DataFrame:
     """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
 
@@ -264,6 +277,9 @@ def sort_json(
         timestamp_formats: Further forms of `TIMESTAMP`; the first that fits counts. `usual` reads the forms
             of Java, .NET, Jackson and Python, without digits beyond microseconds. `epoch_seconds`,
             `epoch_millis` and `epoch_micros` read whole numbers. Others are Spark's patterns for dates.
+        rescue: A column to add, with the names of JSON that the schema doesn't have, at any depth. It is a
+            `VARIANT`: `_rescued`; or JSON text: `_rescued STRING`. It is NULL for a body without such names.
+            Within an array, the names are by the index of the item: `{"items": {"3": {"colour": "red"}}}`.
 
     Returns:
         For `split`: each message with its values, its reason, or both.
@@ -278,6 +294,7 @@ def sort_json(
     fields, forms = _fields(schema), TimestampForms(tuple(timestamp_formats))
     forms.check(messages.sparkSession)
     kept = _kept(messages, fields, keep)
+    rescued = None if rescue is None else _rescue_column(rescue, [*fields.names, *kept], body_format)
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _UNPARSED,
@@ -324,7 +341,99 @@ def sort_json(
     if attempts:
         why = sql.coalesce(why, _failed(f"{_BODY}.kept", attempts))
         values.append(sql.expr(_tried_values(f"{_BODY}.kept", attempts)).alias(_KEPT))
+    if rescued is not None:
+        values.append(sql.expr(_rescued_struct(fields, rescued)).alias(_RESCUED))
     return apart.select(*_PLACE, why.alias(_REASON), *values)
+
+
+def rescue_name(rescue: str) -> str:
+    """Return the name of the column for rescued fields."""
+    return rescue.split(" ", maxsplit=1)[0]
+
+
+def _rescue_column(rescue: str, taken: Iterable[str], body_format: BodyFormat | None) -> tuple[str, str]:
+    """Return name and type of the column for rescued fields.
+
+    Raises:
+        ConfigurationError: The bodies have no fields to rescue, or the column can't have this name or type.
+    """
+    name, _, kind = rescue.partition(" ")
+    kind = kind.strip().upper() or "VARIANT"
+    if body_format is not None:
+        raise ConfigurationError(
+            f"rescue: not with {body_format.name}: only a value of JSON has a type of its own; add the names "
+            "to the schema"
+        )
+    if not _PLAIN_NAME.fullmatch(name) or kind not in {"VARIANT", "STRING"}:
+        raise ConfigurationError(
+            f"rescue: {rescue!r}: expected a name such as _rescued, and STRING for JSON text"
+        )
+    if reserved([name]):
+        raise ConfigurationError(f"rescue: {_reserved_fault(name)}")
+    if name.lower() in {each.lower() for each in taken}:
+        raise ConfigurationError(f"rescue: there is a column {name!r} already; give it another name")
+    return name, kind
+
+
+def _rescued_struct(fields: StructType, column: tuple[str, str]) -> str:
+    name, kind = column
+    whole = f"try_variant_get({_BODY}.whole, '$[0]', 'variant')"
+    found = _rescued(fields, whole)
+    return f"named_struct({quoted_text(name)}, {f'to_json({found})' if kind == 'STRING' else found})"
+
+
+def _rescued(kind: DataType, value: str) -> str:
+    """Return an expression for a VARIANT with the names that a type doesn't have; NULL without such names.
+
+    Args:
+        kind: A type with a STRUCT in it.
+        value: An expression for a VARIANT.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    each = _variable(value)
+    members = _from_variant(value, "MAP<STRING, VARIANT>")
+    match kind:
+        case StructType():
+            names = ", ".join(quoted_text(name) for name in kind.names)
+            found = f"map_filter({each}, ({each}_key, {each}_value) -> {each}_key NOT IN ({names}))"
+            inner = ", ".join(
+                f"{quoted_text(field.name)}, {_rescued(field.dataType, f'{each}[{quoted_text(field.name)}]')}"
+                for field in kind.fields
+                if _has_struct(field.dataType)
+            )
+            if inner:
+                found = f"map_concat({found}, {_without_null(f'map({inner})', each)})"
+            found = f"get(transform(array({members}), {each} -> {found}), 0)"
+        case ArrayType():
+            items = _from_variant(value, "ARRAY<VARIANT>")
+            inside = _rescued(kind.elementType, each)
+            pairs = f"transform({items}, ({each}, {each}_index) -> struct(string({each}_index), {inside}))"
+            found = _without_null(f"map_from_entries({pairs})", each)
+        case MapType():
+            inside = _rescued(kind.valueType, each)
+            found = _without_null(f"transform_values({members}, ({each}_key, {each}) -> {inside})", each)
+        case _:
+            raise AssertionError(kind)
+    return (
+        f"get(transform(array({found}), {each}_all -> "
+        f"CASE WHEN size({each}_all) > 0 THEN to_variant_object({each}_all) END), 0)"
+    )
+
+
+def _without_null(found: str, each: str) -> str:
+    return f"map_filter({found}, ({each}_key, {each}_value) -> {each}_value IS NOT NULL)"
+
+
+def _has_struct(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    match kind:
+        case ArrayType():
+            return _has_struct(kind.elementType)
+        case MapType():
+            return _has_struct(kind.valueType)
+    return isinstance(kind, StructType)
 
 
 def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[str, str]:

@@ -154,6 +154,7 @@ class Done:
         rejected: Messages that the job rejected.
         finished: When, ISO 8601 in UTC.
         violations: By expectation, how many rows violated it.
+        rescued: How many rows have fields that the schema doesn't name, if these were asked for.
     """
 
     batch_id: str
@@ -164,6 +165,7 @@ class Done:
     rejects: tuple[RejectsFile, ...]
     finished: str
     violations: dict[str, int] = field(default_factory=dict)
+    rescued: int = 0
 
     def create(self, folder: SpoolPath) -> bool:
         """Seal the report; `False` if another attempt did it first."""
@@ -189,10 +191,10 @@ class Done:
     @classmethod
     def _checked(cls, found: Any) -> Self:
         names = {"batch_id", "fence", "rows", "stored", "rejected", "rejects", "finished"}
-        if not isinstance(found, dict) or set(found) - {"violations"} != names:
+        if not isinstance(found, dict) or set(found) - {"violations", "rescued"} != names:
             raise ValueError(f"expected an object with {', '.join(sorted(names))}")
         kinds = {"batch_id": str, "finished": str, "stored": dict, "rejects": list, "violations": dict}
-        found = {"violations": {}, **found}
+        found = {"violations": {}, "rescued": 0, **found}
         for name, kind in kinds.items():
             if not isinstance(found[name], kind):
                 raise ValueError(f"{name}: expected {kind.__name__}, found {found[name]!r:.200}")  # noqa: TRY004 - bad content
@@ -207,6 +209,7 @@ class Done:
             violations={
                 name: _count(f"violations: {name}", rows) for name, rows in found["violations"].items()
             },
+            rescued=_count("rescued", found["rescued"]),
         )
 
 

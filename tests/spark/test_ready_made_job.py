@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_jmsjca import JmsMessage, Manifest
+from airflow_provider_jmsjca import ConfigurationError, JmsMessage, Manifest, Preview
 from tests.internals.spark import main
 from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
@@ -78,3 +79,42 @@ def test_a_preview_writes_nothing(
     for wrong in ((), ("--manifest", manifest.uri, "--preview-file", str(file))):
         with pytest.raises(SystemExit, match="78"):
             main(["--preview", *wrong, *asked])
+
+
+def test_fields_without_a_name_in_the_schema_are_kept_and_counted(
+    spark: SparkSession, run_job: RunJob, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    bodies = [
+        '{"id": 1, "s": {"x": 1}, "a": [{"y": 1}], "m": {"k": {"y": 1}}}',
+        '{"id": 2, "note": [1.50], "s": {"x": 1, "z": {"q": null}}, "S": 1}',
+        '{"id": 3, "s": null, "a": [{"y": 1}, null, {"y": 2, "it\'s": "b"}], "m": {"k": {"n": true}}}',
+        '{"id": 4}',
+        '{"id": "x", "note": 1}',
+    ]
+    schema = "id INT, s STRUCT<x: INT>, a ARRAY<STRUCT<y: INT>>, m MAP<STRING, STRUCT<y: INT>>"
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    table = str(tmp_path / "table")
+    done = run_job(manifest, "--table", table, "--schema", schema, "--rescue", "_rescued STRING")
+
+    assert (done.stored, done.rejected, done.rescued) == ({table: 4}, 1, 2)
+    found = spark.read.parquet(table).select("id", "_rescued").sort("id").collect()
+    assert [(number, text and json.loads(text)) for number, text in found] == [
+        (1, None),
+        (2, {"note": [1.5], "s": {"z": {"q": None}}, "S": 1}),
+        (3, {"a": {"2": {"it's": "b"}}, "m": {"k": {"n": True}}}),
+        (4, None),
+    ]
+    with Preview(messages=[JmsMessage.text(body) for body in bodies]) as preview:
+        read = partial(preview.json, preview.messages(spark), schema)
+        rescued = read(rescue="_rescued").rows.selectExpr("variant_get(_rescued, '$.s.z')").collect()
+        assert [str(row[0]) for row in rescued] == ["None", '{"q":null}', "None", "None"]
+        for rescue, fault in (
+            ("id", "there is a column 'id' already"),
+            ("_jms_rest", "'_jms_rest' is reserved"),
+            ("rest INT", "expected a name such as _rescued, and STRING for JSON text"),
+        ):
+            with pytest.raises(ConfigurationError, match=fault):
+                read(rescue=rescue)
+    more = ("--table", table, "--schema", "id INT", "--rescue", "r", "--body", "csv")
+    with pytest.raises(SystemExit, match="78"):
+        run_job(make_batch([], batch_id="csv"), *more)

@@ -191,11 +191,12 @@ class _Bisection:
 
     def _finish(self) -> None:
         """Seal `_DONE` of the batch with the rows and rejects of its parts."""
-        folder, stored, violations = self._manifest.folder, Counter[str](), Counter[str]()
+        folder, stored, violations, rescued = self._manifest.folder, Counter[str](), Counter[str](), 0
         for _, part in self._done:
             done = Done.read(part)
             stored.update({} if done is None else done.stored)
             violations.update({} if done is None else done.violations)
+            rescued += 0 if done is None else done.rescued
         # The attempt at the whole batch, which failed, may have sealed files too.
         sealed = len(numbered(folder, f"rejects-{self._fence:06d}"))
         path = folder / f"rejects-{self._fence:06d}-{sealed:06d}.jsonl"
@@ -217,6 +218,7 @@ class _Bisection:
             rejected=count,
             rejects=rejects,
             violations=dict(violations),
+            rescued=rescued,
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):

@@ -138,6 +138,13 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
     rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
     schema, body = _schema(asked), body_options(asked)
     if schema is not None:
+        if asked.rescue is not None:
+            if asked.body != "json":
+                raise ConfigurationError(
+                    f"--rescue: not with --body {asked.body}: only a value of JSON has a type of its own; "
+                    "add the names to the schema"
+                )
+            body |= {"rescue": asked.rescue}
         read = partial(getattr(batch, asked.body), **body)
         mapped = read(messages, schema, keep=asked.keep, timestamp_formats=asked.timestamp_format)
         batch.reject(mapped.rejects)
@@ -169,6 +176,7 @@ def _schema(asked: argparse.Namespace) -> StructType | str | None:
     given = {
         "--body": asked.body != "json",
         "--timestamp-format": asked.timestamp_format,
+        "--rescue": asked.rescue,
         "--keep": asked.keep,
     }
     for name, is_given in given.items():
@@ -209,6 +217,9 @@ def _parser(*, is_preview: bool = False) -> argparse.ArgumentParser:
     parser.add_argument("--schema-type", help="with --schema-file: which of several types the bodies have")
     _add_body_arguments(parser)
     parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
+    parser.add_argument(
+        "--rescue", metavar="COLUMN", help="with json: a column for fields that the schema doesn't name"
+    )
     parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
     for action in OnViolation:
         flag = "--expect" if action is OnViolation.REJECT else f"--expect-or-{action}"

@@ -24,6 +24,7 @@ DONE = Done(
     rejects=(RejectsFile(file="rejects-000002-000000.jsonl", rows=1, sha256="ab" * 32),),
     finished="2026-01-01T00:00:00.000+00:00",
     violations={"positive": 2},
+    rescued=3,
 )
 
 
@@ -67,6 +68,7 @@ def test_a_report_is_written_once_and_read_back(tmp_path: Path) -> None:
         "rows": 10,
         "stored": {"/data/t": 9},
         "violations": {"positive": 2},
+        "rescued": 3,
     }
 
 
