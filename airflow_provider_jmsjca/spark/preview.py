@@ -96,7 +96,7 @@ class Preview(Batch):
             rows = df.selectExpr(f"{ORIGIN}.segment", f"{ORIGIN}.position", "exception_message")
             for segment, position, reason in sorted(rows.collect()):
                 found.setdefault((segment, position), reason)
-        return found
+        return dict(sorted(found.items()))
 
     def kept(self, rows: DataFrame) -> DataFrame:
         """Return rows without those of rejected messages."""
