@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.spark.preview import Preview
     from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
     from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
+    from airflow_provider_jmsjca.spark.streams import ForeachBatch
     from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
     from airflow_provider_jmsjca.spool.references import message_from_event, messages_from_event
     from airflow_provider_jmsjca.spool.rows import StoredMessage, manifest_messages
@@ -276,6 +277,7 @@ _MODULES: Final = {
     "spool.manifest": ("Manifest", "Segment"),
     "spool.references": ("message_from_event", "messages_from_event"),
     "spool.rows": ("StoredMessage", "manifest_messages"),
+    "spark.streams": ("ForeachBatch",),
     "store.base": (
         "ActivationKind",
         "ActivationOrder",
@@ -351,6 +353,7 @@ __all__ = [
     "DestinationKind",
     "Dialect",
     "FencedError",
+    "ForeachBatch",
     "Frame",
     "GenericDialect",
     "GrowingDelay",

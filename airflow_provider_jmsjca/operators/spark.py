@@ -47,13 +47,13 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
 from airflow_provider_jmsjca.hooks.spool import spark_properties, store_environment
 from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.operators.web_links import (
     JmsBatchLink,
     JmsDeadLettersLink,
     JmsSparkUiLink,
     console_address,
 )
+from airflow_provider_jmsjca.spark.dead_letters import send_dead_letters
 from airflow_provider_jmsjca.spark.progress import MARKER, TRACE
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence

@@ -96,8 +96,21 @@ class Batch:
         arguments: The script's own arguments.
     """
 
-    def __init__(self, manifest: Manifest, fence: int, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        fence: int,
+        arguments: Sequence[str] = (),
+        *,
+        shows_progress: bool = True,
+    ) -> None:
         """Verify the batch.
+
+        Args:
+            manifest: The batch.
+            fence: The number of this attempt.
+            arguments: The script's own arguments.
+            shows_progress: Write Spark's progress to standard error.
 
         Raises:
             SpoolError: A file is missing, damaged or foreign; the text names it.
@@ -115,7 +128,9 @@ class Batch:
         self._sealed: list[DataFrame] = []
         self._violations: dict[str, int] = {}
         self._rescued = 0
+        self._shows_progress = shows_progress
         self._progress: ProgressLines | None = None
+        self._rejects_in_table = 0
 
     def _check(self, manifest: Manifest, fence: int) -> None:
         """Refuse a batch that this attempt can't work on."""
@@ -205,6 +220,16 @@ class Batch:
         return self.manifest.batch_id
 
     @property
+    def reject_count(self) -> int:
+        """How many messages are rejected so far."""
+        return self._rejects.count
+
+    @property
+    def has_stored_rejects(self) -> bool:
+        """Whether `store_rejects` has put every rejected message into a table."""
+        return 0 < self._rejects.count == self._rejects_in_table
+
+    @property
     def partitions(self) -> int:
         """How many partitions suit the batch: one for each 8 MiB of its segments, 1 to 200.
 
@@ -221,7 +246,7 @@ class Batch:
 
         From the first call until the `with` block ends, Spark's progress is written to standard error.
         """
-        if self._progress is None:
+        if self._progress is None and self._shows_progress:
             self._progress = ProgressLines(spark)
         paths = [pattern_for_spark(path) for path in self.manifest.segment_paths()]
         if paths:
@@ -560,7 +585,9 @@ class Batch:
         )
         write = TableWrite(table=table, options=options or {}, replaces=True)
         replaced = () if self._replaced is None else self._replaced.rejects_in()
-        return self._write(rows, write, format, rejects_rows=False, replaced=replaced)
+        stored = self._write(rows, write, format, rejects_rows=False, replaced=replaced)
+        self._rejects_in_table = self._rejects.count
+        return stored
 
     def check_fence(self) -> None:
         """Raise an error if a newer attempt has begun. Call it before you commit anywhere else yourself.
@@ -608,7 +635,7 @@ class Batch:
 
         An exception due to the data is recorded in the batch's folder, for the bisection of the batch.
         """
-        self._forget()
+        self.close()
         try:
             if isinstance(error, SpoolError | ConfigurationError):
                 raise error
@@ -619,14 +646,18 @@ class Batch:
         except (SpoolError, ConfigurationError) as fault:
             leave(fault)
 
-    def _forget(self) -> None:
-        """Release cached DataFrames, unless the script has stopped the session, and stop the progress."""
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
+    def close(self) -> None:
+        """Release cached DataFrames, unless the script has stopped the session, and stop the progress.
+
+        Leaving the `with` block does it too.
+        """
+        from pyspark import SparkContext  # noqa: PLC0415 - only jobs have pyspark
 
         if self._progress is not None:
             self._progress.stop()
         kept = [*self._kept, *self._rejects.refused]
-        if kept and SparkSession.getActiveSession() is not None:
+        # The thread of a stream has no active session.
+        if kept and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no public way to ask
             for df in kept:
                 df.unpersist()
         self._kept.clear()

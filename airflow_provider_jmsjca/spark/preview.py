@@ -124,6 +124,6 @@ class Preview(Batch):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release cached DataFrames. An error of spool or schema leaves the process, as with `Batch`."""
-        self._forget()
+        self.close()
         if isinstance(error, SpoolError | ConfigurationError):
             leave(error)

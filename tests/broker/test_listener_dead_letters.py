@@ -27,7 +27,7 @@ from airflow_provider_jmsjca import (
 from tests.broker.listening import activation, bodies, drained, idle, send
 from tests.broker.test_stomp_traps import raw_send
 from tests.dead_letters import original_of
-from tests.internals.operators import send_dead_letters
+from tests.internals.spark import send_dead_letters
 from tests.internals.transports import ArtemisDialect
 from tests.servers.broker import Broker
 
@@ -230,9 +230,7 @@ def test_those_that_a_job_turned_away_go_with_a_part_too(
         )
         for number, body in enumerate(("a", "bad", "b"))
     ]
-    monkeypatch.setattr(
-        "airflow_provider_jmsjca.operators.rejected_messages.rejected_messages", lambda _: rejected
-    )
+    monkeypatch.setattr("airflow_provider_jmsjca.spark.dead_letters.rejected_messages", lambda _: rejected)
     manifest = SimpleNamespace(folder=tmp_path, source=f"queue://{queue_name}", batch_id="b")
     target = Destination.queue(f"{queue_name}.dlq")
 

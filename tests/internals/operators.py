@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from airflow_provider_jmsjca.operators import collect, spark
-from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import (
     JmsBatchLink,
@@ -17,6 +16,5 @@ __all__ = [
     "RunState",
     "collect",
     "console_address",
-    "send_dead_letters",
     "spark",
 ]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from airflow_provider_jmsjca.spark.archive import write_archive
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, SpoolingReceiver
+from airflow_provider_jmsjca.spark.dead_letters import send_dead_letters
 from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import body_options, main
@@ -30,5 +31,6 @@ __all__ = [
     "reject_reasons",
     "replace_by_overwrite",
     "replace_by_rename",
+    "send_dead_letters",
     "write_archive",
 ]

@@ -63,14 +63,15 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
         while chunk := list(itertools.islice(rest, _CHUNK)):
             sender.send(chunk)
             sent = chunk[-1].number + 1
-            _mark(manifest, sent)
+            mark_sent(manifest, sent)
     if done is not None and sent < done.rejected:  # the last ones were in a segment that was given up
         sent = done.rejected
-        _mark(manifest, sent)
+        mark_sent(manifest, sent)
     return sent
 
 
-def _mark(manifest: Manifest, sent: int) -> None:
+def mark_sent(manifest: Manifest, sent: int) -> None:
+    """Note durably that the first rejects of a batch, up to a number, need not be sent any more."""
     seal(manifest.folder / f"{DEAD_LETTERED}-{sent:09d}", b"")
 
 
