@@ -220,16 +220,6 @@ class Batch:
         return self.manifest.batch_id
 
     @property
-    def reject_count(self) -> int:
-        """How many messages are rejected so far."""
-        return self._rejects.count
-
-    @property
-    def has_stored_rejects(self) -> bool:
-        """Whether `store_rejects` has put every rejected message into a table."""
-        return 0 < self._rejects.count == self._rejects_in_table
-
-    @property
     def partitions(self) -> int:
         """How many partitions suit the batch: one for each 8 MiB of its segments, 1 to 200.
 
@@ -614,6 +604,7 @@ class Batch:
             rejects=self._rejects.files,
             violations=dict(self._violations),
             rescued=self._rescued,
+            rejects_stored=0 < self._rejects.count == self._rejects_in_table,
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):
@@ -651,16 +642,19 @@ class Batch:
 
         Leaving the `with` block does it too.
         """
-        from pyspark import SparkContext  # noqa: PLC0415 - only jobs have pyspark
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
 
         if self._progress is not None:
             self._progress.stop()
         kept = [*self._kept, *self._rejects.refused]
-        # The thread of a stream has no active session.
-        if kept and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no public way to ask
-            for df in kept:
-                df.unpersist()
         self._kept.clear()
+        try:
+            SparkSession.active()
+        except PySparkException:
+            return
+        for df in kept:
+            df.unpersist()
 
 
 def check_batch_name(manifest: Manifest, batch_id: str) -> None:

@@ -85,7 +85,7 @@ class ForeachBatch:
 
         Args:
             df: The micro-batch.
-            number: Its number in the query, for the log.
+            number: Number of the micro-batch in the query, for the log.
 
         Raises:
             ConfigurationError: The rows aren't whole batches of the spool, or another job has the spool.
@@ -100,8 +100,11 @@ class ForeachBatch:
             done = Done.read(manifest.folder)
             if done is None:
                 done = self._process(manifest, df.sparkSession)
-            if done.rejected and self._broker is not None:
-                send_dead_letters(self._connected, manifest, self._target)
+            if self._broker is not None:
+                if done.rejected:
+                    send_dead_letters(self._connected, manifest, self._target)
+            elif done.rejects_stored:
+                mark_sent(manifest, done.rejected)
 
     def _own_spool(self) -> None:
         path = self._spool / FOLDER / _OWNER
@@ -140,8 +143,6 @@ class ForeachBatch:
         batch = Batch(manifest, take_fence(manifest.folder), shows_progress=False)
         try:
             self._job(batch, spark)
-            if self._broker is None and batch.has_stored_rejects:
-                mark_sent(manifest, batch.reject_count)
             return batch.finish()
         finally:
             batch.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
@@ -26,6 +26,8 @@ COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
 """Stem of the marks for the number of sent rejects."""
 _FENCE: Final = "fence"
+_LATER_FIELDS: Final[Mapping[str, Any]] = {"violations": {}, "rescued": 0, "rejects_stored": False}
+"""Fields that reports of earlier versions don't have."""
 _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -155,6 +157,7 @@ class Done:
         finished: When, ISO 8601 in UTC.
         violations: By expectation, how many rows violated it.
         rescued: How many rows have fields that the schema doesn't name, if these were asked for.
+        rejects_stored: Whether every rejected message is also a row of a table.
     """
 
     batch_id: str
@@ -166,6 +169,7 @@ class Done:
     finished: str
     violations: dict[str, int] = field(default_factory=dict)
     rescued: int = 0
+    rejects_stored: bool = False
 
     def create(self, folder: SpoolPath) -> bool:
         """Seal the report; `False` if another attempt did it first."""
@@ -191,10 +195,17 @@ class Done:
     @classmethod
     def _checked(cls, found: Any) -> Self:
         names = {"batch_id", "fence", "rows", "stored", "rejected", "rejects", "finished"}
-        if not isinstance(found, dict) or set(found) - {"violations", "rescued"} != names:
+        if not isinstance(found, dict) or set(found) - _LATER_FIELDS.keys() != names:
             raise ValueError(f"expected an object with {', '.join(sorted(names))}")
-        kinds = {"batch_id": str, "finished": str, "stored": dict, "rejects": list, "violations": dict}
-        found = {"violations": {}, "rescued": 0, **found}
+        kinds = {
+            "batch_id": str,
+            "finished": str,
+            "stored": dict,
+            "rejects": list,
+            "violations": dict,
+            "rejects_stored": bool,
+        }
+        found = {**_LATER_FIELDS, **found}
         for name, kind in kinds.items():
             if not isinstance(found[name], kind):
                 raise ValueError(f"{name}: expected {kind.__name__}, found {found[name]!r:.200}")  # noqa: TRY004 - bad content
@@ -210,6 +221,7 @@ class Done:
                 name: _count(f"violations: {name}", rows) for name, rows in found["violations"].items()
             },
             rescued=_count("rescued", found["rescued"]),
+            rejects_stored=found["rejects_stored"],
         )
 
 

@@ -262,6 +262,8 @@ def test_a_spool_and_a_broker_in_spark(
         '"spark"': f'"{activemq.username}"',
         "/run/secrets/broker": str(tmp_path / "password"),
         "queue://orders": f"queue://{queue_name}",
+        "/data/orders": str(tmp_path / "orders"),
+        "/data/checkpoint": str(tmp_path / "foreach"),
         "queue://seen": f"queue://{queue_name}-seen",
     }
     names: dict[str, Any] = {"spark": spark}
@@ -275,11 +277,15 @@ def test_a_spool_and_a_broker_in_spark(
         if "stream" in names:
             assert names["stream"].isStreaming
 
-    assert len(shown) == 4
+    assert len(shown) == 5
     query = names["stream"].writeStream.format("noop").trigger(availableNow=True)
     run_out = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     run_out.awaitTermination()
     assert run_out.lastProgress["numInputRows"] == 1
     seen = connection.browse(Destination.queue(f"{queue_name}-seen"))
     assert sorted(json.loads(str(each.body))["message_id"] for each in seen) == ["ID:1", "ID:2"]
+    names["query"].trigger(availableNow=True).start().awaitTermination()
+    letters = connection.browse(Destination.queue(f"{queue_name}.rejected"))
+    assert sorted(str(each.body) for each in letters) == ["one", "two"]
+    assert spark.read.format("delta").load(str(tmp_path / "orders")).count() == 0
     connection.close()

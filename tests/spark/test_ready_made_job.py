@@ -117,4 +117,4 @@ def test_fields_without_a_name_in_the_schema_are_kept_and_counted(
                 read(rescue=rescue)
     more = ("--table", table, "--schema", "id INT", "--rescue", "r", "--body", "csv")
     with pytest.raises(SystemExit, match="78"):
-        run_job(make_batch([], batch_id="csv"), *more)
+        run_job(make_batch(batch_id="csv"), *more)

@@ -129,7 +129,7 @@ def _browsed(file: Path) -> Iterator[JmsMessage]:
     except OSError as error:
         raise ConfigurationError(f"{file}: can't be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file}: a line is no message in JSON: {error}") from error
+        raise ConfigurationError(f"{file}: a line is no message in JSON: {escaped(error)}") from error
 
 
 def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataFrame:

@@ -25,6 +25,7 @@ DONE = Done(
     finished="2026-01-01T00:00:00.000+00:00",
     violations={"positive": 2},
     rescued=3,
+    rejects_stored=True,
 )
 
 
@@ -69,6 +70,7 @@ def test_a_report_is_written_once_and_read_back(tmp_path: Path) -> None:
         "stored": {"/data/t": 9},
         "violations": {"positive": 2},
         "rescued": 3,
+        "rejects_stored": True,
     }
 
 
