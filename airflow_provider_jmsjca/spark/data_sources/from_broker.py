@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,6 +52,8 @@ from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.errors import (
     BatchInUseError,
     ConfigurationError,
+    DeliveryStoppedError,
+    JmsError,
     SpoolError,
     TransientBrokerError,
 )
@@ -80,10 +82,11 @@ NAME = "jms"
 OPTIONS = (
     *BROKER_OPTIONS, "path", "destination", "selector",
     "subscriptionName", "batchId", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxReceiveSeconds",
-    "idleSeconds", "slots", "retentionHours", "onPruned", "storeUrlFile", "storeUrlEnv",
+    "idleSeconds", "receiveAhead", "slots", "retentionHours", "onPruned", "storeUrlFile", "storeUrlEnv",
 )  # fmt: skip
 _log = safe_logger(__name__)
 _PRUNE_SECONDS = 600.0
+_BACKLOG_SECONDS = 10.0
 
 
 class JmsDataSource(DataSource):
@@ -151,6 +154,7 @@ class SpoolingReceiver:
         self._bytes = options.count("maxBytesPerTrigger")
         self._longest = timedelta(seconds=options.count("maxReceiveSeconds") or 10)
         self._idle = timedelta(seconds=options.count("idleSeconds") or 1)
+        self.is_ahead = options.choice("receiveAhead", ("false", "true")) == "true"
         self._slots = options.count("slots") or 1
         if self._slots > 1 and self._durable is not None:
             raise ConfigurationError(f"{NAME}: a durable subscription has one consumer; expected slots=1")
@@ -196,9 +200,11 @@ class SpoolingReceiver:
 
     def backlog(self) -> int | None:
         """Return the number of messages on the queue; `None` if the broker doesn't report it."""
+        if self.destination.kind is DestinationKind.TOPIC:
+            return None
         connection = connect(self.settings())
         try:
-            if not connection.capabilities.backlog or self.destination.kind is DestinationKind.TOPIC:
+            if not connection.capabilities.backlog:
                 return None
             found = connection.backlog(self.destination)
             return found.waiting + found.taken
@@ -308,6 +314,10 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None
         self._committed = 0
         self._pruned = time.monotonic()
+        self._ahead: Future[None] | None = None
+        self._planned = 0
+        self._backlog: int | None = None
+        self._counted: float | None = None
         self._registration: Registration | None = None
         self._is_registered = False
 
@@ -334,6 +344,8 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         """Receive, unless the spool has batches that weren't planned; return how far the micro-batch goes.
 
         Where the options name a store, an operator may have the stream suspended: nothing is received then.
+        With `receiveAhead` a thread receives the next micro-batch while Spark works on this one. If the
+        driver dies then, the received messages are in the spool, and the next start plans them.
 
         Raises:
             DeliveryStoppedError: An operator has the stream drained or stopped, and the spool has nothing
@@ -342,6 +354,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         """
         first = self._position(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.most
+        self._end_ahead()
         self._receiver.finish_left()
         if self._sequence.refresh() <= first and self._may_receive():
             self._receive(most)
@@ -351,7 +364,45 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             if rows > most and end > first:
                 break
             end += 1
+        self._planned = end
+        self._count_backlog()
+        if self._receiver.is_ahead and first < end == len(self._sequence):
+            threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-ahead")
+            self._ahead = threads.submit(self._receive_ahead, most)
+            threads.shutdown(wait=False)
         return self._offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return how far the spool goes, and the messages left at the broker: Spark reports it as progress.
+
+        `backlog` is the number of messages on the queue, counted at most every 10 seconds; `None` if the
+        broker doesn't tell. `unplanned` is the number of received messages that no micro-batch has.
+        """
+        length = self._sequence.refresh()
+        unplanned = sum(each.rows for each in self._sequence[self._planned : length])
+        return {**self._offset(length), "backlog": self._backlog, "unplanned": unplanned}
+
+    def _count_backlog(self) -> None:
+        now = time.monotonic()
+        if self._counted is not None and now - self._counted < _BACKLOG_SECONDS:
+            return
+        self._counted, self._backlog = now, None
+        try:
+            self._backlog = self._receiver.backlog()
+        except JmsError as error:
+            _log.warning("%s: its messages can't be counted: %s", self._receiver.destination, error)
+
+    def _receive_ahead(self, most: int) -> None:
+        # The next call raises it, unless the spool has more.
+        with contextlib.suppress(DeliveryStoppedError):
+            if self._may_receive():
+                self._receive(most)
+
+    def _end_ahead(self) -> None:
+        """Wait for the receive that was begun ahead; raise its error."""
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            ahead.result()
 
     def _may_receive(self) -> bool:
         if not self._is_registered:
@@ -370,6 +421,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         except TransientBrokerError as error:
             if self._is_bounded:
                 raise
+            self._counted, self._backlog = time.monotonic(), None
             _log.warning("%s: nothing is received for now: %s", self._receiver.destination, error)
             return
         if self._left is not None:
@@ -396,5 +448,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """End a receive in progress; messages that aren't sealed go back to the broker."""
         self._receiver.stop.set()
+        if self._ahead is not None:
+            wait([self._ahead])
         if self._registration is not None:
             self._registration.end()
