@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect, connection_settings
-from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, SpoolingReceiver
-from airflow_provider_jmsjca.transports.memory import broker
+from tests.internals.spark import JmsStreamReader, SpoolingReceiver
+from tests.internals.transports import memory_broker
 
 Reader = Callable[..., JmsStreamReader]
 
 
 @pytest.fixture
 def server() -> str:
-    return broker(uuid.uuid4().hex).name
+    return memory_broker(uuid.uuid4().hex).name
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_next_micro_batch_is_received_while_the_last_one_is_written(server: 
     first = stream.latestOffset(start, limit)
     assert read(stream, start, first) == ["a", "b"]
     deadline = time.monotonic() + 30
-    while broker(server).messages("orders"):  # Spark works on a and b
+    while memory_broker(server).messages("orders"):  # Spark works on a and b
         assert time.monotonic() < deadline
         time.sleep(0.01)
     second = stream.latestOffset(first, limit)
@@ -68,7 +68,7 @@ def test_the_next_micro_batch_is_received_while_the_last_one_is_written(server: 
 
     # Killed while it received ahead, or after: what was received is planned by the next start, once.
     send(server, "e")
-    while broker(server).messages("orders"):
+    while memory_broker(server).messages("orders"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     stream.stop()

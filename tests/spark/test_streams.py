@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, ForeachBatch, JmsMessage, SpoolError
-from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spool.upkeep.states import State, batches
-from airflow_provider_jmsjca.transports.memory import broker
+from airflow_provider_jmsjca import (
+    Batch,
+    ConfigurationError,
+    ForeachBatch,
+    JmsMessage,
+    SpoolError,
+    register_data_sources,
+)
+from tests.internals.spool import State, batches
+from tests.internals.transports import memory_broker
 from tests.spark.conftest import ORDERS, MakeBatch
 
 if TYPE_CHECKING:
@@ -52,7 +58,7 @@ class Job:
 @pytest.fixture
 def run(spark: SparkSession, tmp_path: Path) -> Run:
     """Run a query until it has read what is there."""
-    register(spark)
+    register_data_sources(spark)
 
     def once(
         function: ForeachBatch,
@@ -106,7 +112,7 @@ def test_each_batch_counts_once_and_its_rejects_are_rows_or_dead_letters(
 
     # Killed before Spark noted the micro-batch: the same batches again, which are done.
     shutil.rmtree(tmp_path / "checkpoint" / "commits")
-    server = broker(uuid.uuid4().hex)
+    server = memory_broker(uuid.uuid4().hex)
     late = Job(tmp_path, rejects_table=False)
     letters = ForeachBatch(tmp_path / "spool", late, name="orders", broker={"url": f"vm://{server.name}"})
     make_batch(orders({"id": 4, "amount": 0}), batch_id="zero")
