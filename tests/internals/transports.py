@@ -3,7 +3,6 @@ from __future__ import annotations
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import ConnectionState, Consumer, OnReceived, Received
 from airflow_provider_jmsjca.transports.members import limbo_name
-from airflow_provider_jmsjca.transports.memory import broker as memory_broker
 from airflow_provider_jmsjca.transports.memory import connection
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
@@ -28,6 +27,5 @@ __all__ = [
     "StompConnection",
     "connection",
     "limbo_name",
-    "memory_broker",
     "queue_resource",
 ]

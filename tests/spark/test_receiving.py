@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca import Destination, JmsMessage, Outgoing, connect, connection_settings
+from airflow_provider_jmsjca import (
+    Destination,
+    JmsMessage,
+    Outgoing,
+    connect,
+    connection_settings,
+    memory_broker,
+)
 from tests.internals.spark import JmsStreamReader, SpoolingReceiver
-from tests.internals.transports import memory_broker
 
 Reader = Callable[..., JmsStreamReader]
 

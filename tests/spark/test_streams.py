@@ -17,10 +17,10 @@ from airflow_provider_jmsjca import (
     ForeachBatch,
     JmsMessage,
     SpoolError,
+    memory_broker,
     register_data_sources,
 )
 from tests.internals.spool import State, batches
-from tests.internals.transports import memory_broker
 from tests.spark.conftest import ORDERS, MakeBatch
 
 if TYPE_CHECKING:
