@@ -18,9 +18,7 @@ from airflow.sdk import DAG
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from airflow_provider_jmsjca import JmsCollectOperator
-from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca import JmsCollectOperator, Manifest, manifest_messages
 from tests.airflow.conftest import DATABASE
 from tests.airflow.task_runs import Outcome, serialized
 
