@@ -24,6 +24,7 @@ class JmsBatchRunFacet(RunFacet):
         rejected: Messages that the job rejected.
         violations: By expectation, how many rows violated it.
         rescued: How many rows have fields that the schema doesn't name, if these were asked for.
+        evolved: Changes of tables' columns for the batch's rows.
         adopted: Ids of unfinished batches that the run took over.
     """
 
@@ -34,6 +35,7 @@ class JmsBatchRunFacet(RunFacet):
     rejected: int = 0
     violations: dict[str, int] = attrs.field(factory=dict)
     rescued: int = 0
+    evolved: list[str] = attrs.field(factory=list)
     adopted: list[str] = attrs.field(factory=list)
 
 
@@ -47,6 +49,7 @@ def batch_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
         rejected=report.get("rejected", 0),
         violations=dict(report.get("violations", {})),
         rescued=report.get("rescued", 0),
+        evolved=list(report.get("evolved", ())),
         adopted=[each["batch_id"] for each in report.get("adopted", ())],
     )
     return OperatorLineage(run_facets={BATCH_FACET: facet})

@@ -79,6 +79,7 @@ NOTHING_STORED: Mapping[str, Any] = {
     "reasons": {},
     "violations": {},
     "rescued": 0,
+    "evolved": [],
     "dead_lettered": 0,
     "splits": 0,
 }
@@ -141,10 +142,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     Returns:
         The result of `JmsCollectOperator`, and `stored` (rows by table), `rejected`, `reasons`,
-        `violations`, `rescued`, `dead_lettered`, and `splits` (number of splits of the batch). `reasons` has
-        the number of rejected messages for each of the ten most frequent reasons. `violations` has the number
-        of violating rows for each expectation. `rescued` is the number of rows with fields that the schema
-        doesn't name.
+        `violations`, `rescued`, `evolved`, `dead_lettered`, and `splits` (number of splits of the batch).
+        `reasons` has the number of rejected messages for each of the ten most frequent reasons. `violations`
+        has the number of violating rows for each expectation. `rescued` is the number of rows with fields
+        that the schema doesn't name. `evolved` lists the changes of tables' columns.
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
@@ -303,6 +304,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             "rejected": done.rejected,
             "violations": done.violations,
             "rescued": done.rescued,
+            "evolved": list(done.evolved),
             "reasons": reasons,
             "dead_lettered": sent,
             "splits": splits,
@@ -590,7 +592,8 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
     rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
     violated = "".join(f"; {rows:,} rows violate {name!r}" for name, rows in done.violations.items() if rows)
     rescued = f"; {done.rescued:,} rows have rescued fields" if done.rescued else ""
-    return f"Batch {done.batch_id}: stored {stored}; {rejected}{violated}{rescued}"
+    evolved = "".join(f"; {each}" for each in done.evolved)
+    return f"Batch {done.batch_id}: stored {stored}; {rejected}{violated}{rescued}{evolved}"
 
 
 def _how_it_ended(process: subprocess.Popen[str] | None) -> str:

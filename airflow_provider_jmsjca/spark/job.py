@@ -41,6 +41,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
@@ -58,7 +59,14 @@ from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
 from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
 from airflow_provider_jmsjca.spark.tables.jdbc import JdbcSink
 from airflow_provider_jmsjca.spark.tables.parquet import ParquetSink
-from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing, take_fence
+from airflow_provider_jmsjca.spool.attempts import (
+    Done,
+    check_fence,
+    committing,
+    evolutions,
+    note_evolution,
+    take_fence,
+)
 from airflow_provider_jmsjca.spool.batch_id import replay_id
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark, uri_to_path
@@ -407,6 +415,7 @@ class Batch:
         keys: Sequence[str] = (),
         order_by: str | None = None,
         delete_when: str | None = None,
+        evolve: str | Sequence[str] = (),
     ) -> int:
         """Store rows in a table, once for each batch.
 
@@ -418,6 +427,9 @@ class Batch:
         None of the message's rows is stored, here and in tables written later. That needs the column `_jms`.
         Without it, and for a table that isn't the batch's first, a refused row fails the write, and
         `bisect=True` finds the message. So write to the table with constraints first.
+
+        A column of another type than the table's is refused, unless `evolve="widen"` finds a type for both.
+        Each change of the table is made before the rows are written, and is in the batch's report.
 
         With `append`, the rows of a replay take the place of earlier rows of its messages, in the same
         commit; see `spark.replays`.
@@ -449,6 +461,10 @@ class Batch:
                 oldest. `None`: the later batch counts, and within a batch the later message.
             delete_when: With `upsert`, a condition in SQL on the rows: a row for which it is true deletes the
                 row of its key. A deleted key leaves no trace, so an older row may create it again.
+            evolve: `widen`: columns of the table that are too narrow for the rows are changed: whole numbers
+                up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL` columns of which
+                a row has NULL. Rows of a narrower type are stored in the table's. `delta` needs the table
+                property `delta.enableTypeWidening`; `parquet` can't do it.
 
         Returns:
             The number of rows of the batch in the table. With `upsert`, the number of rows that the batch
@@ -465,6 +481,9 @@ class Batch:
         """
         # A row of a refused message must not stay in another table.
         rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
+        asked = {evolve} if isinstance(evolve, str) else set(evolve)
+        if unknown := sorted(asked - {"widen"}):
+            raise ConfigurationError(f"write: evolve {unknown[0]!r}: expected 'widen'")
         write = TableWrite(
             table=table,
             mode=mode,
@@ -475,6 +494,7 @@ class Batch:
             keys=tuple(keys),
             order_by=order_by,
             delete_when=delete_when,
+            widens="widen" in asked,
         )
         for refused in self._rejects.refused if ORIGIN in df.columns else ():
             df = without(df, refused)
@@ -511,6 +531,7 @@ class Batch:
             rejects=self._rejects,
             rejects_rows=rejects_rows,
             replaced=replaced,
+            note_change=partial(note_evolution, self.manifest.folder),
         )
         self._stored[table] = sink.write(df, write, attempt)
         return self._stored[table]
@@ -604,6 +625,7 @@ class Batch:
             rejects=self._rejects.files,
             violations=dict(self._violations),
             rescued=self._rescued,
+            evolved=tuple(evolutions(folder)),
             rejects_stored=0 < self._rejects.count == self._rejects_in_table,
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )

@@ -19,14 +19,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.errors import FencedError, SpoolError
-from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, read_document, seal
+from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, read_document, read_file, seal
 
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
 """Stem of the marks for the number of sent rejects."""
 _FENCE: Final = "fence"
-_LATER_FIELDS: Final[Mapping[str, Any]] = {"violations": {}, "rescued": 0, "rejects_stored": False}
+_EVOLVED: Final = "evolved"
+_LATER_FIELDS: Final[Mapping[str, Any]] = {
+    "violations": {},
+    "rescued": 0,
+    "rejects_stored": False,
+    "evolved": [],
+}
 """Fields that reports of earlier versions don't have."""
 _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -105,6 +111,31 @@ def dead_lettered(folder: SpoolPath) -> int:
     return marks[-1][0] if marks else 0
 
 
+def note_evolution(folder: SpoolPath, change: str) -> None:
+    """Note durably that an attempt changes a column of a table; a change that was noted before counts once.
+
+    Raises:
+        SpoolError: The folder can't be written.
+    """
+    try:
+        noted = evolutions(folder)
+        while change not in noted:
+            if seal(folder / f"{_EVOLVED}-{len(noted):06d}", change.encode()):
+                return
+            noted = evolutions(folder)
+    except OSError as error:
+        raise SpoolError(f"{folder}: can't be written: {error.strerror or error}") from error
+
+
+def evolutions(folder: SpoolPath) -> list[str]:
+    """Return the changes of columns that attempts at a batch have noted.
+
+    Raises:
+        OSError: The folder can't be read.
+    """
+    return [read_file(path).decode(errors="replace") for _, path in numbered(folder, _EVOLVED)]
+
+
 def check_fence(folder: SpoolPath, fence: int) -> None:
     """Refuse to continue if this isn't the newest attempt.
 
@@ -158,6 +189,7 @@ class Done:
         violations: By expectation, how many rows violated it.
         rescued: How many rows have fields that the schema doesn't name, if these were asked for.
         rejects_stored: Whether every rejected message is also a row of a table.
+        evolved: The changes of tables' columns that attempts at the batch made for its rows.
     """
 
     batch_id: str
@@ -170,6 +202,7 @@ class Done:
     violations: dict[str, int] = field(default_factory=dict)
     rescued: int = 0
     rejects_stored: bool = False
+    evolved: tuple[str, ...] = ()
 
     def create(self, folder: SpoolPath) -> bool:
         """Seal the report; `False` if another attempt did it first."""
@@ -204,6 +237,7 @@ class Done:
             "rejects": list,
             "violations": dict,
             "rejects_stored": bool,
+            "evolved": list,
         }
         found = {**_LATER_FIELDS, **found}
         for name, kind in kinds.items():
@@ -222,6 +256,7 @@ class Done:
             },
             rescued=_count("rescued", found["rescued"]),
             rejects_stored=found["rejects_stored"],
+            evolved=tuple(str(each) for each in found["evolved"]),
         )
 
 

@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.spool.attempts import (
     check_fence,
     committing,
     current_fence,
+    evolutions,
 )
 from airflow_provider_jmsjca.spool.files import SpoolPath, numbered, open_file, seal, stage
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -192,11 +193,13 @@ class _Bisection:
     def _finish(self) -> None:
         """Seal `_DONE` of the batch with the rows and rejects of its parts."""
         folder, stored, violations, rescued = self._manifest.folder, Counter[str](), Counter[str](), 0
+        evolved = dict.fromkeys(evolutions(folder))
         for _, part in self._done:
             done = Done.read(part)
             stored.update({} if done is None else done.stored)
             violations.update({} if done is None else done.violations)
             rescued += 0 if done is None else done.rescued
+            evolved.update(dict.fromkeys(() if done is None else done.evolved))
         # The attempt at the whole batch, which failed, may have sealed files too.
         sealed = len(numbered(folder, f"rejects-{self._fence:06d}"))
         path = folder / f"rejects-{self._fence:06d}-{sealed:06d}.jsonl"
@@ -219,6 +222,7 @@ class _Bisection:
             rejects=rejects,
             violations=dict(violations),
             rescued=rescued,
+            evolved=tuple(evolved),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         with committing(folder):

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 keys=asked.keys,
                 order_by=asked.order_by,
                 delete_when=asked.delete_when,
+                evolve=asked.evolve,
             )
             if asked.rejects_table is not None:
                 jdbc = options if asked.format == "jdbc" else None
@@ -219,6 +220,9 @@ def _parser(*, is_preview: bool = False) -> argparse.ArgumentParser:
     parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
     parser.add_argument(
         "--rescue", metavar="COLUMN", help="with json: a column for fields that the schema doesn't name"
+    )
+    parser.add_argument(
+        "--evolve", nargs="*", default=[], metavar="HOW", help="widen: change columns that are too narrow"
     )
     parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
     for action in OnViolation:

@@ -6,7 +6,7 @@ May import `core`, `spool` and `errors`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -67,6 +67,8 @@ class TableAttempt:
         rejects_rows: Reject the messages of rows that the table refuses, and write the others. Otherwise a
             refused row fails the write. The rows must name their messages.
         replaced: Names of further batches: with `append`, the rows of this one take the place of theirs.
+        note_change: Called with a description of each change of a column, before it is made. It returns when
+            the description is durable.
     """
 
     batch_id: str
@@ -75,6 +77,7 @@ class TableAttempt:
     rejects: Rejects | None = None
     rejects_rows: bool = False
     replaced: tuple[str, ...] = ()
+    note_change: Callable[[str], object] = str
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ class TableWrite:
         order_by: With `upsert`, the column that tells which of two rows of a key is newer. `None` takes the
             order of batches, and within a batch the order in which the messages were received.
         delete_when: With `upsert`, a condition in SQL: such a row deletes the row of its key.
+        widens: Change columns of the table that are too narrow for the rows; see `columns.common_type`.
     """
 
     table: str
@@ -110,6 +114,7 @@ class TableWrite:
     keys: tuple[str, ...] = ()
     order_by: str | None = None
     delete_when: str | None = None
+    widens: bool = False
 
 
 class TableSink(Protocol):

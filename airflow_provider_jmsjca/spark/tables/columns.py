@@ -6,7 +6,7 @@ this batch. A column with another type is refused: readers could no longer read 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -20,6 +20,8 @@ ORIGIN: Final = "_jms"
 """The column of rows that says which message they are from: `batch_id`, `segment` and `position`."""
 _STORED: Final = {"jms_segment": "segment", "jms_position": "position"}
 CONTROL: Final = r"\p{Cntrl}"
+_FAMILIES: Final = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
+_MOST_DIGITS: Final = 38
 # A reason shows at most this many characters of a value.
 SHOWN: Final = 40
 
@@ -143,25 +145,114 @@ def without(df: DataFrame, refused: DataFrame) -> DataFrame:
     return df.join(sql.broadcast(out), sql.expr(same), "left_anti")
 
 
-def widened(table: str, found: StructType | None, rows: StructType) -> StructType:
+def widened(table: str, found: StructType | None, rows: StructType, *, widens: bool = False) -> StructType:
     """Return the columns of a table once it has rows with these columns; all are nullable.
 
     Args:
         table: The table's name, for the error.
         found: The table's columns; `None` for a table that has no rows yet.
         rows: The columns of the rows to write.
+        widens: Columns of two types get the type that takes the values of both; see `common_type`.
 
     Raises:
         ConfigurationError: The type of a column, or of a part of it, differs: which, and both types.
     """
     faults: list[str] = []
-    columns = _merged(found if found is not None else rows, rows, "", faults)
+    columns = _merged(found if found is not None else rows, rows, "", faults, widens=widens)
     if faults:
         raise ConfigurationError(
             f"table {table}: {'; '.join(faults)}. Nothing was written: cast the column to the table's type, "
             "give it another name, or write to another table"
         )
     return columns  # type: ignore[return-value]  # of two structs it makes a struct
+
+
+def common_type(one: DataType, other: DataType) -> DataType | None:
+    """Return the type that takes every value of two types of one family, or `None`.
+
+    The families are the whole numbers from `TINYINT` to `BIGINT`, `FLOAT` and `DOUBLE`, and `DECIMAL` with up
+    to 38 digits.
+    """
+    from pyspark.sql.types import DecimalType  # noqa: PLC0415 - only jobs have pyspark
+
+    if isinstance(one, DecimalType) and isinstance(other, DecimalType):
+        scale = max(one.scale, other.scale)
+        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
+    for family in _FAMILIES:
+        if one.simpleString() in family and other.simpleString() in family:
+            return max(one, other, key=lambda each: family.index(each.simpleString()))
+    return None
+
+
+def type_changes(
+    found: DataType, wanted: DataType, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], DataType, DataType]]:
+    """Yield path, old and new type of each column, and each part of one, that has another type.
+
+    Args:
+        found: The table's columns.
+        wanted: As `widened` returns them.
+        path: Where these are; items are called `element`, parts of a `MAP` `key` and `value`.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    match found, wanted:
+        case StructType(), StructType():
+            for field in found.fields:
+                yield from type_changes(field.dataType, wanted[field.name].dataType, (*path, field.name))
+        case ArrayType(), ArrayType():
+            yield from type_changes(found.elementType, wanted.elementType, (*path, "element"))
+        case MapType(), MapType():
+            yield from type_changes(found.keyType, wanted.keyType, (*path, "key"))
+            yield from type_changes(found.valueType, wanted.valueType, (*path, "value"))
+        case _ if found != wanted:
+            yield path, found, wanted
+
+
+def cast_like(rows: DataFrame, wanted: StructType) -> DataFrame:
+    """Return the rows with the types of a table that takes them without loss.
+
+    Args:
+        rows: The rows.
+        wanted: As `widened` returns them for these rows.
+    """
+    columns = []
+    for field in rows.schema.fields:
+        kind = _typed_like(field.dataType, wanted[field.name].dataType)
+        column = rows[quoted_name(field.name)]
+        columns.append(column if kind == field.dataType else column.cast(kind).alias(field.name))
+    return rows.select(*columns)
+
+
+def _typed_like(rows: DataType, wanted: DataType) -> DataType:
+    """Return the type of rows with its parts as they are, and the other types of those parts."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
+        ArrayType,
+        MapType,
+        StructField,
+        StructType,
+    )
+
+    match rows, wanted:
+        case StructType(), StructType():
+            return StructType(
+                [
+                    StructField(
+                        each.name, _typed_like(each.dataType, wanted[each.name].dataType), each.nullable
+                    )
+                    for each in rows.fields
+                ]
+            )
+        case ArrayType(), ArrayType():
+            return ArrayType(_typed_like(rows.elementType, wanted.elementType), rows.containsNull)
+        case MapType(), MapType():
+            key, value = (
+                _typed_like(rows.keyType, wanted.keyType),
+                _typed_like(rows.valueType, wanted.valueType),
+            )
+            return MapType(key, value, rows.valueContainsNull)
+    return wanted
 
 
 def check_partitions(table: str, found: Sequence[str] | None, asked: Sequence[str]) -> None:
@@ -196,7 +287,7 @@ def type_name(kind: DataType) -> str:
     return kind.simpleString().upper()
 
 
-def _merged(found: DataType, rows: DataType, path: str, faults: list[str]) -> DataType:
+def _merged(found: DataType, rows: DataType, path: str, faults: list[str], *, widens: bool) -> DataType:
     from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
         ArrayType,
         MapType,
@@ -215,14 +306,18 @@ def _merged(found: DataType, rows: DataType, path: str, faults: list[str]) -> Da
                     faults.append(f"column {place!r} is {path}{known!r} in the table, in other letters")
                 else:
                     kind = types.get(field.name, field.dataType)
-                    types[field.name] = _merged(kind, field.dataType, f"{place}.", faults)
+                    types[field.name] = _merged(kind, field.dataType, f"{place}.", faults, widens=widens)
             return StructType([StructField(name, kind) for name, kind in types.items()])
         case ArrayType(), ArrayType():
-            return ArrayType(_merged(found.elementType, rows.elementType, f"{path[:-1]}[].", faults))
+            place = f"{path[:-1]}[]."
+            return ArrayType(_merged(found.elementType, rows.elementType, place, faults, widens=widens))
         case MapType(), MapType():
-            key = _merged(found.keyType, rows.keyType, f"{path[:-1]}[key].", faults)
-            return MapType(key, _merged(found.valueType, rows.valueType, f"{path[:-1]}[].", faults))
+            place = f"{path[:-1]}[]."
+            key = _merged(found.keyType, rows.keyType, f"{path[:-1]}[key].", faults, widens=widens)
+            return MapType(key, _merged(found.valueType, rows.valueType, place, faults, widens=widens))
     if found != rows:
+        if widens and (common := common_type(found, rows)) is not None:
+            return common
         faults.append(
             f"column {path[:-1]!r} is {type_name(found)} in the table, and {type_name(rows)} in what this "
             "batch would write"

@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageErro
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, UPSERT, TableAttempt, TableWrite
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
+    cast_like,
     check_partitions,
     check_upsert,
     misfit,
@@ -27,6 +28,8 @@ from airflow_provider_jmsjca.spark.tables.columns import (
     quoted_text,
     shown,
     stored_rows,
+    type_changes,
+    type_name,
     widened,
     without,
 )
@@ -50,6 +53,15 @@ _LENGTH: Final = re.compile(r"(?:var)?char\(([0-9]+)\)")
 _LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SHOWN_VALUES: Final = 100
 _MAPPING: Final = "delta.columnMapping.mode"
+_WIDENING: Final = "delta.enableTypeWidening"
+# Another commit has changed the table in between.
+_OUTPACED: Final = (
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+)
+_TRIES: Final = 5
 _RECORD: Final = "jmsjca"
 # The number of the only transaction that a batch has with a table.
 _VERSION: Final = "0"
@@ -77,7 +89,7 @@ class DeltaSink:
     modes: Final = ("append", "overwrite", UPSERT)
     writes_once: Final = True
     arguments: Final = (
-        "partition_by", "options", "cluster_by", "properties", "keys", "order_by", "delete_when",
+        "partition_by", "options", "cluster_by", "properties", "keys", "order_by", "delete_when", "widens",
     )  # fmt: skip
     reserved: Final = (
         "txnappid", "txnversion", "usermetadata", "mergeschema", "overwriteschema", "replacewhere",
@@ -142,12 +154,24 @@ class _DeltaWrite:
         check_fence(self._attempt.folder, self._attempt.fence)
         if self._is_new and (self._is_upsert or self._write.cluster_by or self._write.properties):
             self._create()
-        if self._is_upsert:
-            self._merge()
-        else:
-            self._append()
+        self._commit_rows()
         check_fence(self._attempt.folder, self._attempt.fence)
         return self._outcome()
+
+    def _commit_rows(self) -> None:
+        """Commit; once more if another job has just changed the columns, as Delta drops a repetition."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+        for number in range(_TRIES):
+            try:
+                return self._merge() if self._is_upsert else self._append()
+            except (PySparkException, Py4JJavaError) as error:
+                is_outpaced = any(name in str(error) for name in _OUTPACED)
+                if not self._write.widens or not is_outpaced or number == _TRIES - 1:
+                    raise
+            self._widen()
+        return None
 
     def _checks(self) -> list[str]:
         """Compare the rows with the table, and return an expression for each of the table's constraints."""
@@ -165,11 +189,77 @@ class _DeltaWrite:
             if not self._is_upsert or self._write.partition_by:
                 check_partitions(self._table, found.partitions, self._write.partition_by)
             columns = self._read().schema
-            widened(self._table, columns, self._rows.schema)
+            if self._write.widens:
+                columns = self._widen()
+            else:
+                widened(self._table, columns, self._rows.schema)
             checks += _column_rules(columns, self._rows.schema)
         if self._write.delete_when:  # only the key counts of a row that deletes
             checks = [f"CASE WHEN NOT {self._deletes} THEN {check} END" for check in checks]
         return [*keys, *checks]
+
+    def _widen(self) -> StructType:
+        """Change columns that are too narrow for the rows, and cast narrower rows; return the columns.
+
+        Guarantee: killed in between, the table has some of the changes; the next attempt makes the others.
+        The values of the table stay. Of two batches at once, each makes the changes that still lack.
+        """
+        for _ in range(_TRIES):
+            found = self._read().schema
+            wanted = widened(self._table, found, self._rows.schema, widens=True)
+            changes = {
+                f"ALTER COLUMN {'.'.join(map(quoted_name, path))} TYPE {new.simpleString()}": (
+                    f"column {'.'.join(path)!r}: {type_name(old)} to {type_name(new)}"
+                )
+                for path, old, new in type_changes(found, wanted)
+            }
+            if changes and self._properties().get(_WIDENING) != "true":
+                raise ConfigurationError(
+                    f"table {self._table}: {'; '.join(changes.values())}: Delta's type widening is off, and "
+                    f"readers older than Delta 3.2 can't read a table that has it. Nothing was written: "
+                    f"ALTER TABLE {self._in_sql} SET TBLPROPERTIES ('{_WIDENING}' = 'true')"
+                )
+            for name in self._lacking(found):
+                changes[f"ALTER COLUMN {quoted_name(name)} DROP NOT NULL"] = f"column {name!r}: may be NULL"
+            if not changes:
+                self._rows = cast_like(self._rows, wanted)
+                return found
+            check_fence(self._attempt.folder, self._attempt.fence)
+            for change, said in changes.items():
+                self._attempt.note_change(f"table {self._table}: {said}")
+                if not self._change(change):
+                    break  # look again: another batch has changed the table
+        raise ConfigurationError(f"table {self._table}: other jobs change it all the time; try again")
+
+    def _change(self, change: str) -> bool:
+        """Change a column; return `False` if another commit was faster.
+
+        Raises:
+            ConfigurationError: Delta refuses, for example because a constraint names the column.
+        """
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+        try:
+            self._spark.sql(f"ALTER TABLE {self._in_sql} {change}")
+        except (PySparkException, Py4JJavaError) as error:
+            if any(name in str(error) for name in _OUTPACED):
+                return False
+            (said, *_) = str(error).strip().splitlines()
+            raise ConfigurationError(f"table {self._table}: {change}: refused: {said}") from error
+        return True
+
+    def _lacking(self, found: StructType) -> list[str]:
+        """Return the NOT NULL columns of the table for which a row has no value."""
+        strict = [
+            field.name for field in found.fields if not field.nullable and field.name not in self._write.keys
+        ]
+        if not strict:
+            return []
+        values = (quoted_name(name) if name in self._rows.columns else "NULL" for name in strict)
+        tests = (f"max({value} IS NULL)" for value in values)
+        row = self._rows.selectExpr(*tests).collect()[0]
+        return [name for name, lacks in zip(strict, row, strict=True) if lacks]
 
     def _properties(self) -> dict[str, str]:
         return {

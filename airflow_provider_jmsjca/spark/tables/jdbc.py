@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -70,6 +71,8 @@ _WIDER: Final = frozenset(
         ("real", "double precision"),
     }
 )
+_FAMILIES: Final = (("smallint", "integer", "bigint"), ("real", "double precision"))
+_NUMERIC: Final = re.compile(r"numeric[(]([0-9]+),([0-9]+)[)]")
 _log = safe_logger(__name__)
 
 
@@ -78,7 +81,7 @@ class JdbcSink:
 
     modes: Final = ("append", UPSERT)
     writes_once: Final = False
-    arguments: Final = ("options", "keys", "order_by", "delete_when")
+    arguments: Final = ("options", "keys", "order_by", "delete_when", "widens")
     reserved: Final = ("dbtable",)
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
@@ -149,7 +152,8 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
             columns = _columns(connection, aside)
             for name in (_PARTITION, _TRANSACTION, _REASON, *([_DELETES] if is_upsert else [])):
                 del columns[name]
-            known = _fit(connection, table, target, columns, write.keys)
+            widening = _Widening(connection, table, target, aside, attempt) if write.widens else None
+            known = _fit(connection, table, target, columns, keys=write.keys, widening=widening)
             upserts = _Upserts(connection, within, table, attempt) if is_upsert else None
             if upserts is not None and (done := upserts.found()) is not None:
                 count, files = done
@@ -558,8 +562,68 @@ def _checked(table: str, options: Mapping[str, str]) -> tuple[str | None, str]:
     return schema or None, name
 
 
+class _Widening:
+    """Changes columns that are too narrow for the staged rows, in the transaction of the rows."""
+
+    def __init__(
+        self, connection: _Connection, table: str, target: str, aside: str, attempt: TableAttempt
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._target = target
+        self._aside = aside
+        self._attempt = attempt
+
+    def run(self, known: dict[str, str], columns: Mapping[str, str], keys: Sequence[str]) -> None:
+        """Change the table's columns, and their types in `known`."""
+        for name, kind in columns.items():
+            common = _common_type(known[name], kind) if name in known else None
+            if common is not None and common != known[name]:
+                self._change(name, f"TYPE {common}", f"{known[name]} to {common}")
+                known[name] = common
+        strict = self._connection.rows(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 "
+            "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND NOT EXISTS ("
+            "SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY (indkey))",
+            self._target,
+        )
+        for name in (str(name) for (name,) in strict):
+            if name not in keys and self._lacks(name if name in columns else None):
+                self._change(name, "DROP NOT NULL", "may be NULL")
+
+    def _lacks(self, name: str | None) -> bool:
+        lacks = "true" if name is None else f"{_quoted(name)} IS NULL"
+        ((found,),) = self._connection.rows(
+            f"SELECT EXISTS (SELECT FROM {self._aside} WHERE {_REASON} IS NULL AND {lacks})::text"  # noqa: S608 - quoted
+        )
+        return found == "true"
+
+    def _change(self, name: str, change: str, said: str) -> None:
+        self._attempt.note_change(f"table {self._table}: column {name!r}: {said}")
+        self._connection.execute(f"ALTER TABLE {self._target} ALTER COLUMN {_quoted(name)} {change}")
+
+
+def _common_type(one: str, other: str) -> str | None:
+    """Return the type that takes every value of two types of one family, or `None`."""
+    for family in _FAMILIES:
+        if one in family and other in family:
+            return max(one, other, key=family.index)
+    numbers = [_NUMERIC.fullmatch(each) for each in (one, other)]
+    if None in numbers:
+        return None
+    (left, left_scale), (right, right_scale) = ((int(each[1]), int(each[2])) for each in numbers if each)
+    scale = max(left_scale, right_scale)
+    return f"numeric({max(left - left_scale, right - right_scale) + scale},{scale})"
+
+
 def _fit(
-    connection: _Connection, table: str, target: str, columns: Mapping[str, str], keys: Sequence[str]
+    connection: _Connection,
+    table: str,
+    target: str,
+    columns: Mapping[str, str],
+    *,
+    keys: Sequence[str],
+    widening: _Widening | None,
 ) -> dict[str, str]:
     """Create the table or add the columns it lacks; return its columns.
 
@@ -584,13 +648,17 @@ def _fit(
     faults = [
         f"column {name!r} is {known[name]} in the table, and {kind} in what this batch would write"
         for name, kind in columns.items()
-        if name in known and not _takes(known[name], kind)
+        if name in known
+        and not _takes(known[name], kind)
+        and (widening is None or _common_type(known[name], kind) is None)
     ]
     if faults:
         raise ConfigurationError(
             f"table {table}: {'; '.join(faults)}. Nothing was written: cast the column to the table's type, "
             "give it another name, or write to another table"
         )
+    if widening is not None:
+        widening.run(known, columns, keys)
     for name, kind in columns.items():
         if name not in known:
             connection.execute(f"ALTER TABLE {target} ADD COLUMN {_quoted(name)} {kind}")
@@ -766,8 +834,8 @@ class _Connection:
                 server = error.java_exception.getServerErrorMessage()
                 column = server.getColumn() if server is not None else None
                 raise _RowRefusedError(f"the database refuses a row: {said}", column or "") from error
-            # Names and rights, a lock that others hold.
-            if state.startswith((*_ROW_STATES, "42", "55")):
+            # What it can't do, names and rights, a lock that others hold.
+            if state.startswith((*_ROW_STATES, "0A", "42", "55")):
                 raise ConfigurationError(f"the database refuses: {said}") from error
             raise
 

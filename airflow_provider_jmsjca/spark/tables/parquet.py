@@ -50,11 +50,17 @@ class ParquetSink:
 
     modes: Final = ("append",)
     writes_once: Final = False
-    arguments: Final = ("partition_by", "options")
+    arguments: Final = ("partition_by", "options", "widens")
     reserved: Final = ("path", "partitionoverwritemode")
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""
+        if write.widens:
+            raise ConfigurationError(
+                "write: evolve='widen': not with format parquet: the files of earlier batches keep their "
+                "type, and a folder is read with one type. Its columns can be NULL anyway. Use a Delta "
+                "table, or write to another folder"
+            )
         path = local_path(df, write.table)
         if path is None:
             return replace_by_overwrite(df, write.table, attempt, write.partition_by, write.options)

@@ -26,6 +26,7 @@ DONE = Done(
     violations={"positive": 2},
     rescued=3,
     rejects_stored=True,
+    evolved=("table t: column 'v': INT to BIGINT",),
 )
 
 
@@ -71,6 +72,7 @@ def test_a_report_is_written_once_and_read_back(tmp_path: Path) -> None:
         "violations": {"positive": 2},
         "rescued": 3,
         "rejects_stored": True,
+        "evolved": ["table t: column 'v': INT to BIGINT"],
     }
 
 

@@ -1,0 +1,192 @@
+"""`evolve`: columns of a table follow the batches, without loss, whatever is killed or runs at once."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
+from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from tests.servers.postgres import Postgres
+from tests.spark.conftest import MakeBatch
+from tests.spark.test_jdbc import options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NARROW = "k STRING, n INT, f FLOAT, d DECIMAL(6,2)"
+WIDE = "k STRING, n LONG, f DOUBLE, d DECIMAL(10,3)"
+NESTED = ", s STRUCT<x: {0}>, l ARRAY<{0}>"
+
+
+class Writer:
+    """Writes batches of one message each into a table."""
+
+    def __init__(self, spark: SparkSession, make_batch: MakeBatch, table: str, **arguments: Any) -> None:
+        self._spark, self._make_batch = spark, make_batch
+        self._table, self._arguments = table, arguments
+        self._batches: dict[str, Manifest] = {}
+
+    def manifest(self, batch_id: str, body: dict[str, object]) -> Manifest:
+        if batch_id not in self._batches:
+            self._batches[batch_id] = self._make_batch([JmsMessage.text(json.dumps(body))], batch_id=batch_id)
+        return self._batches[batch_id]
+
+    def write(
+        self, batch_id: str, schema: str, body: dict[str, object], *, dies: bool = False, **arguments: Any
+    ) -> Done:
+        manifest = self.manifest(batch_id, body)
+        batch = Batch(manifest, take_fence(manifest.folder), shows_progress=False)
+        try:
+            rows = batch.json(batch.messages(self._spark), schema).rows
+            if dies:
+                rows = rows.selectExpr(
+                    *(name for name in rows.columns if name != "n"),
+                    "CASE WHEN n IS NOT NULL THEN raise_error('it dies') ELSE n END AS n",
+                )
+            batch.write(rows, self._table, **{**self._arguments, **arguments})
+            return batch.finish()
+        finally:
+            batch.close()
+
+
+def body(k: str | None, n: int, f: float, d: float, item: int | None = None) -> dict[str, object]:
+    found: dict[str, object] = {"k": k, "n": n, "f": f, "d": d}
+    return found if item is None else found | {"s": {"x": item}, "l": [item]}
+
+
+def test_delta_columns_are_widened_once(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    narrow, wide = NARROW + NESTED.format("INT"), WIDE + NESTED.format("LONG")
+    spark.sql(f"CREATE TABLE delta.`{table}` ({narrow.replace('k STRING', 'k STRING NOT NULL')}) USING delta")
+    writer = Writer(spark, make_batch, table, format="delta")
+    writer.write("one", narrow, body("a", 1, 0.5, 1.25, 1))
+    big = body(None, 5_000_000_000, 0.1, 1234567.125, 6_000_000_000)
+
+    with pytest.raises(ConfigurationError, match="'n' is INT in the table, and BIGINT in what"):
+        writer.write("two", wide, big)
+    with pytest.raises(ConfigurationError, match=r"SET TBLPROPERTIES .'delta\.enableTypeWidening' = 'true'"):
+        writer.write("two", wide, big, evolve="widen")
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    with pytest.raises(Exception, match="it dies"):
+        writer.write("two", wide, big, evolve="widen", dies=True)
+    done = writer.write("two", wide, big, evolve="widen")
+    assert done.evolved == tuple(
+        f"table {table}: column {change}"
+        for change in (
+            "'n': INT to BIGINT",
+            "'f': FLOAT to DOUBLE",
+            "'d': DECIMAL(6,2) to DECIMAL(10,3)",
+            "'s.x': INT to BIGINT",
+            "'l.element': INT to BIGINT",
+            "'k': may be NULL",
+        )
+    )
+    # A job with the old schema goes on, and changes nothing.
+    assert writer.write("three", narrow, body("c", 3, 0.25, 3.5, 3), evolve="widen").evolved == ()
+    found = spark.read.format("delta").load(table).selectExpr("k", "n", "f", "string(d)", "s.x", "l[0]")
+    assert sorted(map(tuple, found.collect()), key=lambda row: row[1]) == [
+        ("a", 1, 0.5, "1.250", 1, 1),
+        ("c", 3, 0.25, "3.500", 3, 3),
+        (None, 5_000_000_000, 0.1, "1234567.125", 6_000_000_000, 6_000_000_000),
+    ]
+    with pytest.raises(ConfigurationError, match="'n' is BIGINT in the table, and STRING"):
+        writer.write("four", "n STRING", {"n": "x"}, evolve="widen")
+    with pytest.raises(ConfigurationError, match="evolve 'narrow': expected 'widen'"):
+        writer.write("five", narrow, body("c", 3, 0.25, 3.5, 3), evolve="narrow")
+
+
+def test_two_batches_widen_a_delta_table_at_once(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "table")
+    properties = {"delta.enableTypeWidening": "true"}
+    writer = Writer(spark, make_batch, table, format="delta", evolve=["widen"], table_properties=properties)
+    writer.write("zero", "n INT, f FLOAT", {"n": 0, "f": 0.5})
+    bodies = {"one": {"n": 5_000_000_000}, "two": {"f": 0.1}, "three": {"n": 6_000_000_000}}
+    for batch_id, said in bodies.items():
+        writer.manifest(batch_id, said)
+    with ThreadPoolExecutor(3) as threads:
+        schemas = ("n LONG", "f DOUBLE", "n LONG")
+        list(threads.map(lambda each: writer.write(each[1], each[0], {}), zip(schemas, bodies, strict=True)))
+    found = spark.read.format("delta").load(table).select("jms_batch_id", "n", "f")
+    assert sorted(map(tuple, found.collect())) == [
+        ("one", 5_000_000_000, None),
+        ("three", 6_000_000_000, None),
+        ("two", None, 0.1),
+        ("zero", 0, 0.5),
+    ]
+
+
+def test_postgresql_columns_are_widened_with_the_rows(
+    spark: SparkSession, make_batch: MakeBatch, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # other tests go on with it
+    with psycopg.connect(postgres.url(driver="postgresql"), autocommit=True) as database:
+        database.execute("DROP TABLE IF EXISTS widening")
+        database.execute(
+            "CREATE TABLE widening "
+            "(id serial PRIMARY KEY, k text NOT NULL, n integer, f real, d numeric(6,2))"
+        )
+        writer = Writer(spark, make_batch, "widening", format="jdbc", options=options_of(postgres))
+        writer.write("one", NARROW, body("a", 1, 0.5, 1.25))
+        big = body(None, 5_000_000_000, 0.1, 1234567.125)
+
+        def columns() -> list[tuple[object, ...]]:
+            return database.execute(
+                "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
+                "WHERE attrelid = 'widening'::regclass AND attname IN ('k', 'n', 'f', 'd') ORDER BY attnum"
+            ).fetchall()
+
+        before = columns()
+        with pytest.raises(ConfigurationError, match="'n' is integer in the table, and bigint in what"):
+            writer.write("two", WIDE, big)
+        with pytest.raises(Exception, match="it dies"):
+            writer.write("two", WIDE, big, evolve="widen", dies=True)
+        assert columns() == before
+
+        manifest = writer.manifest("two", big)
+        given = options_of(postgres)
+        for name in ("url", "user", "password"):
+            monkeypatch.setenv(f"JMSJCA_JDBC_{name.upper()}", given[name])
+        main(
+            [
+                *("--manifest", manifest.uri, "--batch-id", "two", "--schema", WIDE),
+                *("--fence", str(take_fence(manifest.folder)), "--table", "widening", "--format", "jdbc"),
+                *("--evolve", "widen"),
+            ]
+        )
+        done = Done.read(manifest.folder)
+        assert done is not None
+        assert done.evolved == (
+            "table widening: column 'n': integer to bigint",
+            "table widening: column 'f': real to double precision",
+            "table widening: column 'd': numeric(6,2) to numeric(10,3)",
+            "table widening: column 'k': may be NULL",
+        )
+        writer.write("three", NARROW, body("c", 3, 0.25, 3.5), evolve="widen")
+        assert columns() == [
+            ("k", "text", False),
+            ("n", "bigint", False),
+            ("f", "double precision", False),
+            ("d", "numeric(10,3)", False),
+        ]
+        stored = database.execute("SELECT k, n, f, d::text FROM widening ORDER BY n").fetchall()
+    assert stored == [
+        ("a", 1, 0.5, "1.250"),
+        ("c", 3, 0.25, "3.500"),
+        (None, 5_000_000_000, 0.1, "1234567.125"),
+    ]
+
+
+def test_parquet_columns_keep_their_type(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    writer = Writer(spark, make_batch, str(tmp_path / "table"))
+    with pytest.raises(ConfigurationError, match="not with format parquet: the files of earlier batches"):
+        writer.write("one", NARROW, body("a", 1, 0.5, 1.25), evolve="widen")
