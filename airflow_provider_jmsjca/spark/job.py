@@ -49,13 +49,14 @@ from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, Spoo
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.body_formats import BodyFormat, Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
+from airflow_provider_jmsjca.spark.evolution import add_columns
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import Mapped, rescue_name, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects, rejected_rows
 from airflow_provider_jmsjca.spark.replays import ReplacedBatches, make_replay
 from airflow_provider_jmsjca.spark.tables import UPSERT, TableAttempt, TableSink, TableWrite, check_write
-from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, without
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, ColumnTypesError, without
 from airflow_provider_jmsjca.spark.tables.delta import DeltaSink
 from airflow_provider_jmsjca.spark.tables.jdbc import JdbcSink
 from airflow_provider_jmsjca.spark.tables.parquet import ParquetSink
@@ -136,6 +137,7 @@ class Batch:
         self._sealed: list[DataFrame] = []
         self._violations: dict[str, int] = {}
         self._rescued = 0
+        self._rescue: str | None = None
         self._shows_progress = shows_progress
         self._progress: ProgressLines | None = None
         self._rejects_in_table = 0
@@ -274,7 +276,8 @@ class Batch:
             sort_json(messages, schema, keep, timestamp_formats=timestamp_formats, rescue=rescue)
         )
         if rescue is not None:
-            self._rescued += mapped.rows.where(f"{rescue_name(rescue)} IS NOT NULL").count()
+            self._rescue = rescue_name(rescue)
+            self._rescued += mapped.rows.where(f"{self._rescue} IS NOT NULL").count()
         return mapped
 
     def xml(
@@ -461,10 +464,11 @@ class Batch:
                 oldest. `None`: the later batch counts, and within a batch the later message.
             delete_when: With `upsert`, a condition in SQL on the rows: a row for which it is true deletes the
                 row of its key. A deleted key leaves no trace, so an older row may create it again.
-            evolve: `widen`: columns of the table that are too narrow for the rows are changed: whole numbers
-                up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL` columns of which
-                a row has NULL. Rows of a narrower type are stored in the table's. `delta` needs the table
-                property `delta.enableTypeWidening`; `parquet` can't do it.
+            evolve: `widen`: columns of the table that are too narrow for the rows are changed. These are
+                whole numbers up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL`
+                columns of which a row has NULL. Rows of a narrower type are stored in the table's. `delta` needs the table
+                property `delta.enableTypeWidening`; `parquet` can't do it. `add`: fields of the column that
+                `json` was given as `rescue` move into columns of their own, see `evolution.add_columns`.
 
         Returns:
             The number of rows of the batch in the table. With `upsert`, the number of rows that the batch
@@ -482,8 +486,8 @@ class Batch:
         # A row of a refused message must not stay in another table.
         rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
         asked = {evolve} if isinstance(evolve, str) else set(evolve)
-        if unknown := sorted(asked - {"widen"}):
-            raise ConfigurationError(f"write: evolve {unknown[0]!r}: expected 'widen'")
+        if unknown := sorted(asked - {"add", "widen"}):
+            raise ConfigurationError(f"write: evolve {unknown[0]!r}: expected 'add' or 'widen'")
         write = TableWrite(
             table=table,
             mode=mode,
@@ -501,7 +505,9 @@ class Batch:
         replaced: tuple[str, ...] = ()
         if self._replaced is not None and mode == "append":
             replaced = self._replaced.rows_in(table)
-        return self._write(df, write, format, rejects_rows=rejects_rows, replaced=replaced)
+        return self._write(
+            df, write, format, rejects_rows=rejects_rows, replaced=replaced, adds="add" in asked
+        )
 
     def _write(
         self,
@@ -511,6 +517,7 @@ class Batch:
         *,
         rejects_rows: bool,
         replaced: tuple[str, ...],
+        adds: bool = False,
     ) -> int:
         sink, table = _SINKS.get(format), write.table
         if sink is None:
@@ -533,8 +540,33 @@ class Batch:
             replaced=replaced,
             note_change=partial(note_evolution, self.manifest.folder),
         )
-        self._stored[table] = sink.write(df, write, attempt)
-        return self._stored[table]
+        given, is_first = df, True
+        while True:
+            if adds:
+                df = self._with_rescued(given, sink.columns(given, write, attempt), attempt, table)
+            try:
+                self._stored[table] = sink.write(df, write, attempt)
+            except ColumnTypesError:
+                # Another batch may just have added a column of this name with another type.
+                if not adds or not is_first:
+                    raise
+                is_first = False
+            else:
+                return self._stored[table]
+
+    def _with_rescued(
+        self, df: DataFrame, known: Mapping[str, str], attempt: TableAttempt, table: str
+    ) -> DataFrame:
+        """Return the rows with columns for rescued fields."""
+        if self._rescue not in df.columns:
+            raise ConfigurationError(
+                "write: evolve='add': the rows have no column of rescued fields; pass rescue to json, and "
+                "keep that column"
+            )
+        added = add_columns(df, str(self._rescue), known)
+        for name, kind in added.columns.items():
+            attempt.note_change(f"table {table}: column {name!r}: added as {kind}")
+        return added.rows
 
     def reject(self, df: DataFrame) -> int:
         """Reject messages: once the batch is done they go to the dead-letter destination.

@@ -99,7 +99,7 @@ def test_delta_columns_are_widened_once(spark: SparkSession, make_batch: MakeBat
     ]
     with pytest.raises(ConfigurationError, match="'n' is BIGINT in the table, and STRING"):
         writer.write("four", "n STRING", {"n": "x"}, evolve="widen")
-    with pytest.raises(ConfigurationError, match="evolve 'narrow': expected 'widen'"):
+    with pytest.raises(ConfigurationError, match="evolve 'narrow': expected 'add' or 'widen'"):
         writer.write("five", narrow, body("c", 3, 0.25, 3.5, 3), evolve="narrow")
 
 
@@ -186,7 +186,59 @@ def test_postgresql_columns_are_widened_with_the_rows(
     ]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta", "jdbc"])
+def test_rescued_fields_get_columns(
+    spark: SparkSession,
+    make_batch: MakeBatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    kind: str,
+) -> None:
+    """A value whose type isn't the column's stays rescued, and so does what no column can have."""
+    table = "rescuing" if kind == "jdbc" else str(tmp_path / "table")
+    arguments: dict[str, Any] = {"format": kind, "evolve": "add"}
+    if kind == "jdbc":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        arguments["options"] = options_of(postgres)
+        with psycopg.connect(postgres.url(driver="postgresql"), autocommit=True) as database:
+            database.execute("DROP TABLE IF EXISTS rescuing")
+
+    def attempt(manifest: Manifest) -> Batch:
+        batch = Batch(manifest, take_fence(manifest.folder), shows_progress=False)
+        rescue = "_rescued" if kind == "delta" else "_rescued STRING"
+        batch.write(batch.json(batch.messages(spark), "id INT", rescue=rescue).rows, table, **arguments)
+        return batch
+
+    bodies = [
+        {"id": 1, "note": "a", "n": 5, "mixed": 1, "o": {"x": 1}},
+        {"id": 2, "note": None, "n": 7, "mixed": "x", "bad name": 1, "ID": 3, "jms_x": True},
+    ]
+    one = make_batch([JmsMessage.text(json.dumps(each)) for each in bodies], batch_id="one")
+    assert attempt(one).finish().evolved == (
+        f"table {table}: column 'jms_x': added as BOOLEAN",
+        f"table {table}: column 'n': added as BIGINT",
+        f"table {table}: column 'note': added as STRING",
+    )
+    two = make_batch([JmsMessage.text('{"id": 3, "n": 1.5, "note": "b", "f": 2.5}')], batch_id="two")
+    attempt(two).close()  # killed before its report
+    assert attempt(two).finish().evolved == (f"table {table}: column 'f': added as DOUBLE",)
+
+    if kind == "jdbc":
+        found = spark.read.format("jdbc").options(**arguments["options"], dbtable=table).load()
+    else:
+        found = spark.read.format(kind).load(table)
+    rescued = "to_json(_rescued)" if kind == "delta" else "_rescued"
+    stored = found.selectExpr("id", "note", "n", "f", "jms_x", rescued).sort("id").collect()
+    assert [(*row[:5], row[5] and json.loads(row[5])) for row in stored] == [
+        (1, "a", 5, None, None, {"mixed": 1, "o": {"x": 1}}),
+        (2, None, 7, None, True, {"mixed": "x", "bad name": 1, "ID": 3}),
+        (3, "b", None, 2.5, None, {"n": 1.5}),
+    ]
+
+
 def test_parquet_columns_keep_their_type(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
     writer = Writer(spark, make_batch, str(tmp_path / "table"))
     with pytest.raises(ConfigurationError, match="not with format parquet: the files of earlier batches"):
         writer.write("one", NARROW, body("a", 1, 0.5, 1.25), evolve="widen")
+    with pytest.raises(ConfigurationError, match="evolve='add': the rows have no column of rescued fields"):
+        writer.write("one", NARROW, body("a", 1, 0.5, 1.25), evolve="add")

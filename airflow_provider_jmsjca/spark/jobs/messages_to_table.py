@@ -222,7 +222,11 @@ def _parser(*, is_preview: bool = False) -> argparse.ArgumentParser:
         "--rescue", metavar="COLUMN", help="with json: a column for fields that the schema doesn't name"
     )
     parser.add_argument(
-        "--evolve", nargs="*", default=[], metavar="HOW", help="widen: change columns that are too narrow"
+        "--evolve",
+        nargs="*",
+        default=[],
+        metavar="HOW",
+        help="widen: change columns that are too narrow; add: columns for rescued fields",
     )
     parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
     for action in OnViolation:

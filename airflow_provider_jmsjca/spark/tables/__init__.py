@@ -136,6 +136,12 @@ class TableSink(Protocol):
     def reserved(self) -> Collection[str]:
         """Options in lower case that it sets by itself."""
 
+    def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
+        """Return the types of the table's columns, by their names; empty for a table that isn't there.
+
+        Types with a name of Spark's have this name, such as `BIGINT`.
+        """
+
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows of a batch and return how many rows of the batch the table has.
 

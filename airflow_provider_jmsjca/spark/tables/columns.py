@@ -26,6 +26,10 @@ _MOST_DIGITS: Final = 38
 SHOWN: Final = 40
 
 
+class ColumnTypesError(ConfigurationError):
+    """Columns of the rows have other types than those of the table."""
+
+
 def reserved(names: Iterable[str]) -> list[str]:
     """Return the names that a user's columns can't have: Spark would take them for ours, in any letters."""
     ours = {BATCH_COLUMN, *_STORED}
@@ -160,7 +164,7 @@ def widened(table: str, found: StructType | None, rows: StructType, *, widens: b
     faults: list[str] = []
     columns = _merged(found if found is not None else rows, rows, "", faults, widens=widens)
     if faults:
-        raise ConfigurationError(
+        raise ColumnTypesError(
             f"table {table}: {'; '.join(faults)}. Nothing was written: cast the column to the table's type, "
             "give it another name, or write to another table"
         )

@@ -96,6 +96,10 @@ class DeltaSink:
         "partitionoverwritemode", "path",
     )  # fmt: skip
 
+    def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
+        """See `TableSink.columns`."""
+        return _DeltaWrite(df, write, attempt).columns()
+
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows in one commit, unless the table has this batch.
 
@@ -138,6 +142,12 @@ class _DeltaWrite:
         self._given = df
         rows = stored_rows(write.table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
         self._rows = rows
+
+    def columns(self) -> dict[str, str]:
+        """Return the types of the table's columns."""
+        if _describe(self._spark, self._in_sql) is None:
+            return {}
+        return {field.name: type_name(field.dataType) for field in self._read().schema.fields}
 
     def run(self) -> int:
         """Commit the rows and return how many rows of the batch the table has."""

@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, UPSERT, TableAtte
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
     SHOWN,
+    ColumnTypesError,
     check_upsert,
     missing_keys,
     quoted_name,
@@ -72,6 +73,12 @@ _WIDER: Final = frozenset(
     }
 )
 _FAMILIES: Final = (("smallint", "integer", "bigint"), ("real", "double precision"))
+_SPARK_TYPES: Final = {
+    "text": "STRING",
+    "boolean": "BOOLEAN",
+    "bigint": "BIGINT",
+    "double precision": "DOUBLE",
+}
 _NUMERIC: Final = re.compile(r"numeric[(]([0-9]+),([0-9]+)[)]")
 _log = safe_logger(__name__)
 
@@ -83,6 +90,15 @@ class JdbcSink:
     writes_once: Final = False
     arguments: Final = ("options", "keys", "order_by", "delete_when", "widens")
     reserved: Final = ("dbtable",)
+
+    def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
+        """See `TableSink.columns`."""
+        del attempt
+        schema, name = _checked(write.table, write.options)
+        target = (f"{_quoted(schema)}." if schema else "") + _quoted(name)
+        with _Connection(df, {"driver": _DRIVER, **write.options, "dbtable": target}) as connection:
+            found = _columns(connection, target)
+        return {name: _SPARK_TYPES.get(kind, kind) for name, kind in found.items()}
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""
@@ -653,7 +669,7 @@ def _fit(
         and (widening is None or _common_type(known[name], kind) is None)
     ]
     if faults:
-        raise ConfigurationError(
+        raise ColumnTypesError(
             f"table {table}: {'; '.join(faults)}. Nothing was written: cast the column to the table's type, "
             "give it another name, or write to another table"
         )

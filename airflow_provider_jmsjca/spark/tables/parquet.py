@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt, TableWrite
-from airflow_provider_jmsjca.spark.tables.columns import check_partitions, stored_rows, widened
+from airflow_provider_jmsjca.spark.tables.columns import check_partitions, stored_rows, type_name, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing
 from airflow_provider_jmsjca.spool.files.posix import locked, synchronize_folder, synchronize_tree
 from airflow_provider_jmsjca.spool.manifest import path_for_spark, uri_to_path
@@ -52,6 +52,17 @@ class ParquetSink:
     writes_once: Final = False
     arguments: Final = ("partition_by", "options", "widens")
     reserved: Final = ("path", "partitionoverwritemode")
+
+    def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
+        """See `TableSink.columns`; without columns that only this batch has."""
+        path, name = local_path(df, write.table), attempt.batch_id
+        table: _LocalTable | _RemoteTable
+        if path is None:
+            table = _RemoteTable(write.table, df.sparkSession, without=name)
+        else:
+            table = _LocalTable(path, df.sparkSession, without=name)
+        found = table.columns()
+        return {} if found is None else {field.name: type_name(field.dataType) for field in found.fields}
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """See `TableSink.write`."""
