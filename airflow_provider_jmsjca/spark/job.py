@@ -466,9 +466,10 @@ class Batch:
                 row of its key. A deleted key leaves no trace, so an older row may create it again.
             evolve: `widen`: columns of the table that are too narrow for the rows are changed. These are
                 whole numbers up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL`
-                columns of which a row has NULL. Rows of a narrower type are stored in the table's. `delta` needs the table
-                property `delta.enableTypeWidening`; `parquet` can't do it. `add`: fields of the column that
-                `json` was given as `rescue` move into columns of their own, see `evolution.add_columns`.
+                columns of which a row has NULL. Rows of a narrower type are stored in the table's. `delta`
+                needs the table property `delta.enableTypeWidening`; `parquet` can't do it. `add`: fields of
+                the column that `json` was given as `rescue` move into columns of their own, see
+                `evolution.add_columns`.
 
         Returns:
             The number of rows of the batch in the table. With `upsert`, the number of rows that the batch

@@ -98,7 +98,13 @@ class DeltaSink:
 
     def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
         """See `TableSink.columns`."""
-        return _DeltaWrite(df, write, attempt).columns()
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+        try:
+            return _DeltaWrite(df, write, attempt).columns()
+        except PySparkException as error:
+            _explain(error)
+            raise
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows in one commit, unless the table has this batch.
