@@ -224,7 +224,11 @@ def test_rescued_fields_get_columns(
     assert attempt(two).finish().evolved == (f"table {table}: column 'f': added as DOUBLE",)
 
     if kind == "jdbc":
-        found = spark.read.format("jdbc").options(**arguments["options"], dbtable=table).load()
+        found = (
+            spark.read.format("jdbc")
+            .options(**arguments["options"], dbtable=table, driver="org.postgresql.Driver")
+            .load()
+        )
     else:
         found = spark.read.format(kind).load(table)
     rescued = "to_json(_rescued)" if kind == "delta" else "_rescued"
