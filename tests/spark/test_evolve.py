@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage
-from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Manifest
+from tests.internals.spark import main
+from tests.internals.spool import Done, take_fence
 from tests.servers.postgres import Postgres
 from tests.spark.conftest import MakeBatch
 from tests.spark.test_jdbc import options_of
