@@ -107,6 +107,50 @@ def test_the_rows_of_a_batch_are_counted_without_reading_the_table(
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("third batch")) <= 6
 
 
+def test_an_older_copy_of_a_table_gets_its_rows_from_a_newer_spool_and_an_older_spool_adds_none(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """The rehearsal of `docs/production/backup.md`: one of the two is restored alone."""
+    table, copy = tmp_path / "table", tmp_path / "copy"
+    manifests = {
+        name: make_batch([JmsMessage.text(f'{{"n": {number}}}')], batch_id=name)
+        for number, name in enumerate(("one", "two"))
+    }
+
+    def store(name: str) -> None:
+        manifest = manifests[name]
+        arguments = ["--manifest", manifest.uri, "--batch-id", name, "--fence"]
+        with Batch.from_args([*arguments, str(take_fence(manifest.folder))]) as batch:
+            rows = batch.json(batch.messages(spark), "n INT NOT NULL").rows
+            batch.write(rows, str(table), format="delta")
+
+    def found() -> list[tuple[int, str]]:
+        # A job that starts after the restore has a session of its own, which remembers no newer version.
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        rows = spark.read.format("delta").load(str(table)).select("n", "jms_batch_id").collect()
+        return sorted(map(tuple, rows))
+
+    store("one")
+    shutil.copytree(table, copy)
+    store("two")
+    shutil.rmtree(table)
+    shutil.copytree(copy, table)
+    assert found() == [(0, "one")]
+    with pytest.raises(SystemExit) as left:
+        store("two")
+    assert left.value.code == 0, "the spool says that it is done"
+    assert found() == [(0, "one")]
+    done = Path(str(manifests["two"].folder)) / "_DONE"
+    done.unlink()
+    store("two")
+    assert found() == [(0, "one"), (1, "two")]
+    # A spool of the time before, with the newer table: the commit is known by its batch.
+    done.unlink()
+    store("two")
+    assert found() == [(0, "one"), (1, "two")]
+
+
 NUMBERED = [JmsMessage.text('{"n": 1}'), JmsMessage.text('{"n": null}'), JmsMessage.text("no JSON")]
 
 
