@@ -77,7 +77,9 @@ def resume_command(args: argparse.Namespace) -> None:
     _check_choice(args)
     with contextlib.closing(installed_store()) as store:
         found = resume_activations(store, None if args.all else args.activations)
-    sys.stdout.write(f"{len(found)} activations resumed; suspended runs go on, and new runs consume again\n")
+    sys.stdout.write(
+        f"{len(found)} activations resumed; suspended runs continue, and new runs consume again\n"
+    )
 
 
 def _request(args: argparse.Namespace, wanted: WantedState) -> None:

@@ -757,7 +757,7 @@ def _doctor_command() -> ActionCommand:
                 ("--dead-letter-queue",),
                 action="append",
                 metavar="QUEUE",
-                help="a dead-letter queue whose name does not tell; may be repeated",
+                help="a dead-letter queue with another kind of name; may be repeated",
             ),
             Arg(
                 ("--min-free",),
@@ -766,7 +766,7 @@ def _doctor_command() -> ActionCommand:
                 metavar="GIB",
                 help="minimum free disk space of spool and store (default 1)",
             ),
-            Arg(("--notes",), action="store_true", help="print findings that are no problems, too"),
+            Arg(("--notes",), action="store_true", help="also print findings that are not problems"),
             ARG_OUTPUT,
             ARG_VERBOSE,
         ),

@@ -55,7 +55,7 @@ class DestinationUri:
         if "@" in parts.netloc:
             faults.append("user and password belong in an Airflow connection")
         elif not parts.netloc:
-            faults.append("there is no name after jms://")
+            faults.append("the name after jms:// is missing")
         kind, _, name = parts.path.removeprefix("/").partition("/")
         if kind.lower() not in list(DestinationKind):
             faults.append(f"{kind!r} is neither 'queue' nor 'topic'")
@@ -64,9 +64,9 @@ class DestinationUri:
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := [key for key in query if key != _VIRTUAL_HOST]:
             names = ", ".join(map(repr, unknown))
-            faults.append(f"the query says {names}, and may say {_VIRTUAL_HOST!r} only")
+            faults.append(f"the query has {names}, expected {_VIRTUAL_HOST!r} only")
         if parts.fragment:
-            faults.append(f"{'#' + parts.fragment!r} is no part of it: # in a name is written %23")
+            faults.append(f"{'#' + parts.fragment!r} is not allowed; write # in a name as %23")
         if faults:
             raise ConfigurationError(f"URI {shown!r}: {fault}; {_EXPECTED}" for fault in faults)
         return cls(
@@ -85,7 +85,7 @@ class DestinationUri:
         port = int(found["port"] or DEFAULT_PORT) if found is not None else 0
         if found is None or not 1 <= port <= _HIGHEST_PORT:
             raise ConfigurationError(
-                f"URI {str(self)!r}: {self.authority!r} is no address of a broker; expected HOST or "
+                f"URI {str(self)!r}: {self.authority!r} is not the address of a broker; expected HOST or "
                 f"HOST:PORT with a port from 1 to {_HIGHEST_PORT}"
             )
         host = found["host"].lower()

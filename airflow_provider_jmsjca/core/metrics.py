@@ -102,7 +102,7 @@ class Measured:
 
     Attributes:
         tags: Tag -> value.
-        values: Name of a metric -> value. A counter's value counts from any start.
+        values: Name of a metric -> value. A counter may start at any value.
     """
 
     tags: Mapping[str, str]

@@ -44,7 +44,7 @@ class NameSyntax:
         """Return the broker's interpretation of a name; `None` if it takes the name literally."""
         name = destination.name
         if self.options and self.options in name:
-            return f"{self.options} and what follows are options"
+            return f"{self.options} and the text after it are options"
         if self.separator and self.separator in name:
             return "these are several destinations"
         if self._is_wildcard(destination):
@@ -109,7 +109,7 @@ class NameSyntax:
         if self.is_single(source) and self.options and self.options in source.name:
             expected += f", or the source as jmsjca://?name={self.parts(source)[0]}&OPTION=VALUE"
         raise ConfigurationError(
-            f"{name} can't be made of the name of {source}: for {broker} {meaning}; expected {expected}"
+            f"{name} can't be derived from the name of {source}: for {broker} {meaning}; expected {expected}"
         )
 
     def check_target(self, target: Destination, source: Destination, broker: str) -> None:

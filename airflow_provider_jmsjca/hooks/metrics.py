@@ -91,13 +91,13 @@ class QueueProbe:
 
 
 class Watch:
-    """One listener, trigger or collector whose metrics are sent.
+    """Sends the metrics of one listener, trigger or collector.
 
     Attributes:
-        measure: Returns the values now.
-        probe: The queues whose backlog is sent too.
+        measure: Returns the current values.
+        probe: Queues; their backlog is sent too.
         sent: The values sent last.
-        last: The values after which no others are sent; `None` until the watch is left.
+        last: The final values; `None` until the watch is left.
     """
 
     def __init__(self, measure: Measure, probe: QueueProbe | None) -> None:

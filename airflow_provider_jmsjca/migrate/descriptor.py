@@ -152,7 +152,7 @@ class Descriptor:
             )
         if not found:
             raise ConfigurationError(
-                "descriptor: it describes a connector only; its values belong into [jmsjca]"
+                "descriptor: it describes a connector only; put its values into [jmsjca]"
             )
         if name is None and len(found) > 1:
             raise ConfigurationError(
@@ -206,7 +206,7 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
         read.complete(name, fields)
     if not (read.activations or read.connector or read.factories or read.modules.entries):
         raise ConfigurationError(
-            f"{', '.join(titles) or 'descriptor'}: no activation in it, expected message-driven, "
+            f"{', '.join(titles) or 'descriptor'}: no activation found; expected message-driven, "
             "message-driven-descriptor, ejb of a message-driven bean, activation-config, activationspec, "
             "config-property, message-sink or weblogic-jms"
         )
@@ -250,7 +250,7 @@ def _of_every_connector(root: Element) -> Iterator[str]:
         found.tag for tag in sorted(CONNECTOR) for found in root.find(tag) if found.text.strip()
     )
     if root.tag == "connector" and tags:
-        yield f"{root.tag} > {', '.join(tags)}: what product it is, not how messages are delivered"
+        yield f"{root.tag} > {', '.join(tags)}: describes the product, not message delivery"
 
 
 @dataclass(slots=True)
@@ -317,7 +317,8 @@ class _Read:
             del fields["provider-url"]
             scheme = url.partition(":")[0]
             notes.append(
-                f"provider-url: dropped, {scheme} is no transport; the Airflow connection names the broker"
+                f"provider-url: dropped, {scheme} is not a supported transport; the Airflow "
+                "connection names the broker"
             )
         looked_up = given.get("connection_url", ("", ""))[1].partition("?")[0]
         if looked_up.lower().startswith(LOOKUP):
@@ -360,7 +361,8 @@ class _Read:
                 self._redelivery(fields, given, destination, notes)
             elif server:
                 notes.append(
-                    "redelivery_handling: not said, a message that always fails comes again for ever here. "
+                    "redelivery_handling: not set; a message that always fails is redelivered "
+                    "endlessly here. "
                     "What GlassFish does with it is a setting of its resource adapter and of the broker"
                 )
         if server and not ("concurrency_mode" in said or self._connector_says("concurrencymode")):
@@ -394,7 +396,7 @@ class _Read:
         found = self.modules.handling(destination, given.get("jms_conn_id", ("", ""))[1])
         if found is None:
             notes.append(
-                "redelivery_handling: not said, a message that always fails comes again for ever here. "
+                "redelivery_handling: not set; a message that always fails is redelivered endlessly here. "
                 "WebLogic keeps limit, delay and error destination in JMS modules: import its *-jms.xml too"
             )
             return
@@ -407,9 +409,9 @@ class _Read:
                 "redelivery delay: a message that waits holds its place here, in serial all others wait "
                 "with it; on WebLogic it waits in the server. "
                 + (
-                    "On a topic nothing frees it"
+                    "On a topic no option avoids this"
                     if on_topic
-                    else "Above 5 s, non_blocking_redelivery and use_store free the place"
+                    else "Above 5 s, non_blocking_redelivery and use_store avoid this"
                 )
             )
         if handling.startswith("1:"):
@@ -459,10 +461,10 @@ def _concurrency(server: str, given: Mapping[str, tuple[str, str]]) -> Iterator[
     ways = {"queue": "sync does (a session for each)", "topic": "cc does (one session for all)"}
     said = [way for name, way in ways.items() if kind.endswith(name)]
     yield (
-        "concurrency_mode: not said, messages are handled one by one; "
+        "concurrency_mode: not set; messages are handled one at a time, while "
         f"{server} may handle {at_once} at once, as "
         + (said[0] if said else f"{ways['queue']} on a queue and {ways['topic']} on a topic")
-        + "; the order is lost then"
+        + "; messages are then out of order"
     )
 
 

@@ -62,7 +62,7 @@ _NO_XA = "there is no XA; a transaction covers the broker alone, so store the me
 _LIMIT = "set a limit of the queue at the new broker"
 _THREADS = "endpoint_pool_max_size bounds the threads"
 _ROLES = "the function runs as Airflow's worker"
-_LOGIN = "user and password stand in the Airflow connection"
+_LOGIN = "the Airflow connection holds user and password"
 _BROKER = "the Airflow connection names the broker"
 _RESOURCE = "the function opens what it needs, by an Airflow connection"
 _INSTEAD = {
@@ -85,12 +85,12 @@ _INSTEAD = {
     "password": _LOGIN,
     "password-encrypted": _LOGIN,
     "provider-name": _BROKER,
-    "client-id": "client_id of the Airflow connection says it",
+    "client-id": "set client_id in the Airflow connection",
     "connection-url": _BROKER,
     "initial-context-factory": _BROKER,
-    "jms-max-messages-load": "prefetch says how many messages are fetched ahead",
+    "jms-max-messages-load": "prefetch sets how many messages are fetched ahead",
     "unsubscribe-on-undeploy": "durable_subscription_deletion deletes the subscription at the end",
-    "module": "a JMS module is a file of its own; import it too",
+    "module": "a JMS module is a separate file; import it too",
 }
 """Replacements for elements that aren't read."""
 
@@ -183,7 +183,7 @@ def parse(text: str | bytes, title: str) -> Element:
         raise ConfigurationError(f"{title}: no XML: {reason} at {place}") from None
     except UnicodeEncodeError:
         raise ConfigurationError(
-            f"{title}: it holds half of a surrogate pair, which XML can't carry"
+            f"{title}: it contains half of a surrogate pair, which XML doesn't allow"
         ) from None
     except (LookupError, ValueError) as error:
         raise ConfigurationError(f"{title}: no XML: its encoding can't be read: {error}") from None
@@ -224,10 +224,8 @@ def _parse(text: str | bytes) -> Element:
 
 def _refuse_declarations(_name: str, _system: str | None, _public: str | None, declares: object) -> None:
     if declares:
-        raise ConfigurationError("declarations in <!DOCTYPE ... [...]> are not read; take them out")
+        raise ConfigurationError("declarations in <!DOCTYPE ... [...]> are not supported; remove them")
 
 
 def _refuse_entity(name: str, _is_parameter: object) -> None:
-    raise ConfigurationError(
-        f"entity &{name}; is not declared in the text, expected the characters it stands for"
-    )
+    raise ConfigurationError(f"entity &{name}; is not declared in the text, expected its characters")

@@ -258,7 +258,9 @@ class JmsModules:
         if any(part in name for part in _UNFIT):
             note = f"the error destination {name!r} can't stand in it; define an object for it"
             return "", (f"{note} and end it with {_after(at, kind, 'lookup://NAME')}",)
-        said = () if target else (f"the error destination {name!r} isn't in these files, taken for a queue",)
+        said = (
+            () if target else (f"the error destination {name!r} isn't in these files; assumed to be a queue",)
+        )
         return _after(at, kind, name), said
 
     def _read_foreign(self, server: Element, name: str) -> None:

@@ -279,7 +279,9 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         for each in unfinished:
             self.log.warning("%s", escaped(each.warning()))
         if result.reason is EndReason.STOPPED:
-            raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
+            raise AirflowException(
+                f"stopped on request; batch {batch_id} has {result.rows} messages and stays open"
+            )
         self.log.info("Batch %s: %s", batch_id, result.summary())
         if result.rows == 0:
             if not adopted:

@@ -177,5 +177,5 @@ def _time(name: str, given: str | datetime | None) -> datetime | None:
         return datetime.fromisoformat(given)
     except ValueError as error:
         raise ConfigurationError(
-            f"{name}: {given!r} is no time; expected ISO 8601 such as 2026-05-01T00:00:00Z"
+            f"{name}: {given!r} is not a time; expected ISO 8601 such as 2026-05-01T00:00:00Z"
         ) from error

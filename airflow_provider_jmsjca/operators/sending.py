@@ -190,7 +190,8 @@ class Sending:
                 text = item
             case None:
                 raise ConfigurationError(
-                    "None is no message; expected a value, which a task that returned nothing doesn't have "
+                    "None is not a message; expected a value, which a task that returned nothing "
+                    "doesn't have "
                     "(for JSON's null send the text 'null')"
                 )
             case _:

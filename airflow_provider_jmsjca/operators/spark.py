@@ -509,7 +509,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             return None
         failure = AirflowException(
             f"Spark application {application.name} ended ({escaped(how)}), and batch {manifest.batch_id} is "
-            "not done: the driver's log on the cluster says why"
+            "not done: see the driver's log on the cluster"
         )
         self._blame_data(manifest, fence, failure)
         raise failure
@@ -604,7 +604,7 @@ def _how_it_ended(process: subprocess.Popen[str] | None) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return "The Spark job failed"
-    cause = ", which is what a lack of memory looks like" if number == signal.SIGKILL else ""
+    cause = ", usually a lack of memory" if number == signal.SIGKILL else ""
     return f"The Spark driver was ended by signal {name}{cause}"
 
 

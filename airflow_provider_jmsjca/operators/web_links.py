@@ -97,7 +97,7 @@ def _filled(title: str, template: str, place: str, name: str) -> str:
     try:
         _check(title, template, place)
     except ConfigurationError as error:
-        _log.warning("There is no link: %s", error)
+        _log.warning("No link: %s", error)
         return ""
     return template.replace(place, quote(name, safe=""))
 
@@ -112,11 +112,11 @@ def _check(title: str, template: str, place: str) -> None:
     try:
         parts = urlsplit(template)
     except ValueError as error:
-        raise ConfigurationError(f"{title} is no address ({error}); {expected}") from error
+        raise ConfigurationError(f"{title} is not a valid address ({error}); {expected}") from error
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise ConfigurationError(f"{title} is no address of a web page; {expected}")
+        raise ConfigurationError(f"{title} is not the address of a web page; {expected}")
     if place not in template:
-        raise ConfigurationError(f"{title} doesn't say where the name goes; {expected}")
+        raise ConfigurationError(f"{title} has no place for the name; {expected}")
     if place in parts.netloc:
         raise ConfigurationError(f"{title} has {place} in its host; {expected} behind that")
     query = (*parse_qsl(parts.query), *parse_qsl(parts.fragment.partition("?")[2]))

@@ -1,4 +1,4 @@
-"""Who may do what on the page: logins and permissions are those of Airflow's auth manager."""
+"""Access to the page: logins and permissions of Airflow's auth manager."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def open_store() -> Iterator[Store]:
     """
     if not store_in_use():
         raise ConfigurationError(
-            "there is no store yet: it is made by the first task or trigger, or named by [jmsjca] store_url"
+            "no store yet: the first task or trigger creates it, or [jmsjca] store_url names one"
         )
     store = shared_store()
     try:

@@ -20,8 +20,8 @@ def record(user: BaseUser, event: str, **target: str) -> None:
 
     Args:
         user: The user.
-        event: What is done, for example `suspend_activation`; `jms_` is put in front.
-        target: What it is done to, and with which choices.
+        event: The action, for example `suspend_activation`; stored with the prefix `jms_`.
+        target: The object of the action, and the options chosen.
 
     Raises:
         TransientStoreError: The audit log can't be written. The action must not be done.

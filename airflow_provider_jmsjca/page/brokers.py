@@ -85,6 +85,6 @@ def opened(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
 
 
 def ask_before_browsing(visit: Visit, administration: QueueAdministration) -> None:
-    """Raise `AskFirstError` on a broker where looking has a side effect, unless a form agreed to that."""
+    """Raise `AskFirstError` if browsing this broker has a side effect that the form did not confirm."""
     if administration.browse_note and not visit.form:
         raise AskFirstError(administration.browse_note)

@@ -165,7 +165,7 @@ class StatePublisher:
                 return
             lost, self._lost, self._reported_at = self._lost, 0, now
         _log.warning(
-            "%d state messages are lost, and Airflow goes on without them: %s. "
+            "%d state messages were lost; Airflow is not affected: %s. "
             "See [jmsjca] state_messages_destination and state_messages_conn_id",
             lost,
             error,

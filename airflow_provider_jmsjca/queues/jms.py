@@ -57,7 +57,7 @@ class JmsMessageQueueProvider(BaseMessageQueueProvider):
         ]
         if uri.virtual_host is not None:
             faults.append(
-                f"MessageQueueTrigger: queue={str(uri)!r} says a virtual host, which belongs into the "
+                f"MessageQueueTrigger: queue={str(uri)!r} names a virtual host, which belongs in the "
                 f"connection {uri.authority!r}"
             )
         if faults:

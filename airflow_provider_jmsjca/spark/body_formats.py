@@ -381,7 +381,7 @@ def _why_not_xml(error: expat.ExpatError, body: bytes) -> str:
     codes = expat.errors.codes
     place = f"line {error.lineno}, column {error.offset + 1}"
     if error.code == codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]:
-        return f"the body goes on after its root element, {place}"
+        return f"text follows the root element of the body, {place}"
     if not begins.startswith((b"<", b"\xff\xfe", b"\xfe\xff", b"\0<")):
         return f"the body is not XML, it begins with {_shown(begins[:200].decode('utf-8', 'replace'))}"
     if error.code in {

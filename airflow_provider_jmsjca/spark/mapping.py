@@ -75,7 +75,7 @@ _NOT_OF_JSON: Final = {
     "allowComments": "a comment",
     "allowNumericLeadingZeros": "a number that begins with 0",
     "allowUnquotedControlChars": "an unescaped control character in a string",
-    "allowBackslashEscapingAnyCharacter": "an escape that JSON does not know",
+    "allowBackslashEscapingAnyCharacter": "an escape that JSON doesn't define",
 }
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _TRAILING_COMMA: Final = ",([ \t\r\n]*[}\\]])"

@@ -59,7 +59,7 @@ class ProgressLines:
             try:
                 line = stages_line(self._tracker)
             except (Py4JError, OSError) as error:
-                _log.debug("Spark doesn't say how far it is: %s", error)
+                _log.debug("Spark's progress is not available: %s", error)
                 return
             if line and not self._stopped.is_set():
                 _say(line)

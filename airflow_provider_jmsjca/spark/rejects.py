@@ -273,7 +273,7 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: SpoolPath, before: Se
         with open_file(part) as lines:
             row = json.loads(next(lines))
         raise ConfigurationError(
-            f"reject: segment {row['segment']} position {row['position']} is no message of batch "
+            f"reject: segment {row['segment']} position {row['position']} is not a message of batch "
             f"{manifest.batch_id}"
         )
 

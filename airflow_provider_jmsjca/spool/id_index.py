@@ -387,7 +387,7 @@ class IdIndex:
         )
 
     def _seal(self, index: _Index, finished: Iterable[SpoolPath]) -> None:
-        """Seal the index as the newest one, and strike off the batches that it covers.
+        """Seal the index as the newest one, and remove the registrations of the batches that it covers.
 
         If another process was faster, the batches stay registered.
         """

@@ -55,7 +55,7 @@ class Segment:
         """The number in the segment's name, which the column `segment` of its rows has too."""
         match = SEGMENT_FILE.fullmatch(self.file)
         if match is None:
-            raise SpoolError(f"{self.file!r} is no name of a segment")
+            raise SpoolError(f"{self.file!r} is not the name of a segment")
         return int(match["number"])
 
 

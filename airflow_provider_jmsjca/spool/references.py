@@ -85,7 +85,7 @@ def messages_from_event(event: Any, *, spool_path: str | Path | None = None) -> 
     payload = _payload(event)
     messages = payload.get("messages", [payload])
     if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise ConfigurationError("event: messages is no list; expected an event of JmsActivationTrigger")
+        raise ConfigurationError("event: messages is not a list; expected an event of JmsActivationTrigger")
     return tuple(message_from_event(each, spool_path=spool_path) for each in messages)
 
 
@@ -119,7 +119,7 @@ def seal_message(spool: SpoolPath, message: JmsMessage) -> dict[str, Any]:
     """
     if isinstance(spool, ObjectPath) and spool.bucket.options:
         raise ConfigurationError(
-            f"spool_path {spool}: a message that an event refers to can't be put there: who reads it has no "
+            f"spool_path {spool}: a message that an event refers to can't be put there: its readers have no "
             "Airflow connection. Leave the connection out of spool_path, and give the store's credentials to "
             "the environment of workers and triggerer"
         )
@@ -187,8 +187,8 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[SpoolPath]) -> Jm
         with open_file(path) as file:
             if (length := file.seek(0, os.SEEK_END)) != size:
                 raise SpoolError(
-                    f"{path}: expected sha256 {digest} of {size} bytes, found {length} bytes: it isn't what "
-                    "was sealed"
+                    f"{path}: expected sha256 {digest} of {size} bytes, found {length} bytes: the file "
+                    "has changed since it was sealed"
                 )
             file.seek(0)
             content = file.read()
@@ -216,7 +216,7 @@ def _trusted_path(uri: str, digest: str, roots: Sequence[SpoolPath]) -> SpoolPat
         with contextlib.suppress(SpoolError):
             named = uri_to_path(uri)
     if named is None or named.name != f"{digest}.json":
-        raise ConfigurationError(f"reference: {shortened(uri)} is no message in a spool")
+        raise ConfigurationError(f"reference: {shortened(uri)} is not a message in a spool")
     for root in roots:
         if named == (path := _path(root.absolute(), digest)):
             return path

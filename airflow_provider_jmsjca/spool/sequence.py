@@ -83,7 +83,7 @@ class BatchSequence:
         self._listed: set[tuple[str, str]] = set()
         self._present: set[str] = set()
         if not is_folder(spool):
-            raise SpoolError(f"{spool}: there is no such folder; expected a spool's")
+            raise SpoolError(f"{spool}: no such folder; expected the folder of a spool")
         try:
             require_exclusive_creation(spool)
             make_folder(self._folder)

@@ -381,8 +381,8 @@ class SpoolBatch:
 
     def _overtaken(self) -> BatchInUseError:
         return BatchInUseError(
-            f"{self.folder / segment_file(self._place)}: another writer goes on with the batch; what this "
-            "one has not sealed is not in it"
+            f"{self.folder / segment_file(self._place)}: another writer continues the batch; the unsealed "
+            "messages of this one are not in it"
         )
 
     def complete(self) -> Manifest:

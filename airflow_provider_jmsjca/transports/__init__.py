@@ -88,7 +88,7 @@ def _warn_once(settings: ConnectionSettings) -> None:
         )
     elif settings.scheme == "stomp+ssl" and settings.tls is not None and not settings.tls.verify:
         warning = (
-            f"The certificate of {settings.url} is not checked (verify=false): whoever stands on the way can "
+            f"The certificate of {settings.url} is not checked (verify=false): an attacker in between can "
             "pose as the broker and read the password; name its certificate in ca_file"
         )
     else:

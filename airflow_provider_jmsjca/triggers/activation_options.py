@@ -250,7 +250,7 @@ def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     inside = _inside(given["spec"], faults)
     said = set(map(_name, inside))
     faults += [
-        f"{name} is given beside spec, which says it too; expected it in one place"
+        f"{name} is given both directly and in spec; expected it in one place"
         for name in beside
         if _name(name) in said
     ]

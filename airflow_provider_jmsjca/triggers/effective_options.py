@@ -47,7 +47,7 @@ _REFUSED = {
     "generate_unique_client_id": "the events have one consumer, whichever triggerer it runs in",
     "reply_to_destination": "nothing is sent",
     "message_response_result_property": "nothing is sent",
-    "context_name": "no handler runs whose log lines it could mark",
+    "context_name": "no handler runs here",
     "endpoint_pool_steady_size": "no threads are kept",
     "pool_idle_timeout": "no threads are kept",
 }

@@ -535,7 +535,7 @@ class MessageProducer(_Producer):
                 if outcome.rejected or (why is None and delivery in handed.refused):
                     delivery.raised(
                         PoisonMessageError(
-                            "what its event would carry exceeds max_body_bytes; see the triggerer's log"
+                            "the content of its event exceeds max_body_bytes; see the triggerer's log"
                         )
                     )
                 elif why is None and (holds := handed.holds.get(delivery)):

@@ -91,7 +91,7 @@ async def _release() -> None:
                     _log.error("Nothing is sent from limbo until this is mended: %s", error)
             except Exception:  # noqa: BLE001 - the outermost edge of this task: nobody else would see it
                 wait = _MENDING.wait(faults := faults + 1, 0)
-                _log.exception("Sending what is due in limbo failed; it is tried again")
+                _log.exception("Sending the due messages in limbo failed; retrying")
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:

@@ -91,7 +91,7 @@ def test_an_unreachable_broker(change: Change, failing: Failing) -> None:
     change(host="127.0.0.1", port=port, login="app", password=SECRET)
     failing.collect(max_time=0.5, retries=0)
     assert f"stomp://127.0.0.1:{port}: Connection refused" in failing.said
-    assert "goes on with the next attempt" in failing.said
+    assert "continues with the next attempt" in failing.said
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
         ),
         (
             {"messages": None},
-            "messages: None is no message; expected a value, which a task that returned nothing",
+            "messages: None is not a message; expected a value, which a task that returned nothing",
         ),
         (
             {"messages": [{"x": math.nan}]},

@@ -95,7 +95,7 @@ def test_a_claim_refuses_it_too(activemq: Broker, queue_name: str, tmp_path: Pat
     batch = functools.partial(SpoolBatch, tmp_path, "b", source="s", activation="a")
     with (
         contextlib.closing(connect(activemq.settings())) as connection,
-        pytest.raises(ConfigurationError, match="can't be made of the name"),
+        pytest.raises(ConfigurationError, match="can't be derived from the name"),
     ):
         claim(connection, batch, spec)
 

@@ -14,13 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.configuration.explain import render_options_page
 from tests.docs import brokers_page
 from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import explain, gaps, render_conformance_page
 from tests.docs.docstrings import subject_faults
 from tests.docs.metrics_page import PAGE as MONITORING
 from tests.docs.metrics_page import render_monitoring_page
+from tests.docs.options_page import render_options_page
 from tests.docs.prose import prose_faults, text_faults
 from tests.docs.references import reference_faults
 

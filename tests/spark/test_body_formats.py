@@ -117,7 +117,7 @@ def test_messages_that_do_not_fit_are_rejected_with_the_reason(
         ),
         (JmsMessage.text("<o><i/></o>"), "required but missing: 'i[0].n'"),
         (JmsMessage.text("<o/>"), "required but missing: 'id'"),
-        (JmsMessage.text("<o/><o/>"), "the body goes on after its root element, line 1, column 5"),
+        (JmsMessage.text("<o/><o/>"), "text follows the root element of the body, line 1, column 5"),
         (JmsMessage.map({"id": 1}), "expected an XML body, found kind map"),
         (
             JmsMessage.text("<o/>", timestamp=10**15),

@@ -112,8 +112,14 @@ TABLE_OF_THE_USER = f"""
     )"""
 GOOD = {"amount": 1.5, "code": "abc", "id": "0f0e0d0c-0b0a-0908-0706-050403020100", "more": '{"a": [1]}'}
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"code": "a\0b"}, "column 'code': PostgreSQL stores no character U+0000, found the string \"a b\""),
-    ({"parts": ["x", "\0"]}, "column 'parts': PostgreSQL stores no character U+0000, found the string \" \""),
+    (
+        {"code": "a\0b"},
+        "column 'code': PostgreSQL cannot store the character U+0000, found the string \"a b\"",
+    ),
+    (
+        {"parts": ["x", "\0"]},
+        "column 'parts': PostgreSQL cannot store the character U+0000, found the string \" \"",
+    ),
     ({"code": "abcd"}, "column 'code': the value is no character varying(3), found the string \"abcd\""),
     ({"code": "ä" * 99}, f'the value is no character varying(3), found the string "{"ä" * 40}…"'),
     ({"id": "x'\"y"}, "column 'id': the value is no uuid, found the string \"x'\"y\""),

@@ -321,7 +321,7 @@ _FOREIGN = {
     '\ufeff{"id":1}': "a byte order mark",
     '{"id":01}': "a number that begins with 0",
     '{"s":"a\nb"}': "an unescaped control character in a string",
-    '{"s":"a\\qb"}': "an escape that JSON does not know",
+    '{"s":"a\\qb"}': "an escape that JSON doesn't define",
     "\ufeff{'id':NaN,}": "a byte order mark and a comma behind the last item and NaN or Infinity as a number "
     "and single quotes in place of double ones",
 }

@@ -37,7 +37,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, "a key that is no text or comes twice", key.start_mark
+                    None, None, "a key that is not text, or a repeated key", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)

@@ -115,7 +115,7 @@ def _from_patch_bay(spec: ActivationFields) -> RedeliveryHandling:
         elif not spec.use_store:  # which keeps it
             raise ConfigurationError(
                 "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
-                "the word discard, or use_store: nothing is dropped unless that is said"
+                "the word discard, or use_store: messages are dropped only with discard"
             )
     return RedeliveryHandling(tuple(actions))
 

@@ -96,7 +96,7 @@ class DestinationReference:
         destination = Destination.parse(text, kind or default or DestinationKind.QUEUE)
         if kind is not None and destination.kind is not kind:
             raise ConfigurationError(
-                f"destination: {text!r} is a {destination.kind} but destination_type says {kind}"
+                f"destination: {text!r} is a {destination.kind} but destination_type is {kind}"
             )
         return cls(kind=destination.kind, name=destination.name, options=tuple(options.items()))
 
@@ -125,7 +125,7 @@ class DestinationReference:
         if self.kind is not None and found.destination.kind is not self.kind:
             raise ConfigurationError(
                 f"destination lookup://{self.name}: the object is a {found.destination.kind} but "
-                f"destination_type says {self.kind}"
+                f"destination_type is {self.kind}"
             )
         return with_options(found.destination, {**dict(found.options), **dict(self.options)})
 

@@ -36,7 +36,7 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
             continue
         if option.name != _PREFETCH:
             faults.append(
-                f"{place}: {key} is no option of a destination, expected it in the activation spec or on the "
+                f"{place}: {key} is not an option of a destination, expected it in the activation spec or "
                 f"connection; a destination takes {_PREFETCH} and its broker's options"
             )
             continue

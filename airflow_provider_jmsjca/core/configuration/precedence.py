@@ -284,9 +284,7 @@ def _with_lookups(
                 break
             names.append(name)
             if name not in connections:
-                faults.append(
-                    f"{above.layer.title}: connection_url: there is no connection {name!r} to look up"
-                )
+                faults.append(f"{above.layer.title}: connection_url: no connection {name!r} to look up")
                 break
             above = read_layer(connections[name], faults)
             found.append(above)

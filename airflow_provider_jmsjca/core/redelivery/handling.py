@@ -223,7 +223,7 @@ def _action(offset: int, entry: str, faults: _Faults) -> Action | None:
         faults.add(offset, "an entry is missing; expected count:action, for example 5:1000")
         return None
     if found is None:
-        faults.add(offset, f"{_short(entry)} is no entry; expected count:action, for example 5:1000")
+        faults.add(offset, f"{_short(entry)} is not an entry; expected count:action, for example 5:1000")
         return None
     at = _whole(offset, found[1], faults)
     body, body_offset = found[2], offset + found.start(2)
@@ -243,7 +243,7 @@ def _action(offset: int, entry: str, faults: _Faults) -> Action | None:
         return None
     faults.add(
         body_offset,
-        f"{_short(body)} is no action; expected milliseconds, delete, move(queue:name) "
+        f"{_short(body)} is not an action; expected milliseconds, delete, move(queue:name) "
         f"or backoff(initial,multiplier,maximum)",
     )
     return None
@@ -266,7 +266,7 @@ def _move(at: int | None, offset: int, arguments: str, faults: _Faults) -> Move 
 def _target(offset: int, text: str, faults: _Faults) -> MoveTarget | None:
     found = _TARGET.fullmatch(text)
     if found is None:
-        faults.add(offset, f"{_short(text)} is no target; expected queue:name, topic:name or same:name")
+        faults.add(offset, f"{_short(text)} is not a target; expected queue:name, topic:name or same:name")
         return None
     try:
         return MoveTarget.named(found[1], found[2])
@@ -281,7 +281,7 @@ def _backoff(at: int | None, offset: int, arguments: str, faults: _Faults) -> Gr
     if len(parts) not in {3, 4} or not all(
         form.fullmatch(part) and len(part) <= _MAX_DIGITS for form, part in zip(forms, parts, strict=False)
     ):
-        faults.add(offset, f"{_short(arguments)} are no numbers for {_BACKOFF_FORM}")
+        faults.add(offset, f"{_short(arguments)} are not the numbers of {_BACKOFF_FORM}")
         return None
     if at is None:
         return None

@@ -207,7 +207,7 @@ class _Collection:
             raise TransientBrokerError(
                 f"no connection within the batch's {self._spec.max_time} for {self._batch.source}: "
                 f"{self._no_connection or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
-                "goes on with the next attempt"
+                "continues with the next attempt"
             ) from self._no_connection
         self._tell()
         manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri

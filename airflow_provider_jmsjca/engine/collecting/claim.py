@@ -196,7 +196,7 @@ class _Claim:
 
     def _warn_of_left(self) -> None:
         _log.warning(
-            "%d messages that nobody takes stand first on %s: what is behind them isn't seen. A "
+            "%d messages that no consumer takes are first on %s and hide all messages behind them. A "
             "message_selector, or a dead-letter destination for those that can't be decoded, helps",
             self._left,
             self._spec.subscription.destination,

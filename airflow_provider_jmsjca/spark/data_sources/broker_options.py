@@ -81,7 +81,7 @@ def secret_from(source: str, name: str, *, file: str | None, variable: str | Non
             raise ConfigurationError(f"{source}: {name}File {file}: {error.strerror}") from error
     if variable is not None and variable not in os.environ:
         raise ConfigurationError(
-            f"{source}: {name}Env: there is no environment variable {variable!r} in this process of Spark; "
+            f"{source}: {name}Env: no environment variable {variable!r} in this process of Spark; "
             f"expected it to be set before Spark starts, or {name}File"
         )
     return None if variable is None else os.environ[variable]

@@ -170,7 +170,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the position in an offset of Spark's checkpoint."""
         sequence, position = offset.get("sequence"), offset.get("position")
         if not isinstance(position, int) or position < 0:
-            raise ConfigurationError(f"{NAME}: {offset!r} is no offset of this source")
+            raise ConfigurationError(f"{NAME}: {offset!r} is not an offset of this source")
         if sequence != self._sequence.identity:
             raise SpoolError(
                 f"{self._spool}: the checkpoint belongs to another spool ({sequence}, this one is "

@@ -30,7 +30,7 @@ class GivenOptions:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f" (did you mean {names[close[0]]!r}?)" if close else ""
             faults.append(
-                f"{source}: there is no option {name!r}{hint}; expected: {', '.join(sorted(names.values()))}"
+                f"{source}: unknown option {name!r}{hint}; expected: {', '.join(sorted(names.values()))}"
             )
         if faults:
             raise ConfigurationError(faults)

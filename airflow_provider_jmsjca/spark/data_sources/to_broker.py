@@ -183,5 +183,5 @@ class JmsStreamWriter(DataSourceStreamArrowWriter):
         query = context and context.getLocalProperty("sql.streaming.queryId")
         number = context and context.getLocalProperty("streaming.sql.batchId")
         if query is None or number is None:
-            raise JmsError(f"{_NAME}: Spark doesn't say which micro-batch a task is of")
+            raise JmsError(f"{_NAME}: Spark doesn't report the micro-batch of a task")
         return self._sender.send(iterator, f"{self._sender.write_id or query}/{number}")

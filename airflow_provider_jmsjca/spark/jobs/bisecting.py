@@ -145,8 +145,9 @@ class _Bisection:
             if self._splits >= self._limit:
                 raise ConfigurationError(
                     f"batch {self._manifest.batch_id}: {self._limit} splits were not enough; "
-                    f"{len(self._alone)} messages failed alone, none is turned away. If it isn't the data, "
-                    "mend the job; otherwise raise bisect_splits; then clear the task, which goes on"
+                    f"{len(self._alone)} messages failed alone, none was rejected. If the data "
+                    "is not the cause, correct the job; otherwise raise bisect_splits; then clear "
+                    "the task, which continues"
                 )
             self._splits += 1
             _say(f"rows {rows} are split into {left} and {right}")

@@ -161,7 +161,7 @@ class AvroSchema(SchemaReader):
         if name in _SIMPLE:
             return _SIMPLE[name], False
         if name == "null":
-            raise UntypedError("null alone is no type of Spark")
+            raise UntypedError("Spark has no type for null alone")
         within = f"{self._namespace}.{name}" if self._namespace and "." not in name else name
         full = within if within in self._types else name
         if full not in self._types:
@@ -178,7 +178,7 @@ class AvroSchema(SchemaReader):
         if len(others) > 1:
             raise UntypedError("a union of several types; expected one type, or null and one type")
         if not others:
-            raise UntypedError("null alone is no type of Spark")
+            raise UntypedError("Spark has no type for null alone")
         kind, is_nullable = self.read(others[0], path)
         return kind, is_nullable or len(others) < len(schema)
 

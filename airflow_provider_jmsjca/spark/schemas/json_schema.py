@@ -157,7 +157,7 @@ class JsonSchema(SchemaReader):
     def _typed(self, flat: _Flat, path: str) -> Found:
         keywords = flat.keywords
         if any(map(_makes_type, flat.conditional)):
-            raise UntypedError(f"{', '.join(_CONDITIONAL)}: can't be said by a type of Spark")
+            raise UntypedError(f"{', '.join(_CONDITIONAL)}: has no equivalent Spark type")
         typing = [(name, choices) for name, choices in flat.choices if any(map(_makes_type, choices))]
         if len(typing) > 1:
             raise UntypedError(f"{' and '.join(name for name, _ in typing)} together")
@@ -300,7 +300,7 @@ class JsonSchema(SchemaReader):
             raise UntypedError(f"$ref {short(name)}: expected a place in this file, such as #/$defs/x")
         if fragment and not fragment.startswith("/"):
             if fragment not in self._anchors:
-                raise MalformedError(f"$ref {short(name)}: there is no such place in this file")
+                raise MalformedError(f"$ref {short(name)}: no such place in this file")
             return self._anchors[fragment]
         found = self._document
         for step in fragment.split("/")[1:]:
@@ -310,7 +310,7 @@ class JsonSchema(SchemaReader):
             elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
                 found = found[int(key[:9])]
             else:
-                raise MalformedError(f"$ref {short(name)}: there is no such place in this file")
+                raise MalformedError(f"$ref {short(name)}: no such place in this file")
         return found
 
     def _find_anchors(self) -> None:
@@ -344,7 +344,7 @@ def _conditional(schema: Mapping[str, Any]) -> list[Any]:
         elif value is not True:
             found.append(value)
     if dynamic := [name for name in _DYNAMIC if name in schema]:
-        raise UntypedError(f"{dynamic[0]}: can't be said by a type of Spark")
+        raise UntypedError(f"{dynamic[0]}: has no equivalent Spark type")
     return found
 
 

@@ -74,7 +74,8 @@ def check_upsert(table: str, df: DataFrame, write: TableWrite) -> None:
     """
     if ORIGIN not in df.columns:
         raise ConfigurationError(
-            f"table {table}: mode 'upsert': the rows have no column {ORIGIN}, which tells the newer message"
+            f"table {table}: mode 'upsert': the rows have no column {ORIGIN}, which identifies the "
+            "newer message"
         )
     for name in (*write.keys, *([write.order_by] if write.order_by else [])):
         if name not in df.columns:
@@ -101,7 +102,7 @@ def check_origin(what: str, df: DataFrame) -> None:
         df: The rows, with the column.
 
     Raises:
-        ConfigurationError: The column is something else.
+        ConfigurationError: The column has another type.
     """
     kind = df.schema[ORIGIN].dataType
     if not set(_STORED.values()) <= set(getattr(kind, "names", ())):
@@ -307,7 +308,9 @@ def _merged(found: DataType, rows: DataType, path: str, faults: list[str], *, wi
                 place = f"{path}{field.name}"
                 known = spelled.setdefault(field.name.lower(), field.name)
                 if known != field.name:
-                    faults.append(f"column {place!r} is {path}{known!r} in the table, in other letters")
+                    faults.append(
+                        f"column {place!r} is {path}{known!r} in the table, with other upper and lower case"
+                    )
                 else:
                     kind = types.get(field.name, field.dataType)
                     types[field.name] = _merged(kind, field.dataType, f"{place}.", faults, widens=widens)

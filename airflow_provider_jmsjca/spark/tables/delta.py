@@ -575,7 +575,8 @@ def _explain(error: PySparkException) -> None:
     settings = " ".join(f"--conf {name}={value}" for name, value in SESSION.items())
     if "DATA_SOURCE_NOT_FOUND" in said or "DescribeDelta" in said or "PARSE_SYNTAX_ERROR" in said:
         raise ConfigurationError(
-            f"format delta: Spark has no Delta Lake; submit the job with --packages {PACKAGES} {settings}"
+            f"format delta: Delta Lake is not installed in Spark; submit the job with --packages "
+            f"{PACKAGES} {settings}"
         ) from error
     if "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME" in said:
         raise ConfigurationError(

@@ -285,7 +285,9 @@ def _storable(rows: DataFrame, rules: Sequence[str]) -> DataFrame:
     from pyspark.sql.types import ArrayType, StringType  # noqa: PLC0415 - as above
 
     def found(name: str, part: str) -> str:
-        said = quoted_text(f'column {name!r}: PostgreSQL stores no character U+0000, found the string "')
+        said = quoted_text(
+            f'column {name!r}: PostgreSQL cannot store the character U+0000, found the string "'
+        )
         return f"concat({said}, {shown(part)}, '\"')"
 
     reasons = {}
@@ -662,7 +664,7 @@ def _fit(
             f"CREATE UNIQUE INDEX ON {target} ({listed_keys})"
         )
     faults = [
-        f"column {name!r} is {known[name]} in the table, and {kind} in what this batch would write"
+        f"column {name!r} is {known[name]} in the table, and {kind} in the rows of this batch"
         for name, kind in columns.items()
         if name in known
         and not _takes(known[name], kind)
@@ -736,7 +738,7 @@ def _drop_aside(connection: _Connection, aside: str) -> None:
         connection.execute(f"DROP TABLE IF EXISTS {aside}")
         connection.commit()
     except (ConfigurationError, Py4JError, OSError) as error:
-        _log.warning("%s: can't be removed, the next attempt does it: %s", aside, error)
+        _log.warning("%s: can't be removed; the next attempt removes it: %s", aside, error)
 
 
 def _quoted(name: str) -> str:
@@ -772,7 +774,8 @@ class _Connection:
         except Py4JJavaError as error:
             if "ClassNotFoundException" in str(error):
                 raise ConfigurationError(
-                    "format jdbc: Spark has no driver for PostgreSQL; submit the job with --packages "
+                    "format jdbc: the PostgreSQL driver is not installed in Spark; submit the job "
+                    "with --packages "
                     f"{_PACKAGES}"
                 ) from error
             # User, password, database.

@@ -311,7 +311,7 @@ def _all_columns(spark: SparkSession, table: str, partitions: Sequence[str]) -> 
     except PySparkException as error:
         (what, *_) = str(error).strip().splitlines()
         raise ConfigurationError(
-            f"table {table}: its batches have columns of one name and different types; write to another "
+            f"table {table}: its batches have columns of the same name and different types; write to another "
             f"table: {what}"
         ) from error
     return found.drop(BATCH_COLUMN, *partitions).schema

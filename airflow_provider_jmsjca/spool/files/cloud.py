@@ -274,9 +274,7 @@ class Cloud:
         try:
             yield
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                errno.ENOENT, "there is no such object or bucket", self._named(key)
-            ) from error
+            raise FileNotFoundError(errno.ENOENT, "no such object or bucket", self._named(key)) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise StoreError(errno.EACCES, _said(error), self._named(key)) from error
         except BaseError as error:

@@ -333,7 +333,7 @@ class WebHdfs:
             return _PassingError(f"{urlsplit(answer.url).netloc}: {text}", data_node)
         match name:
             case "FileNotFoundException":
-                return FileNotFoundError(errno.ENOENT, "there is no such file", self._named(key))
+                return FileNotFoundError(errno.ENOENT, "no such file", self._named(key))
             case "FileAlreadyExistsException":
                 return FileExistsError(errno.EEXIST, "is there already", self._named(key))
             case "PathIsNotEmptyDirectoryException":

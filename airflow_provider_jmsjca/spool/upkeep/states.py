@@ -182,7 +182,7 @@ def batches(spool: SpoolPath, only: Iterable[str] = ()) -> Iterator[BatchState]:
                 raise SpoolError(f"{spool}: there is no batch {name!r}")
     except FileNotFoundError as error:
         raise SpoolError(
-            f"{spool}: there is no such spool; the first batch makes it, or spool_path names another"
+            f"{spool}: no such spool; the first batch creates it, or spool_path names another"
         ) from error
     except OSError as error:
         raise SpoolError(f"{spool}: can't be read: {error.strerror or error}") from error
@@ -388,7 +388,7 @@ def _why_kept(
     collected: bool,
     needed: set[str],
 ) -> str | None:
-    """Return why a batch that isn't pruned yet stays; `None` if it may go."""
+    """Return why a batch can't be pruned yet; `None` if it can."""
     match batch.state:
         case State.COLLECTING:
             return "a writer holds it"

@@ -236,8 +236,8 @@ class Database:
             raise StoreSchemaError(f"the store {self.name} has no tables yet; run: {_UPGRADE}")
         if found not in REVISIONS:
             raise StoreSchemaError(
-                f"the store {self.name} has the schema {found}, which a newer version of this package made; "
-                f"this one knows {REVISIONS[-1]}: install the newer version here too"
+                f"the store {self.name} has the schema {found}, made by a newer version of this package; "
+                f"this one supports {REVISIONS[-1]}: install the newer version here too"
             )
         raise StoreSchemaError(
             f"the store {self.name} has the schema {found}, expected {REVISIONS[-1]}; stop what uses it, "

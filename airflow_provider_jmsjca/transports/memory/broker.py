@@ -212,7 +212,8 @@ class MemoryBroker:
         """
         if unknown := destination.options and broker_options(destination):
             raise ConfigurationError(
-                f"destination {destination}: {key} is no option of a destination on vm://, expected prefetch "
+                f"destination {destination}: {key} is not an option of a destination on vm://, "
+                "expected prefetch "
                 "or none"
                 for key in unknown
             )

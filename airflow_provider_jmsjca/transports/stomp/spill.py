@@ -53,7 +53,7 @@ class _File:
         while size:
             piece = os.pread(self._descriptor, size, at)
             if not piece:
-                raise OSError("the temporary file is shorter than what was written")
+                raise OSError("the temporary file was truncated")
             pieces.append(piece)
             at += len(piece)
             size -= len(piece)

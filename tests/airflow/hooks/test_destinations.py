@@ -67,7 +67,7 @@ def test_several_destinations_are_looked_up_each() -> None:
 
 
 def test_a_type_that_differs_from_the_objects_is_refused_j51() -> None:
-    with pytest.raises(ConfigurationError, match="the object is a topic but destination_type says queue"):
+    with pytest.raises(ConfigurationError, match="the object is a topic but destination_type is queue"):
         looked_up(ActivationSpec(destination="lookup://jms/prices", destination_type="queue"))
 
 

@@ -264,7 +264,7 @@ class TestAdministeredObjects:
         publish("one")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
             assert session.receive("jmsjca://?name=orders&prefetch=3", timeout=20) is not None
-            with pytest.raises(ConfigurationError, match="some is no option of a destination on vm://"):
+            with pytest.raises(ConfigurationError, match="some is not an option of a destination on vm://"):
                 session.receive("jmsjca://?name=orders&some=option", timeout=1)
 
 

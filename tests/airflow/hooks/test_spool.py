@@ -35,7 +35,7 @@ def test_the_connection_has_the_credentials(monkeypatch: pytest.MonkeyPatch) -> 
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
     }
-    with pytest.raises(ConfigurationError, match="who reads it has no Airflow connection"):
+    with pytest.raises(ConfigurationError, match="its readers have no Airflow connection"):
         seal_message(spool, JmsMessage.text("x"))
 
 

@@ -525,7 +525,7 @@ def _leave_a_batch(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (
             "exit 137",
-            "The Spark driver was ended by signal SIGKILL, which is what a lack of memory looks like",
+            "The Spark driver was ended by signal SIGKILL, usually a lack of memory",
         ),
         ("kill -TERM $$", "The Spark driver was ended by signal SIGTERM"),
         ("exit 1", "The Spark job failed"),

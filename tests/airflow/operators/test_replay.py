@@ -156,7 +156,7 @@ def test_without_a_message_the_task_is_skipped(job: type[StandInHook], load: Mak
     [
         ({"batches": ()}, "neither given"),
         ({"batches": "absent"}, "there is no batch 'absent'"),
-        ({"batches": (), "since": "yesterday"}, "since: 'yesterday' is no time; expected ISO 8601"),
+        ({"batches": (), "since": "yesterday"}, "since: 'yesterday' is not a time; expected ISO 8601"),
         ({"dead_letter_destination": "queue://orders"}, "which is consumed itself"),
     ],
 )
@@ -204,7 +204,7 @@ def test_the_command_lists_and_replays_once(
 
     for wrong, error in (
         (["--job-args='"], "--job-args: No closing quotation"),
-        (["--since", "x"], "is no time"),
+        (["--since", "x"], "is not a time"),
     ):
         with pytest.raises(SystemExit):
             run(*replay, *wrong)

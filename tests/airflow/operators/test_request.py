@@ -387,7 +387,7 @@ def test_a_failed_request_is_skipped_with_soft_fail(request_: Make) -> None:
     [
         ({"mode": "reschedule"}, "expected deferrable=True"),
         ({"reply_to": "topic://answers"}, "JmsRequestOperator waits on a queue, not on topic://answers"),
-        ({"message": None}, "None is no message"),
+        ({"message": None}, "None is not a message"),
         ({"priority": 11}, "priority is 11"),
         ({"response_selector": "a = "}, "selector"),
     ],

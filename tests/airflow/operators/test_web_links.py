@@ -111,9 +111,9 @@ def test_dead_letters_of_a_listener_are_linked_to_the_console(
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("javascript:alert('{queue}')", "no address of a web page"),
-        ("console.example.com/{queue}", "no address of a web page"),
-        ("https://console.example.com/", "doesn't say where the name goes"),
+        ("javascript:alert('{queue}')", "not the address of a web page"),
+        ("console.example.com/{queue}", "not the address of a web page"),
+        ("https://console.example.com/", "has no place for the name"),
         ("https://{queue}/", "in its host"),
         ("https://{queue}.example.com/", "in its host"),
         ("https://user:hush@console.example.com/{queue}", "holds a user or a secret"),

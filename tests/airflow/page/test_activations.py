@@ -193,4 +193,4 @@ def test_without_a_store_the_page_says_so(browser: Browse, monkeypatch: pytest.M
     monkeypatch.delenv("AIRFLOW__JMSJCA__STORE_URL", raising=False)
     shown = browser("viewer").get("")
     assert shown.status_code == 400
-    assert "there is no store yet" in shown.text
+    assert "no store yet" in shown.text

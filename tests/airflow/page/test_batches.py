@@ -24,7 +24,7 @@ def test_batches_in_need_of_care_are_listed_and_others_if_asked_for(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", str(tmp_path / "spool"))
     viewer = browser("viewer")
-    assert "there is no such spool" in viewer.get("batches").text
+    assert "no such spool" in viewer.get("batches").text
     source = "queue://<b>orders</b>"
     with SpoolBatch(tmp_path / "spool", "finished", source=source, activation="a") as batch:
         batch.seal([Row(JmsMessage.text("x"), 1_700_000_000_000_000)])

@@ -59,8 +59,8 @@ def test_the_queue_leads_to_our_trigger(queue: str) -> None:
     [
         ("jms://jms_default", {}, "is neither 'queue' nor 'topic'"),
         ("jms://jms_default/queue/", {}, "the queue has no name"),
-        ("jms://c/queue/q?selector=x", {}, "the query says 'selector'"),
-        ("jms://c/queue/q?virtual_host=x", {}, "belongs into the connection 'c'"),
+        ("jms://c/queue/q?selector=x", {}, "the query has 'selector'"),
+        ("jms://c/queue/q?virtual_host=x", {}, "belongs in the connection 'c'"),
         (
             "jms://c/queue/q",
             {"destination": "queue://other"},

@@ -370,7 +370,7 @@ def test_5000_messages_make_5000_events(server: MemoryBroker, publish: Publish) 
             {"spec": ["queue://orders"]},
             "spec is ['queue://orders']; expected an ActivationSpec, or a mapping",
         ),
-        ({"spec": {"destination": "a"}}, "destination is given beside spec, which says it too"),
+        ({"spec": {"destination": "a"}}, "destination is given both directly and in spec"),
         ({"prefech": 3}, "prefech: unknown option (did you mean prefetch?)"),
         ({"spec": {"prefech": 3}}, "prefech: unknown option (did you mean prefetch?)"),
         ({"password": "Tr0ub4dor"}, "password holds a secret, which Airflow would store in clear"),

@@ -298,7 +298,7 @@ def test_credentials_are_in_no_text(s3: S3) -> None:
 
 def test_a_bucket_that_is_not_there_is_named(s3: S3) -> None:
     spool = ObjectPath.parse("s3://nowhere/spool", s3.options())
-    with pytest.raises(SpoolError, match=r"s3://nowhere/spool.*there is no such object or bucket"):
+    with pytest.raises(SpoolError, match=r"s3://nowhere/spool.*no such object or bucket"):
         open_batch(spool)
     assert not exists(spool / "a")
 

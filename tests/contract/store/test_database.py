@@ -164,7 +164,7 @@ def test_an_older_and_a_newer_schema_are_refused_with_the_way_out(
         database.check()
     execute(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")  # noqa: S608
     for use in (database.check, database.upgrade, lambda: open_store(url)):
-        with pytest.raises(StoreSchemaError, match="schema 9999, which a newer version"):
+        with pytest.raises(StoreSchemaError, match="schema 9999, made by a newer version"):
             use()
 
 

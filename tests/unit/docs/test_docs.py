@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import __version__
-from airflow_provider_jmsjca.core.configuration.explain import TASKS, render_options_page
 from airflow_provider_jmsjca.core.options import OPTIONS, OPTIONS_BY_NAME
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages
 from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import catalogue, explain, gaps, numbers_in, render_conformance_page
+from tests.docs.options_page import TASKS, render_options_page
 from tests.docs.screenshots import MOST_BYTES, PAGE_SHOTS, SHOTS
 
 

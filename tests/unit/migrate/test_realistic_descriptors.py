@@ -44,11 +44,12 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
         redelivery_handling="1:2000; 6:move(queue:OrderErrors)",
     )
     concurrency = (
-        "concurrency_mode: not said, messages are handled one by one; "
-        "WebLogic may handle up to 16 at once, as sync does (a session for each); the order is lost then"
+        "concurrency_mode: not set; messages are handled one at a time, while "
+        "WebLogic may handle up to 16 at once, as sync does (a session for each); messages are then "
+        "out of order"
     )
     assert found.notes["OrderBean"] == (
-        "provider-url: dropped, t3 is no transport; the Airflow connection names the broker",
+        "provider-url: dropped, t3 is not a supported transport; the Airflow connection names the broker",
         "jms_conn_id: jms/shop/ShopXACF is a JNDI name; replace it by the id of your Airflow connection",
         WAITING,
         (
@@ -129,7 +130,7 @@ ROLES = (
 )
 WAITING = (
     "redelivery delay: a message that waits holds its place here, in serial all others wait with it; "
-    "on WebLogic it waits in the server. Above 5 s, non_blocking_redelivery and use_store free the place"
+    "on WebLogic it waits in the server. Above 5 s, non_blocking_redelivery and use_store avoid this"
 )
 NO_LIMIT = (
     "these files give queue://OrderQueue no redelivery limit. Unless its producers set one, a message that "
@@ -502,8 +503,11 @@ def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
     assert ROLES in notes
     dropped = "\n".join(found.dropped)
     bean = "sun-ejb-jar > enterprise-beans > ejb 'OrderBean'"
-    assert f"{bean} > mdb-connection-factory > default-resource-principal: user and password stand" in dropped
-    assert f"{bean} > jms-max-messages-load: prefetch says" in dropped
+    assert (
+        f"{bean} > mdb-connection-factory > default-resource-principal: the Airflow connection holds"
+        in dropped
+    )
+    assert f"{bean} > jms-max-messages-load: prefetch sets" in dropped
     assert "ejb 'Stock'" in dropped
     assert "secret" not in dropped
 
@@ -569,7 +573,7 @@ def test_a_bean_that_only_glassfish_describes_is_known_by_its_elements() -> None
         "<sun-ejb-jar><enterprise-beans><ejb><ejb-name>S</ejb-name><jndi-name>ejb/S</jndi-name></ejb>"
         "</enterprise-beans></sun-ejb-jar>"
     )
-    with pytest.raises(ConfigurationError, match="no activation in it"):
+    with pytest.raises(ConfigurationError, match="no activation found"):
         read_descriptor(session)
 
 
@@ -672,7 +676,7 @@ def test_roles_and_the_settings_of_an_application_are_said_as_the_option_table_d
         )
     dropped = "\n".join(found.dropped)
     assert "security-role-assignment" not in dropped
-    assert "weblogic-application > module: a JMS module is a file of its own" in dropped
+    assert "weblogic-application > module: a JMS module is a separate file" in dropped
     assert "weblogic-application > max-threads-constraint: endpoint_pool_max_size bounds" in dropped
 
 
@@ -749,7 +753,7 @@ def test_what_every_connector_has_is_said_in_one_line_and_nothing_of_what_has_no
             "connector > activationspec-class, adminobject-class, connectionfactory-impl-class, "
             "eis-type, "
             "managedconnectionfactory-class, messagelistener-type, resourceadapter-class, "
-            "resourceadapter-version, vendor-name: what product it is, not how messages are delivered"
+            "resourceadapter-version, vendor-name: describes the product, not message delivery"
         ),
     )
     assert set(found.connector) == {"ConnectionURL", "UserName", "Password", "Options"}

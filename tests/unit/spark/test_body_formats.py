@@ -157,8 +157,8 @@ XML_FAULTS = {
     "5": 'the body is not XML, it begins with "5"',
     "<order><id>": "the body is not XML: it ends too early and may be cut off, line 1, column 12",
     "<order>\n</other>": "the body is not XML: mismatched tag, line 2, column 3",
-    "<order/><order/>": "the body goes on after its root element, line 1, column 9",
-    "<order/> x": "the body goes on after its root element, line 1, column 10",
+    "<order/><order/>": "text follows the root element of the body, line 1, column 9",
+    "<order/> x": "text follows the root element of the body, line 1, column 10",
     "<order><id>1</id><id>2</id></order>": "field 'id': the element is there more than once",
     "<order><id><x>1</x></id></order>": "field 'id': the value is no text, found the element \"x\"",
     "<order><items><n>1</n></items><items><n>1<n/></n></items></order>":

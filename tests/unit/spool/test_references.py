@@ -104,7 +104,7 @@ def test_a_forged_reference_opens_nothing_outside_of_the_trusted_spools(tmp_path
             read_message(forged, [spool])
         with pytest.raises(BlockingIOError):
             listening.accept()
-    assert "is no message in a spool" in str(refused.value) or (
+    assert "is not a message in a spool" in str(refused.value) or (
         f"expected one below file://{spool}." in str(refused.value) and "spool_roots" in str(refused.value)
     )
 

@@ -183,10 +183,10 @@ def test_where_locks_fail_the_second_to_seal_loses_cleanly(open_batch: OpenBatch
         (first.folder / "lock").unlink()
         with open_batch() as second:
             second.seal(rows([1]))
-            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer goes on"):
+            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer continues"):
                 first.seal(rows([2]))
             manifest = second.complete()
-            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer goes on"):
+            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer continues"):
                 first.complete()
     assert ids(manifest.folder) == ["ID:1"]
 

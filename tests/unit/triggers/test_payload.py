@@ -53,12 +53,12 @@ def test_the_messages_of_a_batch_come_back_in_their_order() -> None:
         (SimpleNamespace(extra=3), "got SimpleNamespace, expected one of"),
         ({"event": "ready"}, "it carries no message"),
         ({"event": "message", "headers": {}}, "it carries no message"),
-        ({"messages": 5}, "messages is no list"),
+        ({"messages": 5}, "messages is not a list"),
         ({"message": {}}, "version"),
         ({"reference": {}}, "reference: expected uri, sha256 and bytes"),
         (
             {"reference": {"uri": "file:///etc/passwd", "sha256": "0" * 64, "bytes": 1}},
-            "no message in a spool",
+            "not a message in a spool",
         ),
     ],
 )

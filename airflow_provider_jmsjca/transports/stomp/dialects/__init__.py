@@ -132,7 +132,7 @@ def _check_acknowledgement(server: str, dialect: Dialect) -> None:
     if not (token is None or isinstance(token, bytes)):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__}.acknowledgement() returns {type(token).__name__}; "
-            "expected bytes as they stand on the wire, such as frame.first(b'\\nmessage-id:'), or None"
+            "expected bytes as on the wire, such as frame.first(b'\\nmessage-id:'), or None"
         )
 
 
@@ -148,7 +148,7 @@ def _check_orphan(server: str, dialect: Dialect) -> None:
     if not isinstance(token, bytes):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__}.orphan() returns {type(token).__name__}; "
-            "expected bytes as they stand on the wire"
+            "expected bytes as on the wire"
         )
 
 

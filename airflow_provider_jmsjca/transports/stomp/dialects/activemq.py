@@ -96,7 +96,7 @@ class ActiveMqDialect(Dialect):
     ways_out: ClassVar[Mapping[str, str]] = {
         "maximum data length": (
             "the body is larger than wireFormat.maxDataLength of the broker's STOMP connector, 104857600 "
-            "bytes unless its URI says otherwise: raise it there"
+            "bytes by default; raise it in its URI"
         ),
         "maximum frame size": (
             "the message is larger than wireFormat.maxFrameSize of the broker's STOMP connector: raise it "
@@ -212,7 +212,7 @@ class ActiveMqDialect(Dialect):
             )
         if not self.names.parts(destination):
             raise ConfigurationError(
-                f"destination {destination}: for ActiveMQ there is no name in front of the options, or "
+                f"destination {destination}: for ActiveMQ a name is missing before the options or "
                 "between the commas; expected a name"
             )
         return f"/{destination.kind}/{destination.name}"

@@ -217,7 +217,7 @@ class ArtemisDialect(Dialect):
         if frame.head.find(b"\n", at + 1) < 0:
             if frame.body.startswith(b"\0"):
                 raise PoisonMessageError(
-                    "it begins with NUL, as what Artemis makes over STOMP of a Java map or stream message. "
+                    "it begins with NUL, like a Java map or stream message that Artemis sends over STOMP. "
                     "Artemis leaves out its body; send text or bytes"
                 )
             return TEXT, decode_text(frame.body)

@@ -122,7 +122,7 @@ def whole(name: str, text: str) -> int:
         found = -1
     if 0 <= found <= _LARGEST:
         return found
-    raise PoisonMessageError(f"the header {name!r} is no number from 0 to 2^63-1: {text[:40]!r}")
+    raise PoisonMessageError(f"the header {name!r} is not a number from 0 to 2^63-1: {text[:40]!r}")
 
 
 def decode_text(data: bytes) -> str:
@@ -754,7 +754,8 @@ def check_broker_options(dialect: Dialect, destination: Destination) -> None:
         return f" ({dialect.reasons[key]})" if key in dialect.reasons else ""
 
     faults = [
-        f"destination {destination}: {key} is no option of a destination on {dialect.product}{reason(key)}, "
+        f"destination {destination}: {key} is not an option of a destination on "
+        f"{dialect.product}{reason(key)}, "
         + (f"expected one of: prefetch, {', '.join(sorted(known))}" if known else "expected prefetch or none")
         for key in broker_options(destination)
         if key not in known

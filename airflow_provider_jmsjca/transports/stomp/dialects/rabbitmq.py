@@ -150,7 +150,8 @@ class RabbitMqDialect(Dialect):
     reasons: ClassVar[Mapping[str, str]] = {
         "x-overflow": f"the STOMP plugin ignores it, and {_FULL}",
         "x-queue-type": (
-            "a stream gives its consumer only what is sent while it listens, and an acknowledgement removes "
+            "a stream delivers only messages sent while the consumer is subscribed, and an "
+            "acknowledgement removes "
             "nothing"
         ),
     }

@@ -134,9 +134,7 @@ class Frame:
         try:
             text = self.head.decode()
         except UnicodeDecodeError as error:
-            raise PoisonMessageError(
-                f"the headers are not UTF-8: byte {error.start} is no part of it"
-            ) from error
+            raise PoisonMessageError(f"the headers are not UTF-8: byte {error.start} is invalid") from error
         escaped = "\\" in text
         headers: dict[str, str] = {}
         for line in text.split("\n")[1:]:
@@ -522,7 +520,9 @@ class FrameParser:
         following = 1 + max(chunk.rfind(line, body_at, proof_at + 1) for line in _COMMAND_LINES)
         true_stop = chunk.rfind(b"\0", body_at, following)
         if true_stop < 0:
-            raise ForgedFrameError(f"what follows a message is no frame: {chunk[at : at + _LONGEST_SHOWN]!r}")
+            raise ForgedFrameError(
+                f"the bytes after a message are not a frame: {chunk[at : at + _LONGEST_SHOWN]!r}"
+            )
         body = chunk[body_at:true_stop]
         if _CONTENT_LENGTH not in head or stop == true_stop:
             frames.append(Frame(_MESSAGE, head, body))
@@ -539,7 +539,7 @@ def _fault_of(head: bytes, told: int, true: int | None = None) -> str:
         value = (Frame(b"", head, b"").first(_CONTENT_LENGTH) or b"").strip()
         return f"the content-length {value[:40]!r} is no number"
     if true is None:
-        return "a body goes on after its content-length"
+        return "the body is longer than its content-length"
     return f"its content-length is given as {told}, and the body has {true} bytes"
 
 

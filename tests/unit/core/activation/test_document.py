@@ -91,7 +91,7 @@ def test_secrets_are_left_out_and_named() -> None:
         ("", "the text is NoneType, expected a mapping"),
         ("- a", "the text is list, expected a mapping"),
         ("a: &x 1\nb: *x", "anchors and aliases are not read at line 1, column 4"),
-        ("a: 1\na: 2", "a key that is no text or comes twice at line 2, column 1"),
+        ("a: 1\na: 2", "a key that is not text, or a repeated key at line 2, column 1"),
         ("a: !!python/object:os.system 1", "YAML: could not determine a constructor"),
         ("a: [", "YAML: "),
         ("{", "JSON: "),
@@ -100,7 +100,7 @@ def test_secrets_are_left_out_and_named() -> None:
         ("[" * 5000, "nested too deeply"),
         ("bach_size: 3", "bach_size: unknown option (did you mean batch_size?)"),
         ("x" * (1 << 21), "expected at most 1048576"),
-        ("? [a]\n: b", "a key that is no text"),
+        ("? [a]\n: b", "a key that is not text"),
     ],
 )
 def test_refuses(text: str, fault: str) -> None:

@@ -31,7 +31,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         ),
         (
             {**QUEUE, "destination_type": "topic"},
-            "destination: 'queue://q' is a queue but destination_type says topic",
+            "destination: 'queue://q' is a queue but destination_type is topic",
         ),
         # J52, J53
         (DURABLE, "subscription_name: missing, expected a name because subscription_durability is durable"),
@@ -104,7 +104,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "max_attempts": 3},
             (
                 "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
-                "the word discard, or use_store: nothing is dropped unless that is said"
+                "the word discard, or use_store: messages are dropped only with discard"
             ),
         ),
         (
@@ -140,11 +140,11 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         ({**QUEUE, "error_destination": "queue://"}, "a destination needs a name"),
         (
             {**QUEUE, "archive_destination": "jmsjca://?name=done&JMSJCA.concurrencymode=cc"},
-            "JMSJCA.concurrencymode is no option of a destination",
+            "JMSJCA.concurrencymode is not an option of a destination",
         ),
         (
             {**QUEUE, "redelivery_handling": "3:move(queue:jmsjca://?name=dead&JMSJCA.concurrencymode=cc)"},
-            "redelivery_handling: JMSJCA.concurrencymode is no option of a destination",
+            "redelivery_handling: JMSJCA.concurrencymode is not an option of a destination",
         ),
         # spelling
         ({**QUEUE, "bach_size": 2}, "bach_size: unknown option (did you mean batch_size?)"),

@@ -59,12 +59,12 @@ def test_reads_j50_j87_j91_p10(
     ("text", "kind", "fault"),
     [
         ("orders", None, "destination_type: missing, expected queue or topic"),
-        ("topic://t", QUEUE, "'topic://t' is a topic but destination_type says queue"),
+        ("topic://t", QUEUE, "'topic://t' is a topic but destination_type is queue"),
         ("lookup://", None, "lookup:// without a name"),
         ("jmsjca://name=orders", QUEUE, "needs a question mark"),
         ("jmsjca://?a=b", QUEUE, "name is missing"),
         ("jmsjca://?name=q&JMSJCA.foo=1", QUEUE, "unknown option JMSJCA.foo"),
-        ("jmsjca://?name=q&JMSJCA.NoXA=true", QUEUE, "JMSJCA.NoXA is no option of a destination"),
+        ("jmsjca://?name=q&JMSJCA.NoXA=true", QUEUE, "JMSJCA.NoXA is not an option of a destination"),
         ("jmsjca://?name=q&prefetch=0", QUEUE, "prefetch: got '0'"),
         ("queue://", None, "needs a name"),
         ("", QUEUE, "needs a name"),
@@ -128,7 +128,7 @@ def test_look_ups_that_fail_say_what_to_define_j88() -> None:
     reference = DestinationReference.parse("lookup://x", TOPIC)
     with pytest.raises(ConfigurationError, match=r"entry destination\.x in \[jmsjca\]"):
         reference.resolve({})
-    with pytest.raises(ConfigurationError, match="is a queue but destination_type says topic"):
+    with pytest.raises(ConfigurationError, match="is a queue but destination_type is topic"):
         reference.resolve({"x": AdministeredObject.parse("queue://q")})
 
 

@@ -46,11 +46,11 @@ def test_a_destination_without_options_says_nothing() -> None:
             {"JMSJCA.redeliveryhandling": "5:1000", "JMSJCA.foo": "1", "prefetch": "many"},
             [
                 "orders: unknown option JMSJCA.foo",
-                "orders: JMSJCA.redeliveryhandling is no option of a destination, expected it in the",
+                "orders: JMSJCA.redeliveryhandling is not an option of a destination, expected it in the",
                 "orders: prefetch: got 'many', expected a whole number",
             ],
         ),
-        ({"reply_timeout": "3"}, ["orders: reply_timeout is no option of a destination"]),
+        ({"reply_timeout": "3"}, ["orders: reply_timeout is not an option of a destination"]),
     ],
 )
 def test_what_cannot_act_is_refused_all_at_once_j91(options: dict[str, str], faults: list[str]) -> None:
@@ -63,7 +63,7 @@ def test_an_objects_options_are_checked_where_it_is_defined_j91() -> None:
     with pytest.raises(ConfigurationError) as caught:
         AdministeredObject.parse({"type": "queue", "name": "q", "options": "JMSJCA.ACC=true\nprefetch=0"})
     assert [fault.split(":")[0] for fault in caught.value.faults] == ["administered object"] * 2
-    assert "JMSJCA.ACC is no option of a destination" in caught.value.faults[0]
+    assert "JMSJCA.ACC is not an option of a destination" in caught.value.faults[0]
     assert "prefetch: got '0'" in caught.value.faults[1]
 
 

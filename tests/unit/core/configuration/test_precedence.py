@@ -195,7 +195,7 @@ def test_a_factory_may_look_up_another_j38() -> None:
 @pytest.mark.parametrize(
     ("connections", "fault"),
     [
-        ({}, "there is no connection 'a' to look up"),
+        ({}, "no connection 'a' to look up"),
         ({"a": factory("a", ConnectionURL="lookup://a")}, "circle: a -> a"),
     ],
 )

@@ -46,9 +46,13 @@ def test_a_session_takes_the_prefetch_of_the_destination_j91(connection: JmsConn
 def test_options_of_another_broker_are_refused_by_a_session_j91(connection: JmsConnection) -> None:
     with connection.session() as session:
         strange = "jmsjca://?name=orders&x-queue-type=quorum"
-        with pytest.raises(ConfigurationError, match="x-queue-type is no option of a destination on vm://"):
+        with pytest.raises(
+            ConfigurationError, match="x-queue-type is not an option of a destination on vm://"
+        ):
             session.send(strange, JmsMessage.text("x"))
-        with pytest.raises(ConfigurationError, match="x-queue-type is no option of a destination on vm://"):
+        with pytest.raises(
+            ConfigurationError, match="x-queue-type is not an option of a destination on vm://"
+        ):
             session.receive(strange, timeout=0)
 
 

@@ -154,7 +154,7 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
         (avro(["int", "string"]), "field 'a': a union of several types; expected one type, or null"),
         (avro({"type": "array", "items": ["int", "string"]}), "field 'a[]': a union of several types"),
         (avro("unheard-of"), "field 'a': there is no type \"unheard-of\" in the file; allow variants"),
-        (avro("null"), "field 'a': null alone is no type of Spark"),
+        (avro("null"), "field 'a': Spark has no type for null alone"),
         (avro(logical("bytes", "decimal", precision=39)), "field 'a': a decimal of precision 39 and scale 0"),
         (avro("int", default=1), "field 'a': a default isn't filled in"),
         (avro("int", aliases=["b"]), "field 'a': aliases aren't looked for"),
@@ -169,9 +169,12 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
         ({"properties": {"a": {"oneOf": "x"}}}, "field 'a': oneOf: expected an array of schemas, found"),
         ({"properties": {"a": 5}}, "field 'a': expected a schema, found 5"),
         ({"type": "object", "properties": [1]}, "the whole: properties: expected an object, found [1]"),
-        ({"properties": {"a": {"$ref": "#x"}}}, "field 'a': $ref \"#x\": there is no such place in this"),
+        ({"properties": {"a": {"$ref": "#x"}}}, "field 'a': $ref \"#x\": no such place in this"),
         ({"properties": {"a": {"then": TEXT, "if": {}}}}, "field 'a': then, else, dependencies"),
-        ({"properties": {"a": {"$dynamicRef": "#x"}}}, "field 'a': $dynamicRef: can't be said by a type"),
+        (
+            {"properties": {"a": {"$dynamicRef": "#x"}}},
+            "field 'a': $dynamicRef: has no equivalent Spark type",
+        ),
         ({"properties": {"a": TEXT, "A": TEXT}}, 'the whole: two fields have the name "a", but for upper'),
         ({"properties": {"a": {"items": [TEXT, INTEGER]}}}, "field 'a[]': items of several types"),
         ([ADDRESS, {**ADDRESS, "name": "Place"}], 'expected one record, found "Address", "Place"; name the'),
@@ -190,7 +193,7 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
         ),
         (
             {"properties": {"a": {"$ref": "#/$defs/b"}}},
-            "field 'a': $ref \"#/$defs/b\": there is no such place",
+            "field 'a': $ref \"#/$defs/b\": no such place",
         ),
         (
             {"properties": {"a": {"$ref": "#"}}},

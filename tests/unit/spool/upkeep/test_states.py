@@ -302,7 +302,7 @@ def _run_dying(target: Callable[..., None], *args: object) -> None:
 
 
 def test_a_spool_that_is_not_there_is_said_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(SpoolError, match=r"no-spool: there is no such spool; the first batch makes it, or"):
+    with pytest.raises(SpoolError, match=r"no-spool: no such spool; the first batch creates it, or"):
         list(batches(tmp_path / "no-spool"))
 
 

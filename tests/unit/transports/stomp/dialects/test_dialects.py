@@ -402,7 +402,7 @@ def test_what_cannot_be_decoded_is_poison_and_can_be_salvaged() -> None:
     kept = ACTIVEMQ.salvage(frame, ON_QUEUE)
     assert (kept.body_kind, kept.body, kept.message_id) == (BodyKind.BYTES, b"\xff\xfe", "m1")
     assert kept.properties == {"k": "v"}
-    with pytest.raises(PoisonMessageError, match=r"'timestamp' is no number from 0 .*'soon'"):
+    with pytest.raises(PoisonMessageError, match=r"'timestamp' is not a number from 0 .*'soon'"):
         came(ACTIVEMQ, "ack:1|timestamp:soon", b"x")
 
 

@@ -98,7 +98,7 @@ def options(**given: str) -> Destination:
 @pytest.mark.parametrize(
     ("given_options", "reason"),
     [
-        ({"x_queue_type": "stream"}, "a stream gives its consumer only.* expected one of: classic, quorum"),
+        ({"x_queue_type": "stream"}, "a stream delivers only.* expected one of: classic, quorum"),
         ({"x_overflow": "drop-head"}, "the STOMP plugin ignores it"),
         ({"x_overflow": "reject-publish"}, "the STOMP plugin ignores it"),
     ],
