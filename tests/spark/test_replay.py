@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Manifest, rejected_messages
 from tests.internals.spool import Done, replay_id, take_fence
+from tests.servers.postgres import Postgres
 from tests.spark.conftest import MakeBatch
+from tests.spark.test_jdbc import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,15 +75,28 @@ class Replays:
         return [tuple(row) for row in self._read(query, self.rejects_table)]
 
 
-@pytest.fixture(params=["parquet", "delta"])
+@pytest.fixture(params=["parquet", "delta", "jdbc"])
 def replays(
     request: pytest.FixtureRequest, spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
-) -> Replays:
+) -> Iterator[Replays]:
+    if request.param == "jdbc":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        with psycopg.connect(postgres.url(driver="postgresql"), autocommit=True) as database:
+            database.execute("CREATE SCHEMA replays")
+
+            def rows(query: str, table: str) -> Sequence[Any]:
+                return database.execute(query.format(table=table).encode()).fetchall()
+
+            names = ("replays.orders", "replays.rejects")
+            yield Replays(spark, make_batch, rows, names, format="jdbc", options=options_of(postgres))
+            database.execute("DROP SCHEMA replays CASCADE")
+        return
+
     def query(query: str, table: str) -> Sequence[Any]:
         return spark.sql(query.format(table=f"{request.param}.`{table}`")).collect()
 
     tables = (str(tmp_path / "table"), str(tmp_path / "rejects"))
-    return Replays(spark, make_batch, query, tables, format=request.param)
+    yield Replays(spark, make_batch, query, tables, format=request.param)
 
 
 def test_each_message_has_its_rows_once_after_replays_of_all_and_of_rejects(replays: Replays) -> None:
@@ -125,6 +141,7 @@ def test_each_message_has_its_rows_once_after_replays_of_all_and_of_rejects(repl
     assert [each.message.message_id for each in rejected_messages(first)] == ["b1-1", "b1-2"]
 
 
+@pytest.mark.parametrize("replays", ["parquet"], indirect=True)
 def test_a_replay_of_more_messages_than_its_table_can_tell_is_refused(replays: Replays) -> None:
     first = replays.make("b1", {"id": 1, "v": 10})
     replays.process(first)
