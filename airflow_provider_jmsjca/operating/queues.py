@@ -279,7 +279,10 @@ def browse_queue(
     skip: int = 0,
     limit: int = 100,
 ) -> MessagePage:
-    """Return a page of messages, and leave them on the queue; arguments and errors as of the port."""
+    """Return a page of messages, and leave them on the queue; arguments and errors as of the port.
+
+    Where the broker shows fewer messages than there are, the note of the last page says so.
+    """
     try:
         found = administration.browse(queue, selector=selector, skip=skip, limit=limit + 1)
     except CapabilityError as error:
@@ -288,8 +291,14 @@ def browse_queue(
         raise CapabilityError(
             f"{error}. Or give --by-consuming, which receives the messages and returns them"
         ) from error
+    shown = tuple(found[:limit])
+    hidden = ""
+    if len(found) <= limit and selector_text(selector) is None and (shown or skip):
+        hidden = _hidden(administration, queue, skip + len(shown))
     return MessagePage(
-        messages=tuple(found[:limit]), more=len(found) > limit, note=administration.browse_note
+        messages=shown,
+        more=len(found) > limit,
+        note=" ".join(filter(None, [administration.browse_note, hidden])),
     )
 
 
@@ -327,13 +336,8 @@ def browse_by_consuming(
 def all_messages(
     administration: QueueAdministration, queue: str, selector: str | None = None
 ) -> Iterator[JmsMessage]:
-    """Yield the messages of a queue, page by page, and leave them there; errors as `browse_queue`."""
-    skip = 0
-    while page := administration.browse(queue, selector=selector, skip=skip, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        skip += len(page)
+    """Yield the messages of a queue, and leave them there; errors as `browse_queue`."""
+    return administration.browse_all(queue, selector=selector)
 
 
 def find_message(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
@@ -419,7 +423,7 @@ def first_messages(
     found: list[JmsMessage] = []
     hidden = ""
     try:
-        for each in islice(all_messages(administration, queue, selector), limit + 1):
+        for each in administration.browse_all(queue, selector=selector, most=limit + 1):
             found.append(each)  # noqa: PERF402 - those before an error stay
     except CapabilityError as error:
         if not found:
@@ -446,6 +450,7 @@ def _hidden(administration: QueueAdministration, queue: str, shown: int) -> str:
     if count <= shown:
         return ""
     return (
-        f"The broker shows the first {shown} of {count} messages; ActiveMQ Classic shows more with a higher "
-        "maxBrowsePageSize in its destination policy."
+        f"The broker shows the first {shown} of {count} messages, or fewer. To see the others, select them "
+        "with a selector, consume those in front, or raise maxBrowsePageSize in the destination policy of "
+        "ActiveMQ Classic."
     )

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
@@ -24,6 +24,9 @@ __all__ = [
     "QueueStatistics",
     "oldest_time",
 ]
+
+_FIRST_PAGE: Final = 200
+_LONGEST_FIRST_PAGE: Final = 5_000
 
 
 class QueueOperation(enum.StrEnum):
@@ -156,6 +159,32 @@ class QueueAdministration:
         """
         del selector, skip, limit
         raise self._lacks(f"browsing {queue!r}")
+
+    def browse_all(
+        self, queue: str, *, selector: str | None = None, most: int | None = None
+    ) -> Iterator[JmsMessage]:
+        """Yield messages in queue order, and leave them on the queue.
+
+        Pages grow. Some brokers read each page from the start of the queue, so equal pages would take time in
+        proportion to the square of its length.
+
+        Args:
+            queue: The queue's name.
+            selector: Yield matching messages only.
+            most: Maximum number of messages; `None`: all that the broker shows.
+
+        Raises:
+            JmsError: As for `browse`.
+        """
+        skip, size = 0, _FIRST_PAGE if most is None else min(most, _LONGEST_FIRST_PAGE)
+        while most is None or skip < most:
+            wanted = max(size, skip)
+            wanted = wanted if most is None else min(wanted, most - skip)
+            page = self.browse(queue, selector=selector, skip=skip, limit=wanted)
+            yield from page
+            if len(page) < wanted:
+                return
+            skip += len(page)
 
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Move messages to the end of another queue; return their number.

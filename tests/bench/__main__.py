@@ -2,6 +2,7 @@
 
     python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
     python -m tests.bench --airflow [--broker activemq]
+    python -m tests.bench --operations [--messages 100000] [--broker activemq]
     python -m tests.bench --spark [--messages 1000000] [--broker activemq]
     python -m tests.bench --soak 1000000 [--broker activemq]
     python -m tests.bench --before CHECKOUT [--messages 10000] [--rounds 20] [--broker activemq]
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000, --before 10,000")
+    made.add_argument("--messages", type=int, help="default 20,000; --spark 1,000,000, --before 10,000")
     made.add_argument("--rounds", type=int, help="default 5; with --before 20")
     made.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
     made.add_argument(
@@ -79,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--spark", action="store_true", help="from a broker into tables, and bodies to columns, instead"
+    )
+    made.add_argument(
+        "--operations", action="store_true", help="the list commands of operators, on 100,000 dead letters"
     )
     made.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="this package beside an earlier one, nobody else"
@@ -99,6 +103,15 @@ def main() -> int:
 
         print("What a triggerer does beside a trigger without a broker, and with a thousand activations")
         return _on_brokers(asked.brokers or ["activemq"], airflow.report)
+    if asked.operations:
+        from tests.bench import operations  # noqa: PLC0415 - only here Airflow's commands are needed
+
+        code = _on_brokers(
+            asked.brokers or ["activemq", "artemis", "rabbitmq"],
+            lambda broker: operations.report(broker, asked.messages or operations.LETTERS),
+        )
+        print("\nstore")
+        return code or int(not operations.report_of_activations())
     if asked.spark:
         return _spark(asked.brokers or ["activemq"], asked.messages or 1_000_000)
     if asked.before:

@@ -58,6 +58,8 @@ def test_browsing_leaves_the_messages(administration: QueueAdministration, fille
         assert {str(each.destination) for each in found} == {f"queue://{filled}"}
     assert bodies(administration.browse(filled, skip=1, limit=1)) == ["one"]
     assert administration.browse(filled, skip=3) == []
+    assert bodies(list(administration.browse_all(filled))) == list(BODIES)
+    assert bodies(list(administration.browse_all(filled, most=2))) == list(BODIES[:2])
 
 
 def test_an_unknown_queue_is_empty(administration: QueueAdministration, name: str) -> None:

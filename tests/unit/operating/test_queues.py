@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -177,6 +177,24 @@ def test_messages_are_browsed_page_by_page_found_and_counted() -> None:
     assert count_messages(administration, "unknown", None) == 0
 
 
+def test_pages_grow_so_that_a_broker_reads_each_message_a_few_times_only() -> None:
+    """RabbitMQ reads each page from the start of the queue, and marks what it reads."""
+    asked: list[tuple[int, int]] = []
+
+    class Paging(Browsing):
+        def browse(
+            self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+        ) -> Sequence[JmsMessage]:
+            asked.append((skip, limit))
+            return super().browse(queue, selector=selector, skip=skip, limit=limit)
+
+    assert len(list(Paging().browse_all("orders"))) == 450
+    assert asked == [(0, 200), (200, 200), (400, 400)]
+    asked.clear()
+    assert len(list(Paging().browse_all("orders", most=400))) == 400
+    assert asked == [(0, 400)]
+
+
 def test_a_dry_run_counts_and_changes_nothing() -> None:
     administration = Browsing()
     two = MessageSelection(ids=("id-3", "id-449", "id-999"))
@@ -203,9 +221,22 @@ class Limited(Browsing):
     def browse(
         self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
     ) -> Sequence[JmsMessage]:
-        if skip >= 200 and self._refuses:
+        return super().browse(queue, selector=selector, skip=skip, limit=max(0, min(limit, 200 - skip)))
+
+    def browse_all(
+        self, queue: str, *, selector: str | None = None, most: int | None = None
+    ) -> Iterator[JmsMessage]:
+        yield from super().browse_all(queue, selector=selector, most=most)
+        if self._refuses and (most is None or most > 200):
             raise CapabilityError("it lists the first 200 messages only")
-        return super().browse(queue, selector=selector, skip=skip, limit=min(limit, 200 - skip))
+
+
+def test_a_page_behind_the_messages_that_the_broker_shows_says_so() -> None:
+    page = browse_queue(Limited(refuses=False), "orders", skip=300, limit=50)
+    assert (page.messages, page.more) == ((), False)
+    assert "450 messages" in page.note
+    assert "maxBrowsePageSize" in page.note
+    assert browse_queue(Browsing(), "orders", skip=400, limit=50).note == ""
 
 
 @pytest.mark.parametrize(

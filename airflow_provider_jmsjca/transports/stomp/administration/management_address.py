@@ -40,6 +40,7 @@ from airflow_provider_jmsjca.transports.stomp.management import (
 )
 
 _PAGE: Final = 500
+_COPIES: Final = 200
 _EVERY_QUEUE: Final = '{"field":"","operation":"","value":"","sortField":"name","sortOrder":"asc"}'
 _INTERNAL: Final = ("activemq.", "jmsjca.replies.", "jmsjca.browse.")
 _FLUSH: Final = 500
@@ -109,6 +110,21 @@ class ManagementAddressAdministration(QueueAdministration):
         except UnknownQueueError:
             return []
 
+    def browse_all(
+        self, queue: str, *, selector: str | None = None, most: int | None = None
+    ) -> Iterator[JmsMessage]:
+        """Yield messages in queue order; Artemis lists them once, within the limit of `browse`."""
+        try:
+            with self._control(queue_resource(queue)) as control:
+                listed = self._listed(control, selector)
+                wanted = listed[:most]
+                for start in range(0, len(wanted), _COPIES):
+                    yield from self._copies(control, queue, wanted[start : start + _COPIES])
+                if listed and (most is None or len(listed) < most):
+                    self._refuse_beyond(control, queue, selector, len(listed))
+        except UnknownQueueError:
+            return
+
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Move messages to the end of another queue; return their number."""
         refuse_same_queue(queue, target)
@@ -175,10 +191,11 @@ class ManagementAddressAdministration(QueueAdministration):
         self, control: ManagementControl, queue: str, selector: str | None, listed: int
     ) -> None:
         """Raise `CapabilityError` if the queue has more matching messages than the broker lists."""
-        if int(control.call("countMessages", self._filter(selector))) > listed:
+        count = int(control.call("countMessages", self._filter(selector)))
+        if count > listed:
             raise CapabilityError(
-                f"Artemis lists the first {listed} messages of {queue!r} only; select fewer messages, or "
-                "raise management-browse-page-size in the broker's address settings"
+                f"Artemis lists the first {listed} of {count} messages of {queue!r} only; give a selector, "
+                "consume those in front, or raise management-browse-page-size in its address settings"
             )
 
     def _numbers(self, control: ManagementControl, selection: MessageSelection) -> list[int]:

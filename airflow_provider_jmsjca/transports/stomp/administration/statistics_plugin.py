@@ -85,6 +85,12 @@ class StatisticsPluginAdministration(QueueAdministration):
         found = self._connection.browse(Destination.queue(queue), selector)
         return list(islice(found, skip, skip + limit))
 
+    def browse_all(
+        self, queue: str, *, selector: str | None = None, most: int | None = None
+    ) -> Iterator[JmsMessage]:
+        """Yield messages in queue order, from one browser; the limit is that of `browse`."""
+        return islice(self._connection.browse(Destination.queue(queue), selector), most)
+
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Move messages to the end of another queue; return their number."""
         return move_selected(self._connection, queue, target, selection)
