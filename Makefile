@@ -120,7 +120,6 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 bench: setup  ## Messages per second beside rivals, a triggerer, a million messages into Spark tables, and the goals (35 minutes)
 	@$(IN_VENV) python -m tests.bench
 	@$(IN_VENV) python -m tests.bench --airflow
-	@$(IN_VENV) python -m tests.bench --operations
 	@$(IN_VENV) python -m tests.bench --spark
 
 .PHONY: soak
