@@ -58,7 +58,7 @@ def test_airflow_brings_every_way_to_write_it_into_one_form() -> None:
         ("jms://broker/orders", "'orders' is neither 'queue' nor 'topic'"),
         ("jms://broker/queue/", "the queue has no name"),
         ("jms://broker:0/queue/orders", "is not the address of a broker"),
-        ("jms://broker/queue/orders?prefetch=1", "may say 'virtual_host' only"),
+        ("jms://broker/queue/orders?prefetch=1", "expected 'virtual_host' only"),
     ],
 )
 def test_airflow_refuses_what_is_none(uri: str, what: str) -> None:
