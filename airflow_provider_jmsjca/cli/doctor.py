@@ -6,13 +6,14 @@ import argparse
 import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path
@@ -46,20 +47,22 @@ def doctor_command(args: argparse.Namespace) -> None:
     found = [each for each in _examined(args) if args.notes or each.kind is not FindingKind.NOTE]
     order = list(FindingKind)
     found.sort(key=lambda each: order.index(each.kind))
-    AirflowConsole().print_as(
-        data=[
-            {"finding": str(each.kind), "symptom": each.symptom, "cause": each.cause, "fix": each.fix}
-            for each in found
-        ],
-        output=args.output,
-        mapper=lambda row: cells(row, args.output),
-    )
+    if found or args.output != "table":
+        AirflowConsole().print_as(
+            data=[
+                {"finding": str(each.kind), "symptom": each.symptom, "cause": each.cause, "fix": each.fix}
+                for each in found
+            ],
+            output=args.output,
+            mapper=lambda row: cells(row, args.output),
+        )
     kinds = {each.kind for each in found}
     if FindingKind.PROBLEM in kinds:
         raise SystemExit(1)
     if FindingKind.UNKNOWN in kinds:
         raise SystemExit(2)
-    echo("no problems found")
+    if args.output == "table":
+        sys.stdout.write("no problems found\n")
 
 
 def _examined(args: argparse.Namespace) -> Iterator[Finding]:

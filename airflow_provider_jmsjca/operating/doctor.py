@@ -11,8 +11,8 @@ import enum
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,9 @@ _MANY_ATTEMPTS: Final = 5
 _CLOCK_SECONDS: Final = 5.0
 _FILLING_PERCENT: Final = 80.0
 _GIB: Final = 1 << 30
+_MIB: Final = 1 << 20
+# Below this, writes fail although the failed ones leave some space.
+_FULL: Final = 64 * _MIB
 
 
 class FindingKind(enum.StrEnum):
@@ -94,6 +97,7 @@ class WatchedDestination:
         jms_conn_id: The Airflow connection.
         destination: The destination; `None` if it is known only when the trigger runs.
         dags: The DAGs scheduled by the asset; true for each paused one.
+        stored_events: Number of events, by DAG, that Airflow stored without requesting a run of the DAG.
         fault: The error with which the watcher fails; empty if it works.
         failing_since: When it began to fail.
     """
@@ -102,6 +106,7 @@ class WatchedDestination:
     jms_conn_id: str
     destination: Destination | None
     dags: tuple[tuple[str, bool], ...]
+    stored_events: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
     failing_since: str = ""
 
@@ -277,7 +282,7 @@ def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[
     while not there.exists():
         there = there.parent
     try:
-        free = shutil.disk_usage(there).free
+        usage = shutil.disk_usage(there)
     except OSError as error:
         yield Finding(
             kind=FindingKind.UNKNOWN,
@@ -286,13 +291,14 @@ def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[
             fix=f"df -h {shlex.quote(str(there))}",
         )
         return
-    if free < least_free:
+    if (free := usage.free) < least_free:
         yield Finding(
-            symptom=f"the disk of the {name} {folder} is nearly full",
-            cause=f"{free / _GIB:.1f} GiB are free, expected at least {least_free / _GIB:.1f} GiB",
-            fix="airflow jms spool prune --dry-run"
+            symptom=f"the disk of the {name} {folder} is {'full' if free < _FULL else 'nearly full'}",
+            cause=f"{free / _MIB:,.0f} of {usage.total / _MIB:,.0f} MiB are free, expected at least "
+            f"{least_free / _MIB:,.0f} MiB",
+            fix="make room on the disk, or: airflow jms spool prune --dry-run"
             if name == "spool"
-            else f"df -h {shlex.quote(str(there))}",
+            else f"make room on the disk: df -h {shlex.quote(str(there))}",
         )
 
 
@@ -349,7 +355,7 @@ def _letters(conn_id: str, administration: QueueAdministration, known: Collectio
     for queue in administration.queues():
         if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
             continue
-        cause = "messages failed and were moved there"
+        cause = "messages failed and were moved there; not browsed, for that has side effects on this broker"
         if not administration.browse_note and QueueOperation.BROWSE in administration.operations:
             groups = grouped(administration.browse(queue.name, limit=_MOST_LETTERS))
             if groups:
@@ -381,28 +387,41 @@ def _counting(administration: QueueAdministration) -> Callable[[Destination], in
     return count
 
 
+def _is_paused(dag: tuple[str, bool]) -> bool:
+    return dag[1]
+
+
 def _all_paused(each: WatchedDestination) -> bool:
-    return bool(each.dags) and all(paused for _, paused in each.dags)
+    return bool(each.dags) and all(map(_is_paused, each.dags))
 
 
 def _paused(
     watched: Sequence[WatchedDestination], count: Callable[[Destination], int | None]
 ) -> Iterator[Finding]:
-    """Find paused DAGs: Airflow removes their watchers, so their messages aren't consumed."""
+    """Find paused DAGs, whose messages aren't consumed, and events stored while a DAG was paused."""
     for each in watched:
-        paused = [dag for dag, is_paused in each.dags if is_paused]
-        if not paused:
-            continue
-        waiting = None if each.destination is None else count(each.destination)
+        waiting = (
+            None
+            if each.destination is None or not any(map(_is_paused, each.dags))
+            else count(each.destination)
+        )
         some = "" if waiting is None else f"; {_number(waiting)} waiting on {each.destination}"
-        kind = FindingKind.NOTE if waiting == 0 else FindingKind.PROBLEM
-        for dag in paused:
-            yield Finding(
-                kind=kind,
-                symptom=f"asset {each.asset!r} starts no runs of DAG {dag!r}{some}",
-                cause="the DAG is paused",
-                fix=f"airflow dags unpause {shlex.quote(dag)}",
-            )
+        for dag, is_paused in each.dags:
+            stored = each.stored_events.get(dag, 0)
+            events = f"; {_counted(stored, 'event')} without a run" if stored else ""
+            if is_paused:
+                yield Finding(
+                    kind=FindingKind.NOTE if waiting == 0 and not stored else FindingKind.PROBLEM,
+                    symptom=f"asset {each.asset!r} starts no runs of DAG {dag!r}{some}{events}",
+                    cause="the DAG is paused",
+                    fix=f"airflow dags unpause {shlex.quote(dag)}",
+                )
+            elif stored:
+                yield Finding(
+                    symptom=f"asset {each.asset!r}, DAG {dag!r}{events}",
+                    cause="they were stored while the DAG was paused; the next event starts a run with all",
+                    fix=f"send a message, or in Airflow: Assets > {each.asset} > Create Asset Event",
+                )
 
 
 def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowException
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _PACKAGE: Final = "airflow_provider_jmsjca."
 _DEFAULT_CONNECTION: Final = "jms_default"
 _ENVIRONMENT: Final = "AIRFLOW_CONN_"
+# An event and the request of its run are stored in one transaction; the scheduler takes the request later.
+_REQUESTED_WITHIN: Final = timedelta(minutes=1)
 _TRIGGER: Final = "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
 
 
@@ -261,12 +264,49 @@ def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
             jms_conn_id=conn_id,
             destination=destination,
             dags=tuple(sorted(found)),
+            stored_events={
+                dag_id: count for dag_id, _ in found if (count := _without_run(session, asset, dag_id))
+            },
             fault=str(faults.get(asset, {}).get("error", "")),
             failing_since=str(faults.get(asset, {}).get("since", "")),
         )
         for (asset, conn_id, destination), found in dags.items()
     ]
     return watched, queues
+
+
+def _without_run(session: Session, asset: str, dag_id: str) -> int:
+    """Return how many events of an asset wait for a run of a DAG although Airflow has requested none.
+
+    They were stored while the DAG was paused. Airflow adds them to the run that the next event starts.
+    """
+    from airflow.models.asset import (  # noqa: PLC0415 - as above
+        AssetDagRunQueue,
+        AssetEvent,
+        AssetModel,
+        DagScheduleAssetReference,
+    )
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - as above
+    from sqlalchemy import func, select  # noqa: PLC0415 - as above
+
+    reference = session.scalar(
+        select(DagScheduleAssetReference)
+        .join(AssetModel, AssetModel.id == DagScheduleAssetReference.asset_id)
+        .where(AssetModel.name == asset, DagScheduleAssetReference.dag_id == dag_id)
+    )
+    if reference is None or session.get(AssetDagRunQueue, (reference.asset_id, dag_id)) is not None:
+        return 0
+    last = session.scalar(
+        select(func.max(DagRun.run_after)).where(
+            DagRun.dag_id == dag_id, DagRun.run_type == "asset_triggered"
+        )
+    )
+    events = select(func.count()).where(
+        AssetEvent.asset_id == reference.asset_id,
+        AssetEvent.timestamp > (last or reference.created_at),
+        AssetEvent.timestamp < datetime.now(UTC) - _REQUESTED_WITHIN,
+    )
+    return session.scalar(events) or 0
 
 
 def _watchers(value: object) -> Iterator[tuple[str, dict[str, Any]]]:

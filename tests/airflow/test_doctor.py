@@ -153,8 +153,8 @@ def test_a_full_disk(diagnose: Diagnose, tmp_path: Path) -> None:
     code, found = diagnose("--conn-id", CONN_ID, "--min-free", "1e8")
     one = finding(found, f"the disk of the spool {tmp_path / 'spool'}")
     assert code == 1
-    assert "GiB are free" in one["cause"]
-    assert one["fix"] == "airflow jms spool prune --dry-run"
+    assert "MiB are free" in one["cause"]
+    assert one["fix"] == "make room on the disk, or: airflow jms spool prune --dry-run"
 
 
 def test_a_blocked_broker(
@@ -214,3 +214,33 @@ def test_a_store_that_nothing_has_used_yet_is_no_problem(
     _, with_notes = diagnose("--notes")
     assert finding(with_notes, "the store has no tables yet")["finding"] == "note"
     assert code == 0
+
+
+@pytest.mark.usefixtures("connection")
+def test_events_that_were_stored_while_a_dag_was_paused(diagnose: Diagnose) -> None:
+    """Airflow stores an event of a DAG paused a moment ago, and requests no run for it."""
+    from airflow.models.asset import AssetEvent, AssetModel, DagScheduleAssetReference  # noqa: PLC0415 - after the home is set
+    from airflow.models.dag import DagModel  # noqa: PLC0415 - as above
+    from airflow.utils.session import create_session  # noqa: PLC0415 - as above
+    from sqlalchemy import select, update  # noqa: PLC0415 - as above
+
+    dag_id = watched(f"doctor.{uuid.uuid4().hex[:8]}")
+    with create_session() as session:
+        asset = session.scalar(select(AssetModel).where(AssetModel.name == f"orders_{dag_id}"))
+        assert asset is not None
+        later = datetime.now(UTC) + timedelta(seconds=1)
+        session.add(AssetEvent(asset_id=asset.id, extra={}, timestamp=later))
+    assert not [each for each in diagnose("--conn-id", CONN_ID)[1] if dag_id in each["symptom"]]
+    with create_session() as session:
+        # As if the DAG had been scheduled by the asset, and the event stored, ten minutes earlier.
+        for table, column in ((DagScheduleAssetReference, "created_at"), (AssetEvent, "timestamp")):
+            for row in session.scalars(select(table).where(table.asset_id == asset.id)):
+                setattr(row, column, getattr(row, column) - timedelta(minutes=10))
+    code, found = diagnose("--conn-id", CONN_ID)
+    assert code == 1
+    assert finding(found, dag_id)["symptom"].endswith("; 1 event without a run")
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id == dag_id).values(is_paused=False))
+    unpaused = finding(diagnose("--conn-id", CONN_ID)[1], dag_id)
+    assert unpaused["symptom"] == f"asset 'orders_{dag_id}', DAG '{dag_id}'; 1 event without a run"
+    assert "Create Asset Event" in unpaused["fix"]
