@@ -111,7 +111,6 @@ class QueueAdministration:
         broker: The broker, for errors.
 
     Attributes:
-        operations: The operations that the broker offers over this connection.
         browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
         way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
     """
