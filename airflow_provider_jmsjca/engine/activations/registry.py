@@ -697,6 +697,11 @@ def collecting(
     try:
         registration.admit()
         yield steering
+    except DeliveryStoppedError:
+        raise
+    except JmsError as error:
+        steering.trouble = str(error)
+        raise
     finally:
         registration.end()
     order = registration.order

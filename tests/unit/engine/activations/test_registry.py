@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_jmsjca.engine.activations import registry
 from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.engine.watching import depths
-from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
+from airflow_provider_jmsjca.errors import DeliveryStoppedError, SpoolError, TransientStoreError
 from airflow_provider_jmsjca.operating.samples import samples
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, WantedState
 from tests.memory_store import MemoryActivations, MemoryStore
@@ -184,6 +184,23 @@ def test_the_last_error_is_reported(site: Site, store: MemoryStore) -> None:
     assert only(store).status is RunStatus.CONNECTING
     assert only(store).last_error_at is not None
     activation.stop()
+
+
+def test_the_error_that_ends_a_collector_is_reported(store: MemoryStore) -> None:
+    identity = registry.Identity(
+        activation="orders",
+        kind=ActivationKind.COLLECTOR,
+        owner="task",
+        destination="queue://q",
+    )
+    collector = registry.collecting(registry.registrar_of(store), identity, lambda: None)
+    with pytest.raises(SpoolError), collector:
+        raise SpoolError("can't be written: No space left on device")
+    ended = only(store)
+    assert (ended.status, ended.last_error) == (
+        RunStatus.ENDED,
+        "can't be written: No space left on device",
+    )
 
 
 class Away(MemoryActivations):
