@@ -100,7 +100,8 @@ class NameSyntax:
             broker: Name of the broker with this syntax, for the error.
 
         Raises:
-            ConfigurationError: The broker takes neither the original nor the derived name literally.
+            ConfigurationError: Neither name is taken literally. If only one of them has a special meaning,
+                the derived name is that of a single destination.
         """
         meaning = self.meaning(source)
         if meaning is None or self.meaning(name) is None:

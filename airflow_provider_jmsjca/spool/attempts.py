@@ -112,7 +112,7 @@ def dead_lettered(folder: SpoolPath) -> int:
 
 
 def note_evolution(folder: SpoolPath, change: str) -> None:
-    """Note durably that an attempt changes a column of a table; a change that was noted before counts once.
+    """Note durably that an attempt changes a column of a table. Each change is noted only once.
 
     Raises:
         SpoolError: The folder can't be written.
@@ -149,10 +149,11 @@ def check_fence(folder: SpoolPath, fence: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectsFile:
-    """A file of rejects that counts: those of attempts that didn't finish don't.
+    """A file of rejects that a finished attempt has written. Other files of rejects are ignored.
 
     Attributes:
         file: The file's name in the batch's folder.
+        rows: Number of rejected messages in it.
         sha256: The digest of the whole file.
     """
 

@@ -332,9 +332,9 @@ class Listener:
 
     @property
     def failing(self) -> int | None:
-        """Number of messages that failed since one was settled, or delivered for the first time.
+        """Number of messages in a row that failed, counted anew after each success and each new message.
 
-        `None`: a handler is processing a message that hasn't failed, and may still complete it.
+        `None`: not known yet, because a handler is processing a message that hasn't failed so far.
         """
         found = [each.failing for each in self._consumers]
         return None if None in found else sum(each or 0 for each in found)
@@ -362,9 +362,10 @@ class Listener:
 
     @property
     def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, on which it did not answer.
+        """Whether messages may be waiting at the broker although none arrives.
 
-        RabbitMQ does so during a memory or disk alarm. Messages may then be waiting although none arrives.
+        During a memory or disk alarm RabbitMQ answers nothing on a connection. After a reconnection it may
+        still hold the messages that it sent to the connection before.
         """
         return any(each.blocked for each in self.runs)
 

@@ -197,13 +197,13 @@ class Lease:
 
 
 class ConnectionPool:
-    """Connections by their settings, counted by their users.
+    """Shares connections between users with the same settings.
 
-    A connection is valid until it is lost, the broker refuses something on it, or its last successful use is
-    longer ago than the idle timeout (`Usage`). An invalid connection is not lent again, and is closed when
-    its last user releases it. A thread that exists only while connections are idle closes expired ones. The
-    idle timeout also applies during use, except to connections with listeners. After a fork the child starts
-    with an empty pool.
+    A connection becomes invalid in three cases: it is lost; the broker refuses something on it; or its last
+    successful use is longer ago than the idle timeout (`Usage`). The timeout counts while a user holds the
+    connection, too, unless it has listeners. An invalid connection gets no new user, and is closed when its
+    last user releases it. A thread that exists only while connections are idle closes expired ones. After a
+    fork the child starts with an empty pool.
 
     Args:
         idle_timeout: How long a connection stays valid without a successful use.

@@ -76,7 +76,7 @@ class SkippedNames:
 
 
 class S3Listing:
-    """Lists the objects of an S3 bucket, except objects with names that no file has.
+    """Lists the objects of an S3 bucket. Objects whose names are impossible for a file are skipped.
 
     Args:
         root: Such as `s3://bucket`, without a slash at the end.

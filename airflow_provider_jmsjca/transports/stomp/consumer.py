@@ -575,8 +575,11 @@ class StompConsumer:
     def acknowledgement_of(self, headers: bytes) -> bytes:
         """Return the ACK frame for the messages reserved by a unit; empty without cumulative acknowledgement.
 
-        Send it directly before COMMIT: for any COMMIT or ABORT on a connection, ActiveMQ includes all
-        messages acknowledged so far, in any transaction.
+        Send it directly before COMMIT. On ActiveMQ any COMMIT or ABORT of a connection ends all
+        acknowledgements that the connection has sent so far, of other transactions too.
+
+        Args:
+            headers: The headers that name the transaction, encoded.
 
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.

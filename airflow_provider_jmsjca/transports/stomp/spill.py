@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 LARGE: Final = 16 * 1024
-"""Bytes from which a frame counts against the limit; for smaller ones the prefetch is a sufficient bound."""
+"""Size in bytes from which a frame counts against `MEMORY_LIMIT`. The prefetch bounds smaller frames."""
 MEMORY_LIMIT: Final = 8 * 1024 * 1024
 """Bytes of large frames that a process keeps in memory, for all its consumers."""
 _FILE_LIMIT: Final = 64 * 1024 * 1024
@@ -144,7 +144,7 @@ class FrameMemory:
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return a counted or spilled frame to keep instead of this large one.
+        """Return a frame to keep in place of a large one: in memory if there is room, else in a file.
 
         Raises:
             ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.
