@@ -40,7 +40,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
-from airflow_provider_jmsjca import JmsActivationTrigger, JmsMessage
+from airflow_provider_jmsjca import JmsActivationTrigger, message_from_event
 
 given = {arguments!r}
 
