@@ -51,6 +51,7 @@ from tests.airflow.task_runs import serialized
 from tests.bench.__main__ import parser as bench_parser
 from tests.docs.blocks import Block, blocks, inline_code
 from tests.docs.conformance import catalogue
+from tests.docs.walks import WALKS
 from tests.internals.assets import JmsBatchRunFacet
 from tests.internals.plugins import task_state
 from tests.internals.spool import path_to_uri
@@ -344,7 +345,7 @@ def test_a_command_within_a_sentence_is_understood(page: str, command: str) -> N
     understood(command, block, named_only=True)
 
 
-def understood(  # noqa: C901 - one case for each program
+def understood(  # noqa: C901, PLR0912 - one case for each program
     command: str, block: Block, *, named_only: bool = False
 ) -> None:
     """Parse a command as the program does that it is for.
@@ -383,6 +384,8 @@ def understood(  # noqa: C901 - one case for each program
         case ["python", "-m", module] if module.startswith("tests."):
             path = ROOT / Path(*module.split("."))
             assert path.exists() or path.with_suffix(".py").exists()
+        case ["python", "-m", "tests.docs.walks", walk]:
+            assert walk in WALKS
         case ["python", "-m", "tests.docs", number]:
             assert number in catalogue(ROOT)
         case ["python", "-m", "pytest", file] | ["python" | "source", file]:

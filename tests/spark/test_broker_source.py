@@ -124,7 +124,7 @@ def test_a_table_is_one_named_batch(
     [
         ({"url": "stomp://user:word@host:1"}, "option 'url' holds a secret"),
         ({"username": "stomp://user:word@host:1"}, "option 'username' holds a secret"),
-        ({"password": "word"}, "there is no option 'password'"),
+        ({"password": "word"}, "unknown option 'password'"),
         ({"destination": "topic://news"}, "expected subscriptionName"),
         ({"slots": "2", "subscriptionName": "s"}, "expected slots=1"),
         ({"maxMessagesPerTrigger": "0"}, "a whole number from 1 up"),

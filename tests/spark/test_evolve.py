@@ -69,7 +69,7 @@ def test_delta_columns_are_widened_once(spark: SparkSession, make_batch: MakeBat
     writer.write("one", narrow, body("a", 1, 0.5, 1.25, 1))
     big = body(None, 5_000_000_000, 0.1, 1234567.125, 6_000_000_000)
 
-    with pytest.raises(ConfigurationError, match="'n' is INT in the table, and BIGINT in what"):
+    with pytest.raises(ConfigurationError, match="'n' is INT in the table, and BIGINT in the rows"):
         writer.write("two", wide, big)
     with pytest.raises(ConfigurationError, match=r"SET TBLPROPERTIES .'delta\.enableTypeWidening' = 'true'"):
         writer.write("two", wide, big, evolve="widen")
@@ -145,7 +145,7 @@ def test_postgresql_columns_are_widened_with_the_rows(
             ).fetchall()
 
         before = columns()
-        with pytest.raises(ConfigurationError, match="'n' is integer in the table, and bigint in what"):
+        with pytest.raises(ConfigurationError, match="'n' is integer in the table, and bigint in the rows"):
             writer.write("two", WIDE, big)
         with pytest.raises(Exception, match="it dies"):
             writer.write("two", WIDE, big, evolve="widen", dies=True)

@@ -87,8 +87,11 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
 def test_what_a_table_cannot_take_without_loss_is_refused(writer: Writer) -> None:
     writer.write("SELECT 1 AS n, 2 AS i, 'a' AS t", "one")
     for query, fault in (
-        ("SELECT 1 AS n, CAST(2 AS BIGINT) AS i", "column 'i' is integer in the table, and bigint in what"),
-        ("SELECT 1 AS n, 3 AS t", "column 't' is text in the table, and integer in what"),
+        (
+            "SELECT 1 AS n, CAST(2 AS BIGINT) AS i",
+            "column 'i' is integer in the table, and bigint in the rows",
+        ),
+        ("SELECT 1 AS n, 3 AS t", "column 't' is text in the table, and integer in the rows"),
     ):
         with pytest.raises(ConfigurationError, match=fault):
             writer.write(query, "two")
@@ -216,9 +219,9 @@ def test_an_attempt_that_was_overtaken_changes_nothing(
     writer.write("SELECT 1 AS n", "one")
     fit = jdbc._fit
 
-    def overtaken(*arguments: Any) -> dict[str, str]:
+    def overtaken(*arguments: Any, **named: Any) -> dict[str, str]:
         writer.open("one")
-        return fit(*arguments)
+        return fit(*arguments, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(jdbc, "_fit", overtaken)
@@ -234,7 +237,7 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
 ) -> None:
     fit = jdbc._fit
 
-    def repeated(*arguments: Any) -> dict[str, str]:
+    def repeated(*arguments: Any, **named: Any) -> dict[str, str]:
         (aside,) = writer.aside()
         found = writer.database.execute(f"SELECT DISTINCT _jms_partition FROM sales.{aside}").fetchall()  # noqa: S608
         assert len(found) == 2
@@ -243,7 +246,7 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
             f"SELECT n + 100, jms_batch_id, _jms_partition FROM sales.{aside} "
             f"WHERE _jms_partition = (SELECT min(_jms_partition) FROM sales.{aside})"
         )
-        return fit(*arguments)
+        return fit(*arguments, **named)
 
     monkeypatch.setattr(jdbc, "_fit", repeated)
     # Two partitions, 0 to 4 and 5 to 9.

@@ -167,7 +167,7 @@ def test_where_nothing_can_be_renamed_spark_overwrites(
         ("0 AS _jms, 'x' AS exception_class, 'y' AS exception_message", "column _jms: expected a struct"),
         (
             "struct(0 AS segment, 3 AS position) AS _jms, 'x' AS exception_class, 'y' AS exception_message",
-            "segment 0 position 3 is no message of batch",
+            "segment 0 position 3 is not a message of batch",
         ),
     ],
 )

@@ -143,6 +143,9 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     job = Job(tmp_path, rejects_table=False)
     with pytest.raises(SpoolError, match="relative"):
         ForeachBatch("relative", job, name="x")
-    for options, fault in (({"url": "vm://x", "user": "a"}, "no option 'user'"), ({}, "'url' is missing")):
+    for options, fault in (
+        ({"url": "vm://x", "user": "a"}, "unknown option 'user'"),
+        ({}, "'url' is missing"),
+    ):
         with pytest.raises(ConfigurationError, match=fault):
             ForeachBatch(tmp_path, job, name="x", broker=options)

@@ -326,7 +326,7 @@ def _merged(found: DataType, rows: DataType, path: str, faults: list[str], *, wi
         if widens and (common := common_type(found, rows)) is not None:
             return common
         faults.append(
-            f"column {path[:-1]!r} is {type_name(found)} in the table, and {type_name(rows)} in what this "
-            "batch would write"
+            f"column {path[:-1]!r} is {type_name(found)} in the table, and {type_name(rows)} in the rows "
+            "of this batch"
         )
     return found

@@ -200,7 +200,7 @@ def test_an_outage_is_in_the_log_and_hides_nothing(capsys: pytest.CaptureFixture
     ("arguments", "what"),
     [
         ({"priority": 11}, "priority is 11; expected a whole number from 0 to 9"),
-        ({"messages": [None]}, r"messages\[0\]: None is no message"),
+        ({"messages": [None]}, r"messages\[0\]: None is not a message"),
         ({"reply_to": "quue://a"}, "no destination type 'quue'"),
         ({"jms_conn_id": "nowhere"}, "connection 'nowhere' is not defined"),
     ],

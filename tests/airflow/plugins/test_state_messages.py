@@ -200,4 +200,4 @@ def test_after_a_failure_another_connection_is_opened(caplog: pytest.LogCaptureF
     assert publisher.flush(SOON)
     assert [each["n"] for each in sink.states] == [2]
     assert (sink.opened, sink.closed) == (2, 1)
-    assert caplog.text.count("are lost") == 1
+    assert caplog.text.count("were lost") == 1

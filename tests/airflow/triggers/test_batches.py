@@ -314,7 +314,8 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
 
 PROGRAM = """
 import asyncio, json, os, sys
-from tests.internals.triggers import activation, references
+from airflow_provider_jmsjca import JmsActivationTrigger
+from tests.internals.triggers import references
 from tests.airflow.triggers.test_activation import Watcher, triggerer
 from tests.airflow.triggers.waiting import until
 
@@ -343,7 +344,7 @@ class Storing(Watcher):
 
 async def work():
     async with triggerer() as running:
-        trigger = activation.JmsActivationTrigger(**arguments)
+        trigger = JmsActivationTrigger(**arguments)
         running.watchers.append(Storing(running.manager, trigger, 1))
         await asyncio.sleep(3600)
 

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import MemoryBroker, memory_broker
 from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 
 pytestmark = pytest.mark.unit
@@ -22,12 +22,12 @@ WITHIN = 20.0
 
 
 @pytest.fixture
-def server() -> Broker:
-    return broker(f"receiving-{uuid.uuid4().hex[:8]}")
+def server() -> MemoryBroker:
+    return memory_broker(f"receiving-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
-def connection(server: Broker) -> Iterator[Connection]:
+def connection(server: MemoryBroker) -> Iterator[Connection]:
     opened = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     yield opened
     opened.close()
@@ -37,7 +37,7 @@ def publish(connection: Connection, *bodies: str) -> None:
     connection.send(Outgoing(destination=ORDERS, message=JmsMessage.text(body)) for body in bodies)
 
 
-def test_a_unit_settles_the_messages_that_it_came_with(server: Broker, connection: Connection) -> None:
+def test_a_unit_settles_the_messages_that_it_came_with(server: MemoryBroker, connection: Connection) -> None:
     publish(connection, "a", "b", "c")
     consumer = BufferedConsumer(connection, Subscription(destination=ORDERS))
     unit = consumer.next_unit(2, within=WITHIN, each_within=WITHIN)
@@ -55,7 +55,7 @@ def test_there_is_no_unit_without_a_message(connection: Connection) -> None:
     assert consumer.next_unit(2, within=0.0) is None
 
 
-def test_a_rolled_back_unit_settles_nothing(server: Broker, connection: Connection) -> None:
+def test_a_rolled_back_unit_settles_nothing(server: MemoryBroker, connection: Connection) -> None:
     publish(connection, "a")
     consumer = BufferedConsumer(connection, Subscription(destination=ORDERS))
     unit = consumer.next_unit(9, within=WITHIN)
@@ -66,7 +66,9 @@ def test_a_rolled_back_unit_settles_nothing(server: Broker, connection: Connecti
     assert [each.body for each in server.messages(ORDERS.name)] == ["a"]
 
 
-def test_messages_of_a_lost_connection_are_not_handed_out(server: Broker, connection: Connection) -> None:
+def test_messages_of_a_lost_connection_are_not_handed_out(
+    server: MemoryBroker, connection: Connection
+) -> None:
     publish(connection, "a")
     consumer = BufferedConsumer(connection, Subscription(destination=ORDERS))
     assert consumer.take(1, within=WITHIN)

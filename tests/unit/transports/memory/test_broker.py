@@ -299,7 +299,7 @@ def test_a_unit_refuses_options_of_another_broker_when_it_is_asked_to_send(
     unit = connection.unit()
     unit.acknowledge(received)
     quorum = replace(Destination.queue("out"), options=(("x-queue-type", "quorum"),))
-    with pytest.raises(ConfigurationError, match="x-queue-type is no option"):
+    with pytest.raises(ConfigurationError, match="x-queue-type is not an option"):
         unit.send(Outgoing(destination=quorum, message=JmsMessage.text("x")))
     unit.commit()
     assert (server.depth("q"), server.depth("out")) == (0, 0)
