@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 
@@ -10,16 +11,22 @@ class ConcurrencyLimit:
     """Room for the machines of one activation: places for units of work, and a limit of messages.
 
     Machines without a permit wait in a queue, so that one with a long backlog can't starve the others.
-    Not thread-safe: the caller serialises.
 
     Args:
         places: Units of work at once, all machines together.
         limit: No more messages than this are settled or under way; `None`: no limit.
+        lock: Held during each call; without one the caller serialises.
+
+    Attributes:
+        lock: As the argument.
 
     Source: W2, W4.
     """
 
-    def __init__(self, places: int, limit: int | None = None) -> None:
+    def __init__(
+        self, places: int, limit: int | None = None, *, lock: AbstractContextManager[object] | None = None
+    ) -> None:
+        self.lock = nullcontext() if lock is None else lock
         self._places = places
         self._limit = limit
         self._shares: list[Permits] = []
@@ -32,19 +39,17 @@ class ConcurrencyLimit:
             wake: Called when there may be room for it after it was refused; it must not block.
         """
         share = Permits(room=self, wake=wake)
-        self._shares.append(share)
+        with self.lock:
+            self._shares.append(share)
         return share
 
-    def admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
-        """Count something of the share as under way, if there is room for it."""
-        share.refused = not self._admit(share, unit=unit, message=message)
-        return not share.refused
-
-    def _admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
+    def allows(self, share: Permits, *, unit: bool, message: bool) -> bool:
+        """Return whether there is room for a unit or a message; until there is, the share waits for it."""
         if self._limit is not None:
             # Waiting messages count, but more of them may have come than there are permits.
+            under_way = sum(each.taken + each.settled for each in self._shares)
             waiting = 0 if message else sum(each.waiting for each in self._shares)
-            if self._messages() - waiting >= self._limit:
+            if under_way - waiting >= self._limit:
                 return False
         if unit:
             free = self._places - sum(each.units for each in self._shares)
@@ -53,31 +58,18 @@ class ConcurrencyLimit:
             if self._waiting.index(share) >= free:
                 return False
             self._waiting.remove(share)
-        share.units += unit
-        share.taken += message
-        share.waiting -= not message
         return True
 
-    def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
-        """Set the current use, and return whether it fell."""
-        less = units < share.units or taken < share.taken
-        share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
-        if less:
-            self._wake(but=share)
-        return less
-
     def withdraw(self, share: Permits) -> None:
-        """Take the share out of the queue for places."""
+        """Take the share out of the queue for places; `Permits.withdraw` calls it."""
         if share in self._waiting:
             self._waiting.remove(share)
-            self._wake(but=share)
+            self.wake_others(share)
 
-    def _messages(self) -> int:
-        return sum(each.taken + each.settled for each in self._shares)
-
-    def _wake(self, but: Permits) -> None:
+    def wake_others(self, share: Permits) -> None:
+        """Wake the other shares that were refused."""
         for each in self._shares:
-            if each.refused and each is not but:
+            if each.refused and each is not share:
                 each.refused = False
                 each.wake()
 
@@ -111,12 +103,24 @@ class Permits:
             unit: A unit of work begins.
             message: A message is taken that isn't counted yet; otherwise a waiting one.
         """
-        return self.room.admit(self, unit=unit, message=message)
+        with self.room.lock:
+            self.refused = not self.room.allows(self, unit=unit, message=message)
+            if not self.refused:
+                self.units += unit
+                self.taken += message
+                self.waiting -= not message
+            return not self.refused
 
     def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         """Report the current use; return whether it fell."""
-        return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
+        with self.room.lock:
+            less = units < self.units or taken < self.taken
+            self.units, self.taken, self.settled, self.waiting = units, taken, settled, waiting
+            if less:
+                self.room.wake_others(self)
+            return less
 
     def withdraw(self) -> None:
         """Report that there is nothing to take, so that other machines get the permits."""
-        self.room.withdraw(self)
+        with self.room.lock:
+            self.room.withdraw(self)

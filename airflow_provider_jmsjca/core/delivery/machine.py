@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -193,11 +192,11 @@ class DeliveryMachine:
     @property
     def deadline(self) -> float | None:
         """When to send `Tick`, on the clock of `handle`; `None` while nothing is timed."""
-        directs, timeout = self._directs, self._timeout
-        if not directs or timeout is None:
-            return self._timers.deadline
-        oldest = next(iter(directs.values()))
-        return min(oldest.began + timeout, self._timers.deadline or math.inf)
+        due = self._timers.due.values()
+        if not self._directs or self._timeout is None:
+            return min(due, default=None)
+        oldest = next(iter(self._directs.values()))
+        return min((oldest.began + self._timeout, *due))
 
     @property
     def idle(self) -> bool:
@@ -249,7 +248,7 @@ class DeliveryMachine:
             self._close_when_idle()
         if self._allows_short_way:
             pending = self._pending
-            self._clear = self._gate.open and not (pending.count or pending.has_claims)
+            self._clear = self._gate.open and not (pending.count or pending.claims or pending.owners)
             self._free = self._concurrency - len(units.by_number)
         decisions = self._decisions[:]
         self._decisions.clear()

@@ -72,6 +72,8 @@ class PendingQueue:
     Attributes:
         count: Number of pending messages.
         size: Bytes of memory that large waiting messages take.
+        claims: The unit that has reserved a group or a message, by its kind and name.
+        owners: The unit that has reserved a consumer.
     """
 
     def __init__(self, destinations: int, quantity: int) -> None:
@@ -79,19 +81,15 @@ class PendingQueue:
         self._front: list[InFlightMessage] = []
         self._lines: tuple[deque[InFlightMessage], ...] = tuple(deque() for _ in range(destinations))
         self._turns = RoundRobin(destinations, quantity) if destinations > 1 else None
-        self._claims: dict[tuple[str, str], int] = {}
+        self.claims: dict[tuple[str, str], int] = {}
         self._in_order: dict[int, deque[InFlightMessage]] = {}  # by consumer
-        self._owners: dict[int, int] = {}  # the unit that has a consumer
-        self._consumers: dict[int, int | None] = {}  # the consumer from which a unit takes
+        self.owners: dict[int, int] = {}
+        # The consumer from which a unit takes, and no other message; other units take from any queue.
+        self._consumers: dict[int | None, int | None] = {}
 
     def __iter__(self) -> Iterator[InFlightMessage]:
         """Yield every message that waits."""
         return chain(self._front, *self._lines, *self._in_order.values())
-
-    @property
-    def has_claims(self) -> bool:
-        """Whether a unit has reserved a group, messages or a consumer."""
-        return bool(self._claims or self._owners)
 
     def append(self, message: InFlightMessage) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""
@@ -138,7 +136,11 @@ class PendingQueue:
         if not self.count:
             return None
         message: InFlightMessage | None
-        if self._turns is None and not (self._claims or self._in_order) and self._may_take_any(number):
+        if (
+            self._turns is None
+            and not (self.claims or self._in_order)
+            and self._consumers.get(number) is None
+        ):
             # Nothing is reserved, and no order but that of arrival.
             message = self._front.pop(0) if self._front else self._lines[0].popleft()
         else:
@@ -151,7 +153,7 @@ class PendingQueue:
     def _take(self, number: int | None) -> InFlightMessage | None:
         if self._in_order and (queue := self._offered_in_order(number)) is not None:
             return queue.popleft()
-        if not self._may_take_any(number):
+        if self._consumers.get(number) is not None:
             return None
         if self._front and (message := self._take_from(self._front, number)) is not None:
             return message
@@ -162,19 +164,15 @@ class PendingQueue:
 
     def offers_front(self, number: int | None) -> bool:
         """Return whether this unit may take a message without asking for a turn."""
-        return self._may_take_any(number) and self._find(self._front, number) is not None
+        return self._consumers.get(number) is None and self._find(self._front, number) is not None
 
     def offers_turn(self, number: int | None) -> bool:
         """Return whether a destination has a message that this unit may take."""
         if self._in_order and self._offered_in_order(number) is not None:
             return True
-        return self._may_take_any(number) and any(
+        return self._consumers.get(number) is None and any(
             self._find(line, number) is not None for line in self._lines
         )
-
-    def _may_take_any(self, number: int | None) -> bool:
-        """Return whether a unit takes messages of consumers that don't settle in order."""
-        return number is None or self._consumers.get(number) is None
 
     def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
         """Return the queue of a consumer from which this unit may take the first message."""
@@ -182,7 +180,7 @@ class PendingQueue:
         if number is not None and number in self._consumers:
             taken_from = (self._consumers[number],)
         else:
-            taken_from = (each for each in self._in_order if each not in self._owners)
+            taken_from = (each for each in self._in_order if each not in self.owners)
         for consumer in taken_from:
             queue = None if consumer is None else self._in_order.get(consumer)
             if queue and self._is_free(queue[0], number):
@@ -207,11 +205,11 @@ class PendingQueue:
 
     def _is_free(self, message: InFlightMessage, number: int | None) -> bool:
         """Return whether no other unit has reserved a message or its group."""
-        return not self._claims or (
-            self._claims.get(("message", message.key), number) == number
+        return not self.claims or (
+            self.claims.get(("message", message.key), number) == number
             and (
                 not message.arrival.group
-                or self._claims.get(("group", message.arrival.group), number) == number
+                or self.claims.get(("group", message.arrival.group), number) == number
             )
         )
 
@@ -219,22 +217,22 @@ class PendingQueue:
         """Reserve for a unit the group and the consumer of a message that it takes."""
         arrival = message.arrival
         if arrival.group:
-            self._claims["group", arrival.group] = unit.number
+            self.claims["group", arrival.group] = unit.number
         if arrival.consumer is not None:
-            self._owners[arrival.consumer] = unit.number
+            self.owners[arrival.consumer] = unit.number
         self._consumers[unit.number] = arrival.consumer
 
     def claim_messages(self, unit: Unit) -> None:
         """Reserve every message of the unit for it."""
-        self._claims.update({("message", message.key): unit.number for message in unit.messages})
+        self.claims.update({("message", message.key): unit.number for message in unit.messages})
 
     def release(self, unit: Unit) -> None:
         """Release the reservations of a unit."""
         consumer = self._consumers.pop(unit.number, None)
         if consumer is not None:
-            del self._owners[consumer]
-        if self._claims:
-            self._claims = {claim: owner for claim, owner in self._claims.items() if owner != unit.number}
+            del self.owners[consumer]
+        if self.claims:
+            self.claims = {claim: owner for claim, owner in self.claims.items() if owner != unit.number}
 
 
 class InProgressTracking:

@@ -104,43 +104,43 @@ _UNIT_TIMERS = (TimerKind.SLICE, TimerKind.IDLE, TimerKind.FLUSH, TimerKind.TIME
 
 
 class Timers:
-    """Timers and their due times, in seconds of the caller's clock."""
+    """Timers and their due times, in seconds of the caller's clock.
+
+    Attributes:
+        due: When each running timer is due.
+        now: The present time.
+    """
 
     def __init__(self) -> None:
-        self._due: dict[Timer, float] = {}
+        self.due: dict[Timer, float] = {}
         self.now = 0.0
 
     def set(self, kind: TimerKind, owner: int, pause: timedelta, since: float | None = None) -> None:
         """Start or restart a timer; `None`: the pause begins now."""
-        self._due[kind, owner] = (self.now if since is None else since) + pause.total_seconds()
+        self.due[kind, owner] = (self.now if since is None else since) + pause.total_seconds()
 
     def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
         """Let a timer that runs be due earlier, if this is earlier."""
         timer = kind, owner
-        if timer in self._due:
-            self._due[timer] = min(self._due[timer], self.now + pause.total_seconds())
+        if timer in self.due:
+            self.due[timer] = min(self.due[timer], self.now + pause.total_seconds())
 
     def clear(self, kind: TimerKind, owner: int) -> None:
         """Stop a timer, if it runs."""
-        self._due.pop((kind, owner), None)
+        self.due.pop((kind, owner), None)
 
     def clear_unit(self, owner: int) -> None:
         """Stop the timers of a unit."""
-        if self._due:
+        if self.due:
             for kind in _UNIT_TIMERS:
-                self._due.pop((kind, owner), None)
-
-    @property
-    def deadline(self) -> float | None:
-        """When the next one is due; `None` if none runs."""
-        return min(self._due.values(), default=None)
+                self.due.pop((kind, owner), None)
 
     def take_due(self) -> Iterator[Timer]:
         """Yield and stop every due timer, the earliest first; skip those stopped in between."""
-        for timer in sorted(self._due, key=self._due.__getitem__):
-            when = self._due.get(timer)
+        for timer in sorted(self.due, key=self.due.__getitem__):
+            when = self.due.get(timer)
             if when is not None and when <= self.now:
-                del self._due[timer]
+                del self.due[timer]
                 yield timer
 
 

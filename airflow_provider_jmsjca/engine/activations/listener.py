@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
-from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit, Permits
+from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.engine.activations import management
@@ -129,30 +129,6 @@ _STATES = (
     ActivationState.DISCONNECTING,
     ActivationState.DOWN,
 )
-
-
-class _SharedConcurrencyLimit(ConcurrencyLimit):
-    """Concurrency limit for machines in several threads."""
-
-    def __init__(self, places: int, limit: int | None) -> None:
-        super().__init__(places, limit)
-        self._lock = threading.Lock()
-
-    def join(self, wake: Callable[[], object]) -> Permits:
-        with self._lock:
-            return super().join(wake)
-
-    def admit(self, share: Permits, *, unit: bool, message: bool) -> bool:
-        with self._lock:
-            return super().admit(share, unit=unit, message=message)
-
-    def report(self, share: Permits, *, units: int, taken: int, settled: int, waiting: int) -> bool:
-        with self._lock:
-            return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
-
-    def withdraw(self, share: Permits) -> None:
-        with self._lock:
-            super().withdraw(share)
 
 
 class _RunConsuming(threading.Event):
@@ -488,7 +464,8 @@ class Listener:
                 )
             if len(self._consumers) > 1:
                 if self._room is None or not running:
-                    self._room = _SharedConcurrencyLimit(self.settings.delivery.concurrency, limit)
+                    places = self.settings.delivery.concurrency
+                    self._room = ConcurrencyLimit(places, limit, lock=threading.Lock())
                 limit = None
             for each in self._consumers:
                 each.begin(limit, stop_within=stop_within, room=self._room)

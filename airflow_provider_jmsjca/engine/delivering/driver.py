@@ -263,12 +263,12 @@ class Driver(ABC):
                 return
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
             if isinstance(event, ConnectionOpened):
-                self.counters.connect()
+                self.counters.connections += 1
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 if isinstance(event, ConnectionLost):
-                    self.counters.lose()
+                    self.counters.outages += 1
                 link.mark_lost()
                 self._shut()
                 link.close()
@@ -434,28 +434,23 @@ class Settler:
 
     def conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> list[Work]:
         """Report the outcome of an attempt to the machine; return the next work."""
-        driver = self._driver
+        driver, handled = self._driver, isinstance(decision, CommitUnit)
         numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
+        settled = decision.__class__ not in _COME_BACK
         outcome = UnitCommitted(unit=decision.unit) if error is None else _refusal(decision.unit, error)
         with driver.lock:
             self._count(decision, outcome, len(numbers))
-            if error is None:
-                self._let_go(buffer, decision, numbers)
+            for number in numbers if error is None else ():
+                if number in buffer.held:
+                    if self._attempt_log is not None and settled:
+                        self._attempt_log.settled(self._names(buffer, (number,)))
+                    driver.receiver.let_go(buffer, number, settled=settled, handled=handled)
             todo = driver.handle((outcome,))
         if isinstance(outcome, UnitLost | UnitInDoubt):
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
             driver.report(buffer.link, ConnectionLost(failure=failure))
         driver.flush_log()
         return todo
-
-    def _let_go(self, buffer: ReceiveBuffer, decision: Settling, numbers: tuple[int, ...]) -> None:
-        settled, handled = decision.__class__ not in _COME_BACK, decision.__class__ is CommitUnit
-        for number in numbers:
-            if number not in buffer.held:
-                continue
-            if self._attempt_log is not None and settled:
-                self._attempt_log.settled(self._names(buffer, (number,)))
-            self._driver.receiver.let_go(buffer, number, settled=settled, handled=handled)
 
     def unit_to_join(self, delivery: Delivery) -> UnitOfWork:
         """Return the broker's side of the unit of work of a delivery, begun if it isn't yet.
@@ -740,23 +735,23 @@ class Settler:
             case UnitCommitted(), MoveMessage():
                 counters.bypass(moved=1, dead_lettered=int(decision.state.failure is not None))
             case UnitCommitted(), DeleteMessage(repeated=True):
-                counters.repeat()
+                counters.repeated += 1
                 self._driver.receiver.admit_more()
             case UnitCommitted(), DeleteMessage():
                 counters.bypass(deleted=1)
             case UnitCommitted(), Park():
-                counters.park()
+                counters.parked += 1
                 self._driver.receiver.admit_more()
             case UnitCommitted(), Stage():
                 pass
             case UnitLost(), CommitUnit(unit=unit):
-                counters.roll_back(self._driver.leave_unit(unit))
+                counters.rolled_back += self._driver.leave_unit(unit)
             case UnitFailed(), CommitUnit(unit=unit):
-                counters.fail()
+                counters.failed += 1
                 self._driver.leave_unit(unit)
             case UnitFailed(), _:
-                counters.fail()
+                counters.failed += 1
                 self._driver.receiver.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
-                counters.doubt(messages)
+                counters.in_doubt += messages
                 self._driver.leave_unit(decision.unit)

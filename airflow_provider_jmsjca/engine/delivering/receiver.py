@@ -371,6 +371,7 @@ class Receiver:
 
     Attributes:
         buffer: Messages of the current consumers.
+        reader: Reads the messages.
         numbers: Numbers for messages passed to the machine.
         memory: Recognises messages that come again.
         repeated: Messages that came again, and are to be settled once more.
@@ -395,7 +396,7 @@ class Receiver:
         self._machine = machine
         self._counters = counters
         self._arrived = arrived
-        self._reader = DeliveryReader(settings)
+        self.reader = DeliveryReader(settings)
         self.buffer = buffer
         # The earlier connection, and the messages still expected from it if the broker blocked it.
         self._earlier_link = buffer.link
@@ -515,7 +516,7 @@ class Receiver:
         Returns:
             The message's identities; `None` if it was settled before.
         """
-        event, message, _ = self._reader.read(received, 0, ask=False)
+        event, message, _ = self.reader.read(received, 0, ask=False)
         here, as_published = self._identities(received, message, self._sources[event.source])
         flagged = _is_flagged(received)
         known = as_published if flagged or (event.redelivered and self.memory.stable) else None
@@ -566,19 +567,16 @@ class Receiver:
         try:
             return self._take(received, number)
         except Exception as error:  # noqa: BLE001 - an edge: nobody else's trouble
-            self._cannot_read(received, number, error)
+            _log.error(
+                "%s: a message can't be read now, and stays unsettled: %s: %s",
+                self._name,
+                type(error).__name__,
+                loggable(error),
+            )
+            if self._post is not None and not received.is_stale:
+                self.buffer.hold(number, received, None)
+                self._post((self.buffer, Leave(delivery=number)))
             return None
-
-    def _cannot_read(self, received: Received, number: int, error: Exception) -> None:
-        _log.error(
-            "%s: a message can't be read now, and stays unsettled: %s: %s",
-            self._name,
-            type(error).__name__,
-            loggable(error),
-        )
-        if self._post is not None and not received.is_stale:
-            self.buffer.hold(number, received, None)
-            self._post((self.buffer, Leave(delivery=number)))
 
     def _take(self, received: Received, number: int) -> MessageArrived | None:
         buffer = self.buffer
@@ -586,14 +584,14 @@ class Receiver:
             self.memory.forget(self._returned_to_broker(received) or ())
             return None
         consumer = self._number_of(received.consumer) if self._batches else None
-        event, message, origin = self._reader.read(received, number, consumer=consumer)
-        if event.left and not self._reader.takes_left:
+        event, message, origin = self.reader.read(received, number, consumer=consumer)
+        if event.left and not self.reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
         if self._drops_duplicates or self.memory.recalls or self._earlier_keys:
             verdict = self._verdict(event, received, message)
             if verdict is Verdict.SETTLE or verdict is Verdict.DUPLICATE:
-                self._counters.repeat()
+                self._counters.repeated += 1
                 self.repeated.waiting.append(received)
                 if event.in_progress:
                     self._machine.duplicate_dropped(event.message_id)

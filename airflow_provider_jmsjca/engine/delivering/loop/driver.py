@@ -169,7 +169,7 @@ class LoopDriver(Driver):
 
     def start(self) -> None:
         """Begin to consume."""
-        self.counters.begin(self.clock())
+        self.counters.began = self.clock()
         self.feed(Start())
 
     # -- events in ----------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class LoopDriver(Driver):
             case CommitUnit() | MoveMessage() | DeleteMessage() | Park():
                 self._settle(self.receiver.buffer, decision)
             case RollBackUnit(unit=unit):
-                self.counters.roll_back(self.handed_out.rolled_back(unit))
+                self.counters.rolled_back += self.handed_out.rolled_back(unit)
             case Leave(delivery=delivery):
                 self._leave(delivery)
             case RecordAttempt():

@@ -198,5 +198,5 @@ class OutstandingDeliveries:
         if call not in self._calls:
             return False
         self._calls.discard(call)
-        self._counters.call_over()
+        self._counters.active -= 1
         return True

@@ -47,7 +47,6 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.receiver import (
     ConsumerConnection,
-    DeliveryReader,
     ReceiveBuffer,
     Receiver,
     Work,
@@ -377,7 +376,7 @@ class Dispatcher(Driver):
 
     def start(self) -> None:
         """Start the threads, and begin to consume."""
-        self.counters.begin(self.clock())
+        self.counters.began = self.clock()
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
         self.feed(Start())
@@ -491,7 +490,7 @@ class Dispatcher(Driver):
 
     def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
         if isinstance(decision, RollBackUnit):
-            self.counters.roll_back(self.leave_unit(decision.unit))
+            self.counters.rolled_back += self.leave_unit(decision.unit)
             if (work := self.units.pop(decision.unit, None)) is None:
                 return
             self.rollbacks.waiting.append(work)
@@ -641,7 +640,7 @@ class FastPath:
         self._settler = dispatcher.settler
         self._engine = caller.engine
         self._call = caller.call
-        self._reader = DeliveryReader(dispatcher.settings)
+        self._reader = dispatcher.receiver.reader
         delivery = dispatcher.settings.delivery
         self._handling = str(delivery.handling)
         self._several = dispatcher.settings.threads > 1
@@ -676,7 +675,7 @@ class FastPath:
                     todo = dispatcher.take_one()
                     break
             if several and arrivals:
-                workers.notify_next(buffer)
+                workers.arrived(buffer)  # another thread may take more while this one is busy
             direct, received, message = begun
             delivery = Delivery(
                 message, self._engine, buffer, direct.call, direct.unit, self._handling, received.consumer

@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
     context_name,
 )
 from airflow_provider_jmsjca.engine.delivering.driver import Driver
-from airflow_provider_jmsjca.engine.delivering.receiver import DeliveryReader, ReceiveBuffer, Work
+from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
 from airflow_provider_jmsjca.engine.session.tracing import stamped, traced
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
@@ -128,12 +128,7 @@ class Workers:
         if buffer.noticed:  # a thread has been woken for it
             return
         buffer.noticed = True
-        self._tell(buffer)
-
-    def notify_next(self, buffer: ReceiveBuffer) -> None:
-        """Let another thread, if one is allowed, take more from the buffer while this one is busy."""
-        if self._maximum > 1:
-            self.arrived(buffer)
+        self._tell(weakref.ref(buffer))
 
     def post(self, work: Work) -> None:
         """Have a piece of work done."""
@@ -142,8 +137,8 @@ class Workers:
         self.posted.append(work)
         self._tell(_POSTED)
 
-    def _tell(self, what: ReceiveBuffer | PostedWork) -> None:
-        self._queue.put(what if isinstance(what, PostedWork) else weakref.ref(what))
+    def _tell(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
+        self._queue.put(item)
         if self.size < self._maximum:
             self._grow()
 
@@ -189,20 +184,16 @@ class Workers:
         own = threading.get_ident()
         self._own.add(own)
         try:
-            while self._serves():
-                pass
+            goes_on = True
+            while goes_on:
+                try:
+                    goes_on = self._serve_next()
+                except Exception:  # noqa: BLE001 - a thread that ended would abandon messages in flight
+                    _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
+                    self._reconnect_after_fault()
         finally:
             with self._lock:
                 self._uncount(own)
-
-    def _serves(self) -> bool:
-        """Do the next work; return whether the thread continues."""
-        try:
-            return self._serve_next()
-        except Exception:  # noqa: BLE001 - a thread that ended would abandon messages in flight
-            _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
-            self._reconnect_after_fault()
-            return True
 
     def _uncount(self, own: int) -> None:
         if own in self._own:
@@ -220,6 +211,7 @@ class Workers:
         return True
 
     def _serve_next(self) -> bool:
+        """Do the next work; return whether the thread continues."""
         try:
             item = self._queue.get(timeout=self._idle_seconds)
         except queue.Empty:
@@ -249,8 +241,8 @@ class Workers:
             return
         buffer.noticed = False  # before it looks: later messages are noticed again
         while (todo := self._admit(buffer)) is not None:
-            if buffer.arrivals:
-                self.notify_next(buffer)
+            if self._maximum > 1 and buffer.arrivals:
+                self.arrived(buffer)  # another thread may take more while this one is busy
             self._work_off(todo)
             self._do_posted()
 
@@ -336,7 +328,6 @@ class HandlerCaller:
         self._stop_within = stop_within
         self._handler = traced(handler, str(delivery.destination))
         self._attempt_log = driver.attempt_log
-        self._reader = DeliveryReader(settings)
         self._context_name = settings.context_name
         self._batch_size = delivery.batch_size if delivery.batch_size > 1 else None
         self._handling = str(delivery.handling)
@@ -397,7 +388,8 @@ class HandlerCaller:
         driver = self._driver
         seconds = 0.0 if began is None else driver.clock() - began
         with driver.lock:
-            self._counters.call_over(seconds)
+            self._counters.active -= 1
+            self._counters.handler_seconds += seconds
             todo = driver.handle(events)
         driver.flush_log()
         return todo
@@ -539,7 +531,7 @@ class HandlerCaller:
             waiting += itertools.islice(buffer.arrivals, AHEAD - len(waiting))
         names = []
         for received in waiting:
-            message = self._reader.plain(received)
+            message = self._driver.receiver.reader.plain(received)
             if message is not None and message.message_id is not None:
                 names.append(attempt_log.name(message.message_id, received.consumer.subscription.destination))
         return names

@@ -332,7 +332,7 @@ def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
 def test_counts_since_the_last_of_the_other_kind_and_the_times_of_samples_j121() -> None:
     """J121: a commit resets BCSLDC, a move or deletion DCSLBC; samples at 1, 1,000 and 10,000 deliveries."""
     counters = Counters()
-    counters.begin(100.0)
+    counters.began = 100.0
     since = []
     for step in (
         lambda: counters.commit(2),
@@ -346,7 +346,7 @@ def test_counts_since_the_last_of_the_other_kind_and_the_times_of_samples_j121()
     assert since == [(2, 0), (0, 1), (0, 2), (1, 0)]
     for number in range(10_000):
         counters.deliver(0, 101.0 + number)
-        counters.call_over()
+        counters.active -= 1
     found = counters.statistics(threads=1, in_flight=0).as_map()
     samples = [(found[f"D(s{number})"], found[f"t(s{number})"]) for number in range(3)]
     assert samples == [(1, 1.0), (1_000, 1_000.0), (10_000, 10_000.0)]
