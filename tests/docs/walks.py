@@ -97,13 +97,13 @@ def follow(kind: str, mode: str | None = None) -> Walk:
     """
     subscribed = threading.Event()
     sends = [threading.Event() for _ in range(_NUMBERS[kind])]
-    group = b"JMSXGroupID:one after the other\n" if kind == "decided" else b""
+    flag = b"redelivered:true\n" if kind == "decided" else b""
 
     def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
         def later() -> None:
             for send in sends:
                 if send.wait(WITHIN):
-                    client.sendall(answer.replace(b"MESSAGE\n", b"MESSAGE\n" + group))
+                    client.sendall(answer.replace(b"MESSAGE\n", b"MESSAGE\n" + flag))
 
         threading.Thread(target=later).start()
         subscribed.set()

@@ -276,7 +276,7 @@ class DeliveryMachine:
         directs = self._directs
         if len(directs) >= self._free or message_id in directs:
             return None
-        if group and self._concurrency > 1:  # one of its group may be in hand
+        if group and any(each.group == group for each in directs.values()):
             return None
         for known in self._remembered:
             if message_id in known:

@@ -83,17 +83,25 @@ def test_what_happens_to_one_takes_the_others_to_the_long_way() -> None:
     assert commit.acknowledge == (other.delivery,)
 
 
-def test_a_second_message_of_the_same_id_or_of_a_group_takes_the_long_way() -> None:
-    """Of a group one message is in hand at a time, in whatever unit."""
+def test_a_second_message_of_the_same_id_or_group_takes_the_long_way() -> None:
+    """Of a group one message is in flight at a time, in whatever unit."""
     run = two_at_a_time()
-    begin(run, "ID:a")
+    first = begin(run, "ID:a", group="g")
     assert refuses(run, "ID:a")
     assert refuses(run, "ID:b", group="g")
-    grouped = run.only(d.Deliver, run.message("ID:b", group="g"))
+    assert run.send(run.message("ID:b", group="g")) == []
     assert refuses(run, "ID:c")  # it might have to wait
-    run.send(e.HandlerReturned(call=grouped.call))
-    run.send(e.UnitCommitted(unit=grouped.unit))
+    commit = run.only(d.CommitUnit, e.HandlerReturned(call=first.call))
+    second = run.only(d.Deliver, e.UnitCommitted(unit=commit.unit))
+    run.send(e.HandlerReturned(call=second.call))
+    run.send(e.UnitCommitted(unit=second.unit))
     begin(run, "ID:c")
+
+
+def test_messages_of_several_groups_are_in_flight_together() -> None:
+    run = two_at_a_time()
+    begin(run, "ID:a", group="g")
+    begin(run, "ID:b", group="h")
 
 
 def test_the_oldest_one_times_out_first_w22() -> None:
