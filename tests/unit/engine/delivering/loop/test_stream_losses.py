@@ -328,7 +328,7 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
         first.returned()
         async with site.streaming(memory=memory) as stream:
             assert await nothing_comes(stream)
-            assert site.broker.depth("orders") == 2
+            await until(lambda: site.broker.depth("orders") == 2)
             second.returned()
             await until(lambda: site.broker.depth("orders") == 1)
             third.raised(ValueError())
