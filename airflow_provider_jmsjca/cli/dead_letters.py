@@ -47,6 +47,8 @@ from airflow_provider_jmsjca.operating.rejects import RejectGroup, list_rejects,
 from airflow_provider_jmsjca.transports.administration import MessageSelection
 
 _INTERRUPTED = 130
+_FIRST = 1000
+"""Dead letters that `list` reads by itself; their number bounds its time on a queue of any length."""
 
 
 @one_line_errors
@@ -55,23 +57,27 @@ def list_command(args: argparse.Namespace) -> None:
 
     With `--rejects`, or without a queue, rejected rows of Spark batches that are still in the spool follow.
     """
+    if args.all and args.limit is not None:
+        raise ConfigurationError("--all and --limit exclude each other")
+    limit = None if args.all else args.limit or _FIRST
     rows: list[dict[str, str]] = []
     notes: list[str] = []
     if args.queue is not None:
         with administration_of(args.conn_id) as administration:
             found = list_dead_letters(
-                administration, queue_name(args.queue), selector=args.selector, limit=args.limit
+                administration, queue_name(args.queue), selector=args.selector, limit=limit
             )
         rows += [_row(each) for each in found.groups]
-        if found.more and found.examined == args.limit:
-            notes.append(f"these are the first {args.limit} dead letters; give a higher --limit")
+        if found.more:
+            way_on = "; --all reads all, --limit more" if found.examined == limit else ""
+            notes.append(found.coverage + way_on)
         notes += filter(None, [found.note])
     if args.rejects or args.queue is None:
-        rejects = list_rejects(spool_path(args.spool_path), limit=args.limit)
+        rejects = list_rejects(spool_path(args.spool_path), limit=limit or sys.maxsize)
         rows = [each | {"batch": "", "row": ""} for each in rows]
         rows += [_reject_row(each) for each in rejects.groups]
         if rejects.more:
-            notes.append(f"these are the first {args.limit} rejected rows; give a higher --limit")
+            notes.append(f"these are the first {limit} rejected rows; --all lists all, --limit more")
         notes += rejects.faults
     AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: cells(row, args.output))
     for note in notes:

@@ -591,9 +591,9 @@ def _dead_letter_commands() -> GroupCommand:
                     Arg(
                         ("--limit",),
                         type=_whole(1, 2**31 - 1),
-                        default=1000,
                         help="look at the first LIMIT dead letters (default 1000)",
                     ),
+                    Arg(("--all",), action="store_true", help="look at all dead letters"),
                     ARG_OUTPUT,
                     ARG_VERBOSE,
                 ),

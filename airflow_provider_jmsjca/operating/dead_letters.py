@@ -9,14 +9,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
 
-from airflow_provider_jmsjca.core.copies.dead_letter import dead_letter, restored
+from airflow_provider_jmsjca.core.copies.dead_letter import DeadLetter, dead_letter, restored
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -24,7 +25,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.escaping import escaped_json
-from airflow_provider_jmsjca.operating.queues import first_messages
+from airflow_provider_jmsjca.operating.queues import read_messages
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
     QueueAdministration,
@@ -83,12 +84,16 @@ class DeadLetterList:
         examined: Number of dead letters in the groups.
         more: Whether there are more behind them.
         note: Side effect of browsing on this broker, as a sentence; empty if there is none.
+        total: Messages on the queue by the broker's count, if there are more; `None`: not known.
+        coverage: How many of how many messages the groups count, as a sentence; empty if they count all.
     """
 
     groups: tuple[DeadLetterGroup, ...]
     examined: int
     more: bool
     note: str
+    total: int | None = None
+    coverage: str = ""
 
 
 def is_dead_letter_queue(name: str) -> bool:
@@ -97,54 +102,97 @@ def is_dead_letter_queue(name: str) -> bool:
 
 
 def list_dead_letters(
-    administration: QueueAdministration, queue: str, *, selector: str | None = None, limit: int = 1000
+    administration: QueueAdministration, queue: str, *, selector: str | None = None, limit: int | None = 1000
 ) -> DeadLetterList:
     """Return the first dead letters of a queue, grouped, and leave them there.
+
+    No group keeps its letters, so that memory grows with the number of groups and with the broker's pages.
 
     Args:
         administration: Administration of the broker.
         queue: Name of the dead-letter queue.
         selector: Look at matching messages only.
-        limit: Maximum number of dead letters to look at.
+        limit: Maximum number of dead letters to look at; `None`: all that the broker shows.
 
     Raises:
         CapabilityError: The broker does not browse, or ignores selectors.
         JmsError: The user is not allowed to, or the connection was lost.
     """
-    found = first_messages(administration, queue, selector=selector, limit=limit)
+    groups = _Groups()
+    found = read_messages(administration, queue, groups.add, selector=selector, limit=limit)
+    coverage = ""
+    if found.more:
+        chosen = "" if selector_text(selector) is None else " that match the selector"
+        of = "more" if found.total is None else str(found.total)
+        coverage = f"the groups count the first {found.read} dead letters{chosen} of {of} on the queue"
     return DeadLetterList(
-        groups=tuple(grouped(found.messages)),
-        examined=len(found.messages),
+        groups=tuple(groups.sorted()),
+        examined=found.read,
         more=found.more,
         note=found.note,
+        total=found.total,
+        coverage=coverage,
     )
 
 
 def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:
     """Return dead letters grouped by reason and original destination, the largest group first."""
-    groups: dict[tuple[str, Destination | None], list[JmsMessage]] = {}
+    groups = _Groups()
     for letter in letters:
+        groups.add(letter)
+    return groups.sorted()
+
+
+@dataclass(slots=True)
+class _Group:
+    """Count, earliest and latest time of a group, and the id of its first letter."""
+
+    example: str | None
+    count: int = 0
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Counts dead letters by reason and original destination, and keeps none of them."""
+
+    _groups: dict[tuple[str, Destination | None], _Group] = field(default_factory=dict)
+
+    def add(self, letter: JmsMessage) -> None:
+        """Count a dead letter."""
         known = dead_letter(letter)
-        groups.setdefault((reason(letter), known.destination), []).append(letter)
-    found = []
-    for (text, destination), members in groups.items():
-        times = [each.timestamp for each in members if each.timestamp]
-        found.append(
+        key = _reason(known), known.destination
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(example=letter.message_id)
+        group.count += 1
+        if letter.timestamp:
+            group.first = letter.timestamp if group.first is None else min(group.first, letter.timestamp)
+            group.last = letter.timestamp if group.last is None else max(group.last, letter.timestamp)
+
+    def sorted(self) -> list[DeadLetterGroup]:
+        """Return the groups, the largest first."""
+        found = [
             DeadLetterGroup(
                 reason=text,
                 destination=destination,
-                count=len(members),
-                first=min(times, default=None),
-                last=max(times, default=None),
-                example=members[0].message_id,
+                count=group.count,
+                first=group.first,
+                last=group.last,
+                example=group.example,
             )
-        )
-    return sorted(found, key=lambda group: (-group.count, group.reason))
+            for (text, destination), group in self._groups.items()
+        ]
+        return sorted(found, key=lambda group: (-group.count, group.reason))
 
 
 def reason(letter: JmsMessage) -> str:
     """Return why a message was moved, without the values that differ from message to message."""
-    known = dead_letter(letter)
+    return _reason(dead_letter(letter))
+
+
+def _reason(known: DeadLetter) -> str:
     first_line = known.exception_message.partition("\n")[0][:_LONGEST_REASON]
     text = _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", first_line)
     return ": ".join(filter(None, (known.exception_class, text))) or "no reason is known"

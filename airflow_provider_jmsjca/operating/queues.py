@@ -410,44 +410,85 @@ def count_messages(administration: QueueAdministration, queue: str, selector: st
     return 0 if found is None else found.messages
 
 
-def first_messages(
-    administration: QueueAdministration, queue: str, *, selector: str | None, limit: int
-) -> MessagePage:
-    """Return the first messages of a queue, over as many pages as that takes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReading:
+    """How much of a queue was read.
 
-    Where the broker shows fewer messages than there are, the page has those, and its note says so.
+    Attributes:
+        read: Number of messages read.
+        more: Whether there are more behind them.
+        total: Messages on the queue, with or without a match, if there are more; `None`: not known.
+        note: Side effect of browsing, and why the broker shows no more, as sentences; empty without either.
+    """
+
+    read: int
+    more: bool
+    total: int | None
+    note: str
+
+
+def read_messages(
+    administration: QueueAdministration,
+    queue: str,
+    take: Callable[[JmsMessage], object],
+    *,
+    selector: str | None = None,
+    limit: int | None,
+) -> QueueReading:
+    """Read the first messages of a queue one after another, and leave them there.
+
+    Where the broker shows fewer messages than there are, those are read, and the note says so.
+
+    Args:
+        administration: Administration of the broker.
+        queue: The queue's name.
+        take: Called with each message; nothing else keeps it.
+        selector: Read matching messages only.
+        limit: Maximum number of messages to read; `None`: all.
 
     Raises:
         JmsError: As `browse_queue`.
     """
-    found: list[JmsMessage] = []
-    hidden = ""
+    read, more, hidden, total = 0, False, "", None
+    most = None if limit is None else limit + 1
     try:
-        for each in administration.browse_all(queue, selector=selector, most=limit + 1):
-            found.append(each)  # noqa: PERF402 - those before an error stay
+        for each in administration.browse_all(queue, selector=selector, most=most):
+            if read == limit:
+                more = True
+                break
+            take(each)
+            read += 1
     except CapabilityError as error:
-        if not found:
+        if not read:
             raise
         hidden = str(error)
     else:
-        if len(found) <= limit and selector_text(selector) is None:
-            hidden = _hidden(administration, queue, len(found))
-    return MessagePage(
-        messages=tuple(found[:limit]),
-        more=bool(hidden) or len(found) > limit,
+        if not more and selector_text(selector) is None:
+            hidden = _hidden(administration, queue, read)
+    if more or hidden:
+        total = _total(administration, queue)
+    return QueueReading(
+        read=read,
+        more=more or bool(hidden),
+        total=None if total is None or total <= read else total,
         note=" ".join(filter(None, [administration.browse_note, hidden])),
     )
 
 
+def _total(administration: QueueAdministration, queue: str) -> int | None:
+    """Return the broker's count of the messages on a queue; `None` if the broker does not count."""
+    if QueueOperation.STATISTICS not in administration.operations:
+        return None
+    try:
+        return count_messages(administration, queue, None)
+    except CapabilityError:
+        return None
+
+
 def _hidden(administration: QueueAdministration, queue: str, shown: int) -> str:
     """Return a note if the broker shows fewer messages than there are; empty if it shows all."""
-    if shown < _PAGE or QueueOperation.STATISTICS not in administration.operations:
-        return ""
-    try:
-        count = count_messages(administration, queue, None)
-    except CapabilityError:
-        return ""
-    if count <= shown:
+    count = _total(administration, queue) if shown >= _PAGE else None
+    if count is None or count <= shown:
         return ""
     return (
         f"The broker shows the first {shown} of {count} messages, or fewer. To see the others, select them "

@@ -203,6 +203,21 @@ def test_dead_letters_go_back(queue: str, capsys: pytest.CaptureFixture[str]) ->
     [group] = rows(capsys, "dlq", "list", f"{queue}.dlq")
     assert (group["count"], group["from"]) == ("3", f"queue://{queue}")
     assert group["reason"] == "ValueError: order … is bad"
+    for limits, count, note in (
+        (
+            ("--limit", "2"),
+            "2",
+            "the groups count the first 2 dead letters of 3 on the queue; --all reads all, --limit more",
+        ),
+        (("--all",), "3", ""),
+    ):
+        run("dlq", "list", f"{queue}.dlq", "--output", "json", *limits)
+        told = capsys.readouterr()
+        assert [each["count"] for each in json.loads(told.out)] == [count]
+        assert told.err == (note and f"note: {note}\n")
+    with pytest.raises(SystemExit):
+        run("dlq", "list", f"{queue}.dlq", "--all", "--limit", "2")
+    assert "--all and --limit exclude each other" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run("dlq", "replay", f"{queue}.dlq")
     assert "--origin" in capsys.readouterr().err

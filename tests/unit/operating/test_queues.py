@@ -23,11 +23,11 @@ from airflow_provider_jmsjca.operating.queues import (
     change_messages,
     count_messages,
     find_message,
-    first_messages,
     list_queues,
     matching,
     open_connection,
     queue_name,
+    read_messages,
     registered_uses,
     used_queues,
 )
@@ -245,10 +245,15 @@ def test_a_page_behind_the_messages_that_the_broker_shows_says_so() -> None:
 )
 def test_a_broker_that_shows_only_the_first_messages(refuses: bool, note: str) -> None:
     administration = Limited(refuses=refuses)
-    page = first_messages(administration, "orders", selector=None, limit=1_000)
-    assert (len(page.messages), page.more) == (200, True)
-    assert note in page.note
-    assert first_messages(administration, "orders", selector=None, limit=100).note == ""
+    taken: list[JmsMessage] = []
+    for limit in (1_000, None):
+        taken.clear()
+        found = read_messages(administration, "orders", taken.append, limit=limit)
+        assert (len(taken), found.read, found.more, found.total) == (200, 200, True, 450)
+        assert note in found.note
+    taken.clear()
+    found = read_messages(administration, "orders", taken.append, limit=100)
+    assert (len(taken), found.read, found.more, found.total, found.note) == (100, 100, True, 450, "")
     everything = MessageSelection()
     assert change_messages(administration, QueueChange.DELETE, "orders", everything, dry_run=True) == 450
 
