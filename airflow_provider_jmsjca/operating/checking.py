@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 import uuid
@@ -14,8 +15,14 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.consumers import check_targets
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     ConnectionSettings,
@@ -28,7 +35,8 @@ _TARGETS: Final = "spec: targets of moves and copies"
 _DELAYS: Final = "non_blocking_redelivery"
 _SKIPPING: Final = frozenset({InDoubtEvents.IGNORE, InDoubtEvents.LOG_ERROR})
 _WITHIN_SECONDS: Final = 10.0
-_CLOCK_SECONDS: Final = 5.0
+CLOCK_SECONDS: Final = 5.0
+"""A greater difference of two clocks is a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +83,66 @@ def check_connection(
         administration = connection.administration()
         offered = ", ".join(sorted(administration.operations))
         yield Check(name="administration", passed=True, detail=offered or administration.way_out)
-        administration.close()
+        with contextlib.closing(administration):
+            resources, clock = _resources(administration), _clock(administration)
+        yield resources
+        if clock is not None:
+            yield clock
         if listener is not None:
             yield from _listener(connection, listener)
         if round_trip is not None:
-            yield _round_trip(connection, round_trip)
+            yield _round_trip(connection, round_trip, _blocked(resources, administration))
     finally:
         connection.close()
+
+
+def clock_difference(administration: QueueAdministration) -> float:
+    """Return by how many seconds the broker's clock is ahead of this host's; negative if it is behind.
+
+    Raises:
+        CapabilityError: The broker does not tell its time.
+        JmsError: As for `QueueAdministration.time`.
+    """
+    before = time.time()
+    there = administration.time().timestamp()
+    after = time.time()
+    # The answer was made between the two, and some brokers cut the fraction of the second.
+    return there - after if there > after else min(0.0, there + 1 - before)
+
+
+def _resources(administration: QueueAdministration) -> Check:
+    """Return whether memory and disk of the broker block producers."""
+    name = "memory and disk"
+    try:
+        found = administration.resources()
+    except CapabilityError as error:
+        return Check(name=name, passed=True, detail=f"not known: {error}")
+    except JmsError as error:
+        return Check(name=name, passed=False, detail=str(error))
+    if blocking := [each for each in found if each.blocking]:
+        causes = "; ".join(f"{each}: {each.remedy} ({each.shown_by} shows it)" for each in blocking)
+        return Check(name=name, passed=False, detail=f"the broker blocks producers, out of {causes}")
+    shown = ", ".join(map(str, found))
+    return Check(name=name, passed=True, detail=shown or "the broker reports no alarm")
+
+
+def _clock(administration: QueueAdministration) -> Check | None:
+    """Return whether the broker's clock agrees with this host's; `None` if it does not tell its time."""
+    name = "clock"
+    try:
+        apart = clock_difference(administration)
+    except CapabilityError:
+        return None
+    except JmsError as error:
+        return Check(name=name, passed=False, detail=str(error))
+    return Check(
+        name=name, passed=abs(apart) <= CLOCK_SECONDS, detail=f"the broker's clock differs by {apart:+.0f} s"
+    )
+
+
+def _blocked(resources: Check, administration: QueueAdministration) -> str:
+    """Return why the broker may not confirm a send, as the end of a sentence."""
+    return administration.blocked_hint if resources.passed else resources.detail
 
 
 def _listener(connection: Connection, listener: ListenerSettings) -> Iterator[Check]:
@@ -143,14 +204,23 @@ def _capability(connection: Connection, option: str, capability: str, way_out: s
     return Check(name=f"spec: {option}", passed=True, detail=f"the broker has the capability {capability!r}")
 
 
-def _round_trip(connection: Connection, destination: Destination) -> Check:
+def _round_trip(connection: Connection, destination: Destination, blocked: str) -> Check:
     name = f"round trip over {destination}"
     own = uuid.uuid4().hex
     arrived: queue.SimpleQueue[Received] = queue.SimpleQueue()
     try:
         consumer = connection.consume(Subscription(destination=destination, prefetch=1000), arrived.put)
         began = time.time()
-        connection.send([Outgoing(destination=destination, message=JmsMessage.text(own))])
+        try:
+            connection.send([Outgoing(destination=destination, message=JmsMessage.text(own))])
+        except TransientBrokerError as error:
+            waited = time.time() - began
+            return Check(
+                name=name,
+                passed=False,
+                detail="login and subscription worked, but a message sent was not confirmed in "
+                f"{waited:.1f} s ({error}); so does a broker that blocks producers: {blocked}",
+            )
         try:
             while True:
                 received = arrived.get(timeout=_WITHIN_SECONDS)
@@ -170,5 +240,5 @@ def _round_trip(connection: Connection, destination: Destination) -> Check:
         return Check(name=name, passed=False, detail=str(error))
     apart = None if message.timestamp is None else message.timestamp / 1000 - began
     clock = "" if apart is None else f"; the broker's clock differs by {apart:+.1f} s"
-    passed = apart is None or abs(apart) < _CLOCK_SECONDS
+    passed = apart is None or abs(apart) <= CLOCK_SECONDS
     return Check(name=name, passed=passed, detail=f"{took * 1000:.0f} ms{clock}")

@@ -26,6 +26,7 @@ from airflow_provider_jmsjca.errors import (
     SpoolError,
 )
 from airflow_provider_jmsjca.operating.activations import list_activations
+from airflow_provider_jmsjca.operating.checking import CLOCK_SECONDS, clock_difference
 from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
@@ -37,7 +38,6 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 _MOST_SHOWN: Final = 100
 _MOST_LETTERS: Final = 200
 _MANY_ATTEMPTS: Final = 5
-_CLOCK_SECONDS: Final = 5.0
 _FILLING_PERCENT: Final = 80.0
 _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
@@ -197,6 +197,7 @@ def examine_broker(
         return
     with contextlib.closing(connection), contextlib.closing(connection.administration()) as administration:
         yield from _guarded(conn_id, "memory and disk of the broker", _alarms(conn_id, administration))
+        yield from _guarded(conn_id, "clock of the broker", _clock(conn_id, administration))
         yield from _guarded(conn_id, "dead letters", _letters(conn_id, administration, dead_letter_queues))
         yield from _guarded(conn_id, "waiting messages", _paused(watched, _counting(administration)))
 
@@ -205,7 +206,7 @@ def examine_store(store: Store) -> Iterator[Finding]:
     """Find failed messages in limbo, messages in doubt or failing again and again, and lost activations."""
     here, there = datetime.now(UTC), store.limbo.now()
     apart = (there - here).total_seconds()
-    if abs(apart) > _CLOCK_SECONDS:
+    if abs(apart) > CLOCK_SECONDS:
         yield Finding(
             symptom=f"the clock of the store's database differs by {apart:+.0f} s",
             cause="the clock of the database server or of this host is wrong",
@@ -334,21 +335,30 @@ def _guarded(conn_id: str, subject: str, findings: Iterator[Finding]) -> Iterato
 
 def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Finding]:
     for each in administration.resources():
-        used = "" if each.used_percent is None else f", {each.used_percent:.0f} % used"
         if each.blocking:
             yield Finding(
                 symptom=f"connection {conn_id!r}: the broker blocks producers; sends and dead-letter moves "
                 "hang",
-                cause=f"the broker has run out of a resource: {each.name}{used}",
-                fix="on the broker: free the resource or raise its limit; rabbitmqctl status, activemq-admin "
-                "query or artemis check node shows it",
+                cause=f"the broker answered that it has run out of {each}",
+                fix=f"at the broker: {each.remedy}; {each.shown_by} shows it",
             )
         elif each.used_percent is not None and each.used_percent >= _FILLING_PERCENT:
             yield Finding(
                 symptom=f"connection {conn_id!r}: the broker will soon block producers",
-                cause=f"{each.name}{used}",
+                cause=str(each),
                 fix=f"airflow jms queues list --filled --conn-id {shlex.quote(conn_id)}",
             )
+
+
+def _clock(conn_id: str, administration: QueueAdministration) -> Iterator[Finding]:
+    apart = clock_difference(administration)
+    if abs(apart) > CLOCK_SECONDS:
+        yield Finding(
+            symptom=f"connection {conn_id!r}: the broker's clock differs by {apart:+.0f} s",
+            cause="the clock of the broker's host or of this host is wrong; times to live, delays and ages "
+            "of messages are off by as much",
+            fix="on both hosts: timedatectl status",
+        )
 
 
 def _letters(conn_id: str, administration: QueueAdministration, known: Collection[str]) -> Iterator[Finding]:

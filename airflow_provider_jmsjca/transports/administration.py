@@ -22,6 +22,7 @@ __all__ = [
     "QueueAdministration",
     "QueueOperation",
     "QueueStatistics",
+    "mebibytes",
     "oldest_time",
 ]
 
@@ -71,11 +72,28 @@ class BrokerResource:
         name: Name of the resource, for example `memory`.
         used_percent: Part in use; `None`: the broker does not report it.
         blocking: Whether the broker blocks producers because the resource is used up.
+        figures: Use and limit as the broker reports them; empty if it does not.
+        remedy: What frees the resource or raises its limit on this broker.
+        shown_by: The broker's own command that shows the figures.
     """
 
     name: str
     used_percent: float | None = None
     blocking: bool = False
+    figures: str = ""
+    remedy: str = "free the resource or raise its limit"
+    shown_by: str = ""
+
+    def __str__(self) -> str:
+        """The name with the figures."""
+        used = "" if self.used_percent is None else f"{self.used_percent:.0f} % used"
+        shown = ", ".join(filter(None, (used, self.figures)))
+        return f"{self.name} ({shown})" if shown else self.name
+
+
+def mebibytes(number: int) -> str:
+    """Return a number of bytes as text in MiB."""
+    return f"{number / (1 << 20):,.0f} MiB"
 
 
 def oldest_time(milliseconds: int) -> datetime | None:
@@ -113,10 +131,12 @@ class QueueAdministration:
     Attributes:
         browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
         way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
+        blocked_hint: Where the broker itself shows that it blocks producers, as a sentence.
     """
 
     browse_note: ClassVar[str] = ""
     way_out: ClassVar[str] = "use the broker's own console"
+    blocked_hint: ClassVar[str] = "the broker's own console shows whether its memory or disk is used up"
 
     def __init__(self, broker: BrokerInfo) -> None:
         self._broker = broker
@@ -219,6 +239,10 @@ class QueueAdministration:
             ConnectionLostError: The connection was lost, or the broker did not answer in time.
         """
         raise self._lacks("reporting memory and disk use")
+
+    def time(self) -> datetime:
+        """Return the time of the broker's clock, exact to a second; errors as for `resources`."""
+        raise self._lacks("telling the time of the broker's clock")
 
     def close(self) -> None:
         """Release the resources of this object. The connection stays open."""

@@ -169,7 +169,8 @@ def test_a_blocked_broker(
     one = finding(found, "the broker blocks producers")
     assert code == 1
     assert "memory of" in one["cause"]
-    assert "rabbitmqctl status" in one["fix"]
+    assert "rabbitmqctl set_vm_memory_high_watermark" in one["fix"]
+    assert "rabbitmqctl status shows it" in one["fix"]
 
 
 def test_the_store_and_what_cannot_be_examined(

@@ -287,6 +287,7 @@ def test_checking(queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         ("login", "ok"),
         ("capabilities", "ok"),
         ("administration", "ok"),
+        ("memory and disk", "ok"),
         (f"round trip over queue://{queue}", "ok"),
     ]
     assert "ms; the broker's clock differs by" in found[-1]["detail"]

@@ -71,6 +71,10 @@ class MemoryAdministration(QueueAdministration):
         """Return an empty list: the broker has no limits."""
         return []
 
+    def time(self) -> datetime:
+        """Return the time by the broker's clock."""
+        return datetime.fromtimestamp(self._server.now_ms() / 1000, UTC)
+
     def _statistics(self, name: str) -> QueueStatistics:
         messages = self._server.queue(name)
         entries = messages.entries(self._server.now_ms())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -135,6 +136,13 @@ def test_an_idle_broker_blocks_nobody(administration: QueueAdministration, lab: 
     assert bool(found) == (lab.name in {"activemq", "artemis"})  # RabbitMQ reports alarms only
     assert not any(each.blocking for each in found)
     assert all(each.used_percent is None or 0 <= each.used_percent < 100 for each in found)
+
+
+@pytest.mark.parametrize("lab", ["memory", "rabbitmq"], indirect=True)
+def test_the_time_is_that_of_the_brokers_clock(administration: QueueAdministration) -> None:
+    before = datetime.now(UTC)
+    # RabbitMQ cuts the fraction of the second, and renews the time of its answers once a second.
+    assert before - timedelta(seconds=5) <= administration.time() <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize("lab", ["activemq"], indirect=True)

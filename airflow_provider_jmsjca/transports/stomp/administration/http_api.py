@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -37,6 +40,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
     QueueStatistics,
+    mebibytes,
 )
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
@@ -48,6 +52,12 @@ _LONGEST_ANSWER: Final = 256 * 1024 * 1024
 _LONGEST_BODY: Final = 64 * 1024 * 1024
 _UNAUTHORIZED: Final = (401, 403)
 _NOT_FOUND: Final = 404
+_NODES: Final = "nodes?columns=name,mem_used,mem_limit,disk_free,disk_free_limit"
+_REMEDIES: Final = {
+    "memory": "consume or purge full queues, or raise the limit: "
+    "rabbitmqctl set_vm_memory_high_watermark 0.6",
+    "disk": "free disk space on the node, or lower the limit: rabbitmqctl set_disk_free_limit 1GB",
+}
 _FAILED: Final = 503
 _PERSISTENT: Final = 2
 _HEADER_OF: Final = {
@@ -73,6 +83,10 @@ class HttpApiAdministration(QueueAdministration):
     browse_note: ClassVar[str] = (
         "RabbitMQ marks the messages it shows as redelivered, and a quorum queue counts the look against its "
         "delivery limit."
+    )
+    blocked_hint: ClassVar[str] = (
+        "rabbitmq-diagnostics alarms shows whether RabbitMQ's memory or disk alarm is on; with "
+        "management_url in the Airflow connection, so does this command"
     )
     way_out: ClassVar[str] = "consume the queue instead, for example with airflow jms dlq replay"
 
@@ -155,11 +169,36 @@ class HttpApiAdministration(QueueAdministration):
         """Return the resources with an alarm; while one node has an alarm, all nodes block producers."""
         answer = self._call("GET", "health/checks/alarms", purpose="asking for alarms", or_status=_FAILED)
         try:
-            alarms = answer.get("alarms", [])
-            names = [f"{each['resource']} of {each['node']}" for each in alarms]
+            alarms = [(str(each["resource"]), str(each["node"])) for each in answer.get("alarms", [])]
         except (TypeError, KeyError, AttributeError) as error:
             raise _unreadable(error) from error
-        return [BrokerResource(name=name, blocking=True) for name in names]
+        nodes: object = None
+        if alarms:
+            # A user without the tag 'monitoring' sees the alarms, but not the figures.
+            with contextlib.suppress(AuthenticationError):
+                nodes = self._call("GET", _NODES, purpose="asking for memory and disk")
+        return [
+            BrokerResource(
+                name=f"{resource} of {node}",
+                blocking=True,
+                figures=_figures(nodes, resource, node),
+                remedy=_REMEDIES.get(resource, "free the resource or raise its limit"),
+                shown_by="rabbitmq-diagnostics alarms, rabbitmqctl status",
+            )
+            for resource, node in alarms
+        ]
+
+    def time(self) -> datetime:
+        """Return the time of the API's answer."""
+        client = self._connected("asking for the time")
+        try:
+            # An answer of any status has the time.
+            text = client.head("overview").headers.get("date", "")
+            return parsedate_to_datetime(text).astimezone(UTC)
+        except httpx.HTTPError as error:
+            raise self._unreachable("asking for the time", error) from None
+        except (ValueError, OverflowError) as error:
+            raise _unreadable(error) from error
 
     def close(self) -> None:
         """Close the HTTP connection."""
@@ -186,8 +225,7 @@ class HttpApiAdministration(QueueAdministration):
                     return None
                 content = _content(response, until)
         except httpx.HTTPError as error:
-            said = blotted(f"{type(error).__name__}: {error}", self._settings.secrets)
-            raise ConnectionLostError(f"{purpose}: the management_url cannot be reached: {said}") from None
+            raise self._unreachable(purpose, error) from None
         if response.status_code in _UNAUTHORIZED:
             raise AuthenticationError(
                 f"{purpose}: RabbitMQ's management API refuses user {self._settings.username!r} "
@@ -203,6 +241,10 @@ class HttpApiAdministration(QueueAdministration):
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise _unreadable(error) from error
+
+    def _unreachable(self, purpose: str, error: httpx.HTTPError) -> ConnectionLostError:
+        said = blotted(f"{type(error).__name__}: {error}", self._settings.secrets)
+        return ConnectionLostError(f"{purpose}: the management_url cannot be reached: {said}")
 
     def _connected(self, purpose: str) -> httpx.Client:
         settings = self._settings
@@ -277,6 +319,20 @@ def _unreadable(error: Exception) -> PermanentBrokerError:
     return PermanentBrokerError(
         f"the answer of RabbitMQ's management API cannot be read: {type(error).__name__}: {error}"
     )
+
+
+def _figures(nodes: object, resource: str, node: str) -> str:
+    """Return use and limit of a resource of a node; empty where the answer does not have them."""
+    try:
+        for each in nodes if isinstance(nodes, list) else []:
+            if each["name"] == node and resource == "memory" and "mem_used" in each:
+                return f"{mebibytes(int(each['mem_used']))} used, limit {mebibytes(int(each['mem_limit']))}"
+            if each["name"] == node and resource == "disk" and "disk_free" in each:
+                free, limit = int(each["disk_free"]), int(each["disk_free_limit"])
+                return f"{mebibytes(free)} free, limit {mebibytes(limit)}"
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        raise _unreadable(error) from error
+    return ""
 
 
 def _statistics(row: Mapping[str, Any]) -> QueueStatistics:

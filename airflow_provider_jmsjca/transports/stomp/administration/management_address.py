@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -53,6 +53,11 @@ class ManagementAddressAdministration(QueueAdministration):
     Args:
         link: A link to Artemis.
     """
+
+    blocked_hint: ClassVar[str] = (
+        "artemis address stat and df -h at the broker show whether an address or the disk is full; a user "
+        "with the permission 'manage' sees it with this command"
+    )
 
     def __init__(self, link: Link) -> None:
         super().__init__(link.broker)
@@ -167,8 +172,16 @@ class ManagementAddressAdministration(QueueAdministration):
                 f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
             ) from error
         return [
-            BrokerResource(name="memory", used_percent=memory),
-            BrokerResource(name="disk", used_percent=percent, blocking=0 <= most <= percent),
+            BrokerResource(name="memory", used_percent=memory, shown_by="artemis address stat"),
+            BrokerResource(
+                name="disk",
+                used_percent=percent,
+                blocking=0 <= most <= percent,
+                figures=f"limit {most} %",
+                remedy="free disk space below the broker's data directory, or raise <max-disk-usage> in "
+                "broker.xml",
+                shown_by="df -h",
+            ),
         ]
 
     def _control(self, resource: str) -> ManagementControl:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
     QueueStatistics,
+    mebibytes,
     oldest_time,
 )
 from airflow_provider_jmsjca.transports.base import Connection
@@ -39,6 +40,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _PREFIX: Final = "ActiveMQ.Statistics.Destination."
 _OF_BROKER: Final = "ActiveMQ.Statistics.Broker"
+_SHOWN_BY: Final = "activemq query -QBroker=* --view MemoryPercentUsage,StorePercentUsage,TempPercentUsage"
 _RESOURCES: Final = ("memory", "store", "temp")
 _FULL_PERCENT: Final = 100
 _INTERNAL: Final = ("ActiveMQ.Statistics.", "ActiveMQ.Advisory.")
@@ -54,6 +56,11 @@ class StatisticsPluginAdministration(QueueAdministration):
         connection: The connection that owns the link.
         link: A link to ActiveMQ Classic.
     """
+
+    blocked_hint: ClassVar[str] = (
+        f"{_SHOWN_BY} shows whether memory, store or temporary store is used up; with "
+        "<statisticsBrokerPlugin/> in activemq.xml, so does this command"
+    )
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(link.broker)
@@ -109,12 +116,25 @@ class StatisticsPluginAdministration(QueueAdministration):
             entries = next(answers)
         try:
             used = {name: int(entries[f"{name}PercentUsage"]) for name in _RESOURCES}
+            figures = {
+                name: " of ".join(mebibytes(int(entries[name + part])) for part in ("Usage", "Limit"))
+                for name in _RESOURCES
+                if {f"{name}Usage", f"{name}Limit"} <= entries.keys()
+            }
         except (ValueError, TypeError, KeyError) as error:
             raise PermanentBrokerError(
                 f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
             ) from error
         return [
-            BrokerResource(name=name, used_percent=percent, blocking=percent >= _FULL_PERCENT)
+            BrokerResource(
+                name=name,
+                used_percent=percent,
+                blocking=percent >= _FULL_PERCENT,
+                figures=figures.get(name, ""),
+                remedy=f"consume or purge full queues, or raise <{name}Usage limit=...> below <systemUsage> "
+                "in activemq.xml",
+                shown_by=_SHOWN_BY,
+            )
             for name, percent in used.items()
         ]
 

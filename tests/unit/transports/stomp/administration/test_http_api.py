@@ -133,3 +133,55 @@ def test_hostile_messages(answering: Answering) -> None:
     [found] = answering(lambda _: httpx.Response(200, content=json.dumps([row]))).browse("q")
     assert found.body == b"\xff\x00"
     assert str(found.destination) == "queue://q"
+
+
+ALARM = {"alarms": [{"resource": "memory", "node": "rabbit@a"}]}
+NODES = [
+    {"name": "rabbit@b", "mem_used": 1, "mem_limit": 2},
+    {"name": "rabbit@a", "mem_used": 641728512, "mem_limit": 419430400},
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shown"),
+    [
+        (httpx.Response(200, json=NODES), "memory of rabbit@a (612 MiB used, limit 400 MiB)"),
+        (httpx.Response(401), "memory of rabbit@a"),
+        (httpx.Response(200, json=[]), "memory of rabbit@a"),
+        (httpx.Response(200, json=[{"name": "rabbit@a"}]), "memory of rabbit@a"),
+    ],
+)
+def test_an_alarm_has_figures_where_the_user_may_see_them(
+    answering: Answering, nodes: httpx.Response, shown: str
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return nodes if request.url.path == "/api/nodes" else httpx.Response(503, json=ALARM)
+
+    [found] = answering(answer).resources()
+    assert found.blocking
+    assert str(found) == shown
+    assert "rabbitmqctl set_vm_memory_high_watermark" in found.remedy
+
+
+@pytest.mark.parametrize("nodes", [b"[7]", b'[{"name": "rabbit@a", "mem_used": []}]'])
+def test_figures_that_are_nonsense(answering: Answering, nodes: bytes) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        is_nodes = request.url.path == "/api/nodes"
+        return httpx.Response(200, content=nodes) if is_nodes else httpx.Response(503, json=ALARM)
+
+    with pytest.raises(PermanentBrokerError, match="cannot be read"):
+        answering(answer).resources()
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_the_time_is_that_of_the_answer(answering: Answering, status: int) -> None:
+    date = {"date": "Mon, 04 May 2026 12:00:01 GMT"}
+    found = answering(lambda _: httpx.Response(status, headers=date)).time()
+    assert found.isoformat() == "2026-05-04T12:00:01+00:00"
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Mon, 99 May 2026 12:00:01 GMT"])
+def test_a_time_that_is_nonsense(answering: Answering, date: str | None) -> None:
+    headers = {} if date is None else {"date": date}
+    with pytest.raises(PermanentBrokerError, match="cannot be read"):
+        answering(lambda _: httpx.Response(200, headers=headers)).time()
