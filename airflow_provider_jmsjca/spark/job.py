@@ -39,7 +39,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -47,11 +47,18 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.body_formats import BodyFormat, Csv, Xml
+from airflow_provider_jmsjca.spark.body_formats import Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.evolution import add_columns
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
-from airflow_provider_jmsjca.spark.mapping import Mapped, rescue_name, sort_json, sort_tried, split
+from airflow_provider_jmsjca.spark.mapping import (
+    Mapped,
+    all_fit,
+    rescue_name,
+    sort_json,
+    sort_tried,
+    split,
+)
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import BatchRejects, rejected_rows
 from airflow_provider_jmsjca.spark.replays import ReplacedBatches, make_replay
@@ -84,6 +91,8 @@ EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
 _PARTITION_BYTES: Final = 8 * 1024 * 1024
 _MOST_PARTITIONS: Final = 200
+# Up to this number of messages, to plan the search for reasons costs more than to read the bodies again.
+_SMALL_ROWS: Final = 25_000
 _SINKS: Final[Mapping[str, TableSink]] = {
     "parquet": ParquetSink(),
     "delta": DeltaSink(),
@@ -135,6 +144,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._mapped: list[Mapped] = []
         self._sealed: list[DataFrame] = []
+        self._empty: list[DataFrame] = []
         self._violations: dict[str, int] = {}
         self._rescued = 0
         self._rescue: str | None = None
@@ -266,15 +276,15 @@ class Batch:
     ) -> Mapped:
         """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
-        Each body is read once for rows and rejects together. Until the `with` block ends, the result is
-        cached in Spark's memory, and on its disks if the memory is too small.
+        Each body is read once for rows and rejects together. In a batch of up to 25,000 messages, they are
+        read at once, and once more for the reasons if a message may not fit. Until the `with` block ends, the
+        result is cached in Spark's memory, and on its disks if the memory is too small.
 
         With `rescue="_rescued"`, this column has the fields that the schema doesn't name. The number of rows
         that have such fields is in the batch's report, the task's XCom and OpenLineage's facet.
         """
-        mapped = self._split(
-            sort_json(messages, schema, keep, timestamp_formats=timestamp_formats, rescue=rescue)
-        )
+        sort = partial(sort_json, messages, schema, keep, timestamp_formats=timestamp_formats, rescue=rescue)
+        mapped = self._read(sort)
         if rescue is not None:
             self._rescue = rescue_name(rescue)
             self._rescued += mapped.rows.where(f"{self._rescue} IS NOT NULL").count()
@@ -310,7 +320,10 @@ class Batch:
             ConfigurationError: As `mapping.sort_json`; or there is no name of the root.
         """
         body_format = Xml(root=root, empty_as_null=empty_as_null)
-        return self._read(messages, schema, keep, body_format, timestamp_formats)
+        sort = partial(
+            sort_json, messages, schema, keep, body_format=body_format, timestamp_formats=timestamp_formats
+        )
+        return self._read(sort)
 
     def csv(
         self,
@@ -344,20 +357,26 @@ class Batch:
             ConfigurationError: As `mapping.sort_json`; or an option has a value that can't be used.
         """
         body_format = Csv(delimiter=delimiter, quote=quote, header=header, null=null)
-        return self._read(messages, schema, keep, body_format, timestamp_formats)
-
-    def _read(
-        self,
-        messages: DataFrame,
-        schema: StructType | str,
-        keep: Sequence[str],
-        body_format: BodyFormat,
-        timestamp_formats: Sequence[str],
-    ) -> Mapped:
-        found = sort_json(
-            messages, schema, keep, body_format=body_format, timestamp_formats=timestamp_formats
+        sort = partial(
+            sort_json, messages, schema, keep, body_format=body_format, timestamp_formats=timestamp_formats
         )
-        return self._split(found)
+        return self._read(sort)
+
+    def _read(self, sort: Callable[..., DataFrame]) -> Mapped:
+        """Read the bodies.
+
+        Args:
+            sort: `sort_json` for these messages, without `finds_reasons`.
+        """
+        if self.manifest.rows <= _SMALL_ROWS:
+            quick = sort(finds_reasons=False).persist()
+            self._kept.append(quick)
+            if all_fit(quick):
+                self._mapped.append(split(quick, has_rejects=False))
+                self._empty.append(self._mapped[-1].rejects)
+                return self._mapped[-1]
+            self._kept.pop().unpersist()
+        return self._split(sort())
 
     def try_map(self, messages: DataFrame, columns: Mapping[str, Column | str]) -> Mapped:
         """Evaluate expressions for each message, see `mapping.sort_tried`. Pass the `rejects` to `reject`.
@@ -588,7 +607,9 @@ class Batch:
             FencedError: A newer attempt has begun.
             SpoolError: A file can't be written.
         """
-        if not any(df is sealed for sealed in self._sealed):
+        if any(df is empty for empty in self._empty):
+            self.check_fence()
+        elif not any(df is sealed for sealed in self._sealed):
             self._rejects.add(df)
             self._sealed.append(df)
         return self._rejects.count

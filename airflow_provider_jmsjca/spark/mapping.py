@@ -96,6 +96,8 @@ _HALVES: Final = (
 _VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
 _INFINITE: Final = '"-?Infinity"'
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
+DOUBTFUL: Final = "doubtful"
+"""The only reason that `sort_json` gives with `finds_reasons=False`, except for failed columns of `keep`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +131,13 @@ def map_json(
     return split(sort_json(messages, schema, keep, timestamp_formats=timestamp_formats))
 
 
-def split(sorted_messages: DataFrame) -> Mapped:
-    """Return rows and rejects from the result of `sort_json` or `sort_tried`."""
+def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
+    """Return rows and rejects.
+
+    Args:
+        sorted_messages: The result of `sort_json` or `sort_tried`.
+        has_rejects: A message may have a reason; see `all_fit`.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     def names_in(part: str) -> list[str]:
@@ -144,14 +151,26 @@ def split(sorted_messages: DataFrame) -> Mapped:
         places |= dict.fromkeys(names_in(part), part)
     values = [sql.expr(_member(place, name)).alias(name) for name, place in places.items()]
     origin = sql.struct(*_PLACE).alias(ORIGIN)
+    fits = sql.col(_REASON).isNull() if has_rejects else sql.lit(True)
     return Mapped(
-        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(*values, origin),
-        rejects=sorted_messages.where(sql.col(_REASON).isNotNull()).select(
+        rows=sorted_messages.where(fits).select(*values, origin),
+        rejects=sorted_messages.where(~fits).select(
             origin,
             sql.lit(EXCEPTION_CLASS).alias("exception_class"),
             sql.col(_REASON).alias("exception_message"),
         ),
     )
+
+
+def all_fit(sorted_messages: DataFrame) -> bool:
+    """Return whether no message has a reason.
+
+    Args:
+        sorted_messages: The result of `sort_json` or `sort_tried`, of so few messages that the driver can
+            hold a number for each.
+    """
+    # A count would plan a second stage, which costs a small batch more than the numbers.
+    return not sorted_messages.where(f"{_REASON} IS NOT NULL").selectExpr("1").collect()
 
 
 def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
@@ -239,6 +258,7 @@ def sort_json(
     body_format: BodyFormat | None = None,
     timestamp_formats: Sequence[str] = (),
     rescue: str | None = None,
+    finds_reasons: bool = True,
 ) -> DataFrame:
     """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
 
@@ -280,6 +300,8 @@ def sort_json(
         rescue: A column to add, with the names of JSON that the schema doesn't have, at any depth. It is a
             `VARIANT`: `_rescued`; or JSON text: `_rescued STRING`. It is NULL for a body without such names.
             Within an array, the names are by the index of the item: `{"items": {"3": {"colour": "red"}}}`.
+        finds_reasons: Find the reasons. Otherwise a message that may not fit has `DOUBTFUL` as its reason,
+            though it may fit after all. For a small batch, planning the reasons costs more than all else.
 
     Returns:
         For `split`: each message with its values, its reason, or both.
@@ -326,9 +348,8 @@ def sort_json(
         sql.explode(sql.array(read)).alias(_BODY),
     )
     ordinary = _ordinary(fields, body_format, forms)
-    reason = (
-        f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {_complaint(fields, body_format, forms)} END"
-    )
+    complaint = _complaint(fields, body_format, forms) if finds_reasons else quoted_text(DOUBTFUL)
+    reason = f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {complaint} END"
     # The parsed struct is copied whole, at the cost of one value. Converted values are a struct of their own.
     values = [sql.col(f"{_BODY}.parsed").alias(_VALUES)]
     found = {field.name: _member(f"{_BODY}.parsed", field.name) for field in fields.fields}
@@ -756,18 +777,25 @@ def _why_unreadable() -> str:
         return quoted_text(f"the body has {limit}: Spark cannot read it")
 
     opens = f"{text} RLIKE {quoted_text(_OPENS)}"
-    cases = [
+    certain = [
         (f"{_reads(named)} AND {long}", beyond(_LONG)),
         (f"{_is_one_value(text)} AND {text} RLIKE {quoted_text(_HALVES)}", quoted_text(_HALF)),
         (_is_one_value(text), quoted_text(_TWICE)),
         *((f"NOT ({_reads(named)}) AND {case}", beyond(limit)) for case, limit in limits),
-        (f"{_foreign()} IS NOT NULL", f"concat({quoted_text(_NOT_JSON)}, ': it has ', {_foreign()})"),
+    ]
+    others = [
         # On its own only the first value of a text is read.
         (f"{_is_object()} AND {_reads(text)}", quoted_text(_MORE)),
         (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", quoted_text(_CUT)),
     ]
+    foreign = f"concat({quoted_text(f'{_NOT_JSON}: it has ')}, {_foreign()})"
     begins = f"concat({quoted_text(_NOT_JSON)}, ', it begins with \"', {shown(text)}, '\"')"
-    return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"
+
+    def first(cases: Sequence[tuple[str, str]]) -> str:
+        return " ".join(f"WHEN {case} THEN {reason}" for case, reason in cases)
+
+    # Spark's parser needs seconds for this text, so nothing long is written twice.
+    return f"coalesce(CASE {first(certain)} END, {foreign}, CASE {first(others)} ELSE {begins} END)"
 
 
 def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: str = "") -> str:

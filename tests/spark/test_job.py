@@ -104,6 +104,24 @@ def test_another_batch_in_the_same_table_is_left_alone(
     assert sorted(row.batch_id for row in spark.read.parquet(table).collect()) == ["one", "two"]
 
 
+def test_reasons_are_planned_only_if_a_message_may_not_fit(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    """Their plan costs a small batch more than all else."""
+    for text, is_doubtful in (("12", True), ("x", False)):  # without quotes, 12 would be read as a text too
+        manifest = make_batch([JmsMessage.text(f'{{"a b": "{text}"}}')], batch_id=text)
+        batch = Batch(manifest, take_fence(manifest.folder))
+        mapped = batch.json(batch.messages(spark), "`a b` STRING NOT NULL")
+        assert [row[0] for row in mapped.rows.collect()] == [text]
+        assert mapped.rejects.collect() == []
+        assert batch.reject(mapped.rejects) == 0
+        plan = mapped.rows._jdf.queryExecution().analyzed().toString()
+        assert ("required but missing" in plan) is is_doubtful
+        take_fence(manifest.folder)
+        with pytest.raises(FencedError):
+            batch.reject(mapped.rejects.select("*") if is_doubtful else mapped.rejects)
+
+
 def test_an_older_attempt_commits_nothing(
     spark: SparkSession, flights: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
