@@ -11,7 +11,7 @@ import enum
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,6 +71,18 @@ class Finding:
     symptom: str
     cause: str
     fix: str
+
+
+def by_kind(findings: Iterable[Finding], *, notes: bool = False) -> list[Finding]:
+    """Return findings with problems first.
+
+    Args:
+        findings: The findings.
+        notes: Whether notes are returned, too.
+    """
+    order = list(FindingKind)
+    chosen = (each for each in findings if notes or each.kind is not FindingKind.NOTE)
+    return sorted(chosen, key=lambda each: order.index(each.kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,8 +467,8 @@ def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
             "" if last is None else ": ".join(filter(None, (last.exception_class, last.exception_message)))
         )
         yield Finding(
-            symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, "
-            f"{worst.message} {worst.attempts} times",
+            symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, one "
+            f"{worst.attempts} times",
             cause=error or "no exception is known: its process died each time",
             fix=f"airflow jms attempts show {shlex.quote(worst.activation)} {shlex.quote(worst.message)}",
         )

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.page import activations, batches, changes, dead_letters, limbo, queues
+from airflow_provider_jmsjca.page import activations, batches, changes, dead_letters, findings, limbo, queues
 from airflow_provider_jmsjca.page.access import Permission, is_own_token, logged_in
 from airflow_provider_jmsjca.page.rendering import FOLDER, rendered
 from airflow_provider_jmsjca.page.visit import ForbiddenError, Visit
@@ -67,6 +67,8 @@ def application() -> Starlette:
         routes=[
             _route("/", store, activations.listed),
             _route("/activation", store, activations.shown, activations.changed),
+            _route("/findings", broker, findings.of_installation),
+            _route("/broker-findings", broker, findings.of_brokers),
             _route("/queues", broker, queues.listed),
             _route("/queue", broker, queues.browsed, queues.browsed),
             _route("/message", broker, queues.shown, queues.shown),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from airflow_provider_jmsjca.triggers import holding, listen, producers, receipts, references, releasing
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca.triggers.examination import examine_airflow, examine_connections
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
@@ -31,6 +32,8 @@ __all__ = [
     "JmsSparkApplicationTrigger",
     "MessageProducer",
     "ReadyProducer",
+    "examine_airflow",
+    "examine_connections",
     "has_number",
     "hold_records",
     "hold_token",

@@ -33,6 +33,8 @@ def test_the_routes_are_those_that_are_tested() -> None:
         "limbo",
         "limbo-message",
         "batches",
+        "findings",
+        "broker-findings",
     }
     assert set(VIEWS) == names
     assert set(FORMS) == {"activation", "queue", "message", "edit", "dead-letters"}

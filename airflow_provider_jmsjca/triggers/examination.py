@@ -1,0 +1,174 @@
+"""Examines the parts of this installation: Airflow's metadata, brokers, store and spool.
+
+`airflow jms doctor` and the page use it, on a host that reaches Airflow's database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
+from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.hooks.store import installed_store, store_database, store_in_use
+from airflow_provider_jmsjca.operating.doctor import (
+    Finding,
+    FindingKind,
+    examine_broker,
+    examine_dag_files,
+    examine_disk,
+    examine_spool,
+    examine_store,
+    examine_triggerer,
+    examine_watchers,
+)
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state, environment_connections
+
+LEAST_FREE: Final = float(1 << 30)
+"""Minimum free disk space of spool and store, bytes."""
+
+_AT_ONCE: Final = 8
+_NOTHING_RECORDED: Final = AirflowState(
+    triggerer=None, watched=(), deferred=0, connections=(), dead_letter_queues=frozenset()
+)
+
+
+def examine_airflow() -> tuple[AirflowState, list[Finding]]:
+    """Examine triggerer, DAG files and watchers; return the state of Airflow, and the findings.
+
+    If Airflow's database cannot be read, the state is empty, and a finding has the error.
+    """
+    try:
+        state = airflow_state()
+    except JmsError as error:
+        finding = Finding(
+            kind=FindingKind.UNKNOWN,
+            symptom="triggerer, DAGs and watchers not examined",
+            cause=str(error),
+            fix="airflow db check",
+        )
+        return _NOTHING_RECORDED, [finding]
+    return state, [
+        *examine_triggerer(state.triggerer, is_needed=bool(state.watched or state.deferred)),
+        *examine_dag_files(state.broken_files),
+        *examine_watchers(state.watched),
+    ]
+
+
+def connections_in_use(state: AirflowState) -> list[str]:
+    """Return the JMS connections of the database, of the environment, and those that watchers name."""
+    watched = {each.jms_conn_id for each in state.watched}
+    return sorted({*state.connections, *environment_connections(), *watched})
+
+
+def examine_connections(
+    conn_ids: Collection[str],
+    state: AirflowState,
+    settings_of: Callable[[str], ConnectionSettings],
+    *,
+    dead_letter_queues: Collection[str] = (),
+    within: float,
+) -> dict[str, list[Finding]]:
+    """Examine several brokers at the same time; return the findings by connection.
+
+    Args:
+        conn_ids: The Airflow connections.
+        state: The state of Airflow.
+        settings_of: Returns how to connect.
+        dead_letter_queues: Dead-letter queues besides those that are known by their names or from watchers.
+        within: Maximum time in seconds. A finding names each broker that took longer.
+    """
+    queues = state.dead_letter_queues | frozenset(dead_letter_queues)
+
+    def examine(conn_id: str) -> list[Finding]:
+        watched = [each for each in state.watched if each.jms_conn_id == conn_id]
+        return list(examine_broker(conn_id, lambda: settings_of(conn_id), watched, queues))
+
+    pool = ThreadPoolExecutor(_AT_ONCE, "jms-doctor")
+    try:
+        futures = {conn_id: pool.submit(examine, conn_id) for conn_id in conn_ids}
+        wait(futures.values(), timeout=within)
+        return {
+            conn_id: future.result() if future.done() else [_too_slow(conn_id, within)]
+            for conn_id, future in futures.items()
+        }
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def examine_installed_store(least_free: float = LEAST_FREE) -> Iterator[Finding]:
+    """Examine the store of this installation, if it has one, and the disk of its file.
+
+    Args:
+        least_free: Minimum free space of the disk, bytes.
+    """
+    if not store_in_use():
+        return
+    file: Path | None = None
+    is_new = False
+    try:
+        with contextlib.closing(store_database()) as database:
+            file = database.file
+            # The first use of a file creates it with its tables.
+            is_new = file is not None and database.revision() is None and _can_create(file)
+            database.check()
+        with contextlib.closing(installed_store()) as store:
+            yield from examine_store(store)
+    except StoreSchemaError as error:
+        yield Finding(
+            kind=FindingKind.NOTE if is_new else FindingKind.PROBLEM,
+            symptom="the store has no tables yet"
+            if is_new
+            else "the store cannot be used: its tables are missing or of another version",
+            cause=str(error),
+            fix="airflow jms store upgrade",
+        )
+    except JmsError as error:
+        yield Finding(
+            kind=FindingKind.UNKNOWN,
+            symptom="the store cannot be examined",
+            cause=str(error),
+            fix="airflow jms store check",
+        )
+    if file is not None:
+        yield from examine_disk("store", file.parent, least_free)
+
+
+def examine_installed_spool(least_free: float = LEAST_FREE) -> Iterator[Finding]:
+    """Examine the spool of this installation and its disk.
+
+    Args:
+        least_free: Minimum free space of the disk, bytes.
+    """
+    try:
+        spool = spool_path()
+    except ConfigurationError as error:
+        yield Finding(
+            symptom="the spool cannot be used",
+            cause=str(error),
+            fix="airflow config get-value jmsjca spool_path",
+        )
+        return
+    if isinstance(spool, Path):
+        yield from examine_disk("spool", spool, least_free)
+    yield from examine_spool(spool)
+
+
+def _can_create(file: Path) -> bool:
+    folder = next(each for each in file.absolute().parents if each.exists())
+    return folder.is_dir() and os.access(folder, os.W_OK)
+
+
+def _too_slow(conn_id: str, within: float) -> Finding:
+    return Finding(
+        kind=FindingKind.UNKNOWN,
+        symptom=f"connection {conn_id!r} not examined",
+        cause=f"the broker did not answer all questions within {within:g} s",
+        fix=f"airflow jms doctor --conn-id {shlex.quote(conn_id)}",
+    )
