@@ -392,7 +392,7 @@ def test_the_pictures_of_the_docs_can_be_taken(
     page = visit("op")
     page.set_viewport_size({"width": 1600, "height": 760})
     page.goto("/jms/")
-    page.get_by_text("stock count").wait_for()
+    page.get_by_text("stock count").first.wait_for()
     save_picture(page.screenshot(animations="disabled"), folder / "page-activations.png")
     page.get_by_role("link", name=LISTENER).click()
     page.get_by_text("Failures a minute").wait_for()
