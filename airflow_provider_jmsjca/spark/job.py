@@ -276,9 +276,9 @@ class Batch:
     ) -> Mapped:
         """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
-        Each body is read once for rows and rejects together. In a batch of up to 25,000 messages, they are
-        read at once, and once more for the reasons if a message may not fit. Until the `with` block ends, the
-        result is cached in Spark's memory, and on its disks if the memory is too small.
+        Each body is read once for rows and rejects together. In a batch of up to 25,000 messages, this call
+        reads them. If a message may not fit, all are read once more for the reasons. Until the `with` block
+        ends, the result is cached in Spark's memory, and on its disks if the memory is too small.
 
         With `rescue="_rescued"`, this column has the fields that the schema doesn't name. The number of rows
         that have such fields is in the batch's report, the task's XCom and OpenLineage's facet.
