@@ -560,10 +560,12 @@ class Batch:
             replaced=replaced,
             note_change=partial(note_evolution, self.manifest.folder),
         )
+        noted: Mapping[str, str] = {}
         given, is_first = df, True
         while True:
             if adds:
-                df = self._with_rescued(given, sink.columns(given, write, attempt), attempt, table)
+                known = sink.columns(given, write, attempt)
+                df, noted = self._with_rescued(given, known, attempt, table, noted)
             try:
                 self._stored[table] = sink.write(df, write, attempt)
             except ColumnTypesError:
@@ -575,18 +577,35 @@ class Batch:
                 return self._stored[table]
 
     def _with_rescued(
-        self, df: DataFrame, known: Mapping[str, str], attempt: TableAttempt, table: str
-    ) -> DataFrame:
-        """Return the rows with columns for rescued fields."""
+        self,
+        df: DataFrame,
+        known: Mapping[str, str],
+        attempt: TableAttempt,
+        table: str,
+        noted: Mapping[str, str],
+    ) -> tuple[DataFrame, Mapping[str, str]]:
+        """Return the rows with columns for rescued fields, and those columns that the table lacks.
+
+        Args:
+            df: The rows.
+            known: The table's columns with their types.
+            attempt: The attempt.
+            table: The table's name.
+            noted: Columns with their types that an earlier write of this attempt was to add.
+        """
         if self._rescue not in df.columns:
             raise ConfigurationError(
                 "write: evolve='add': the rows have no column of rescued fields; pass rescue to json, and "
                 "keep that column"
             )
+        for name in noted.keys() & known.keys():
+            attempt.note_change(
+                f"table {table}: column {name!r}: not added as {noted[name]}, another batch was faster"
+            )
         added = add_columns(df, str(self._rescue), known)
         for name, kind in added.columns.items():
             attempt.note_change(f"table {table}: column {name!r}: added as {kind}")
-        return added.rows
+        return added.rows, added.columns
 
     def reject(self, df: DataFrame) -> int:
         """Reject messages: once the batch is done they go to the dead-letter destination.

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Manifest
-from tests.internals.spark import main
+from tests.internals.spark import delta, jdbc, main, parquet
 from tests.internals.spool import Done, take_fence
 from tests.servers.postgres import Postgres
 from tests.spark.conftest import MakeBatch
@@ -236,6 +236,80 @@ def test_rescued_fields_get_columns(
         (1, "a", 5, None, None, {"mixed": 1, "o": {"x": 1}}),
         (2, None, 7, None, True, {"mixed": "x", "bad name": 1, "ID": 3}),
         (3, "b", None, 2.5, None, {"n": 1.5}),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "delta, at the commit", "jdbc"])
+def test_two_batches_that_add_a_field_with_two_types_agree_on_one(  # noqa: PLR0917 - fixtures
+    spark: SparkSession,
+    make_batch: MakeBatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """The faster batch decides the type; the value of the other stays rescued."""
+    format_, _, is_late = kind.partition(", ")
+    table = "racing" if kind == "jdbc" else str(tmp_path / "table")
+    arguments: dict[str, Any] = {"format": format_, "evolve": "add"}
+    if kind == "jdbc":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        arguments["options"] = options_of(postgres)
+        with psycopg.connect(postgres.url(driver="postgresql"), autocommit=True) as database:
+            database.execute("DROP TABLE IF EXISTS racing")
+    bodies = {"zero": {"id": 0}, "slow": {"id": 1, "n": "x"}, "fast": {"id": 2, "n": 5}}
+    manifests = {
+        name: make_batch([JmsMessage.text(json.dumps(each))], batch_id=name) for name, each in bodies.items()
+    }
+
+    def store(name: str) -> Done:
+        batch = Batch(manifests[name], take_fence(manifests[name].folder), shows_progress=False)
+        rows = batch.json(batch.messages(spark), "id INT", rescue="_rescued STRING").rows
+        batch.write(rows, table, **arguments)
+        batch.close()
+        return batch.finish()
+
+    store("zero")
+    overtaken = iter([True])
+
+    def overtake() -> None:
+        if next(overtaken, False):
+            assert store("fast").evolved == (f"table {table}: column 'n': added as BIGINT",)
+
+    module: Any = delta
+    sink: Any = {"parquet": parquet.ParquetSink, "delta": delta.DeltaSink, "jdbc": jdbc.JdbcSink}[format_]
+    columns, check_fence = sink.columns, module.check_fence
+
+    def looked_at(self: Any, *given: Any) -> Any:
+        found = columns(self, *given)
+        overtake()
+        return found
+
+    def checked(*given: Any) -> None:
+        check_fence(*given)
+        overtake()
+
+    if is_late:
+        monkeypatch.setattr(module, "check_fence", checked)
+    else:
+        monkeypatch.setattr(sink, "columns", looked_at)
+    assert store("slow").evolved == (
+        f"table {table}: column 'n': added as STRING",
+        f"table {table}: column 'n': not added as STRING, another batch was faster",
+    )
+
+    if kind == "jdbc":
+        found = (
+            spark.read.format("jdbc")
+            .options(**arguments["options"], dbtable=table, driver="org.postgresql.Driver")
+            .load()
+        )
+    else:
+        found = spark.read.format(format_).load(table)
+    assert [tuple(row) for row in found.select("id", "n", "_rescued").sort("id").collect()] == [
+        (0, None, None),
+        (1, None, '{"n":"x"}'),
+        (2, 5, None),
     ]
 
 

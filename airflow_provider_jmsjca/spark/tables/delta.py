@@ -56,6 +56,7 @@ _MAPPING: Final = "delta.columnMapping.mode"
 _WIDENING: Final = "delta.enableTypeWidening"
 # Another commit has changed the table in between.
 _OUTPACED: Final = (
+    "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
     "MetadataChangedException",
@@ -175,7 +176,11 @@ class _DeltaWrite:
         return self._outcome()
 
     def _commit_rows(self) -> None:
-        """Commit; once more if another job has just changed the columns, as Delta drops a repetition."""
+        """Commit; once more if another job has just changed the columns, as Delta drops a repetition.
+
+        Raises:
+            ColumnTypesError: A column has another type now.
+        """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
         from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
@@ -184,9 +189,12 @@ class _DeltaWrite:
                 return self._merge() if self._is_upsert else self._append()
             except (PySparkException, Py4JJavaError) as error:
                 is_outpaced = any(name in str(error) for name in _OUTPACED)
-                if not self._write.widens or not is_outpaced or number == _TRIES - 1:
+                if not is_outpaced or number == _TRIES - 1:
                     raise
-            self._widen()
+            if self._write.widens:
+                self._widen()
+            else:
+                widened(self._table, self._read().schema, self._rows.schema)
         return None
 
     def _checks(self) -> list[str]:
