@@ -11,17 +11,16 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol, cast
 
 from airflow.sdk.configuration import conf
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.metrics import BY_NAME, Measured, MetricKind, increases, statsd_tag
-from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.engine.watching.depths import PROBE_EVERY, DepthProbes, ProbedQueues
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import QueueStatistics
@@ -32,10 +31,6 @@ _log = safe_logger(__name__)
 SEND_EVERY: Final = timedelta(seconds=10)
 """How often metrics are measured and sent."""
 
-QUEUES_EVERY: Final = timedelta(seconds=60)
-"""How often the broker is asked for the backlog of the queues."""
-
-_ANSWER: Final = timedelta(seconds=5)
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 # Airflow has its statistics twice: for its servers, and for tasks. Each process has set up one of them.
 _OF_SERVERS = "airflow._shared.observability.metrics.stats"
@@ -72,24 +67,6 @@ def statistics() -> Statistics:
     return cast("Statistics", stats)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueProbe:
-    """The queues of a broker whose backlog is sent.
-
-    Attributes:
-        settings: Settings of the connection.
-        destinations: The destinations; topics are left out.
-    """
-
-    settings: ConnectionSettings
-    destinations: tuple[Destination, ...]
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """Names of the queues."""
-        return tuple(each.name for each in self.destinations if each.kind is DestinationKind.QUEUE)
-
-
 class Watch:
     """Sends the metrics of one listener, trigger or collector.
 
@@ -100,7 +77,7 @@ class Watch:
         last: The final values; `None` until the watch is left.
     """
 
-    def __init__(self, measure: Measure, probe: QueueProbe | None) -> None:
+    def __init__(self, measure: Measure, probe: ProbedQueues | None) -> None:
         self.measure = measure
         self.probe = probe
         self.sent: Mapping[str, float] = {}
@@ -122,13 +99,14 @@ class MetricsSender:
         emit: Callable[[], Statistics] = statistics,
         *,
         every: timedelta = SEND_EVERY,
-        queues_every: timedelta = QUEUES_EVERY,
+        queues_every: timedelta = PROBE_EVERY,
         open_connection: Callable[[ConnectionSettings], Connection] = connect,
     ) -> None:
         self._emit = emit
         self._every = every.total_seconds()
-        self._queues_every = queues_every.total_seconds()
-        self._open = open_connection
+        self._depths = DepthProbes(
+            open_connection, after=timedelta(0), every=queues_every, on_statistics=self._send_backlog
+        )
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._woken = threading.Event()
@@ -136,11 +114,8 @@ class MetricsSender:
         self._left: list[tuple[Watch, Measured]] = []
         self._runs = False
         self._trouble = ""
-        self._probing: threading.Thread | None = None
-        self._next_probe = 0.0
-        self._unanswered: set[tuple[str, str]] = set()
 
-    def watch(self, measure: Measure, probe: QueueProbe | None = None) -> Watch:
+    def watch(self, measure: Measure, probe: ProbedQueues | None = None) -> Watch:
         """Send the metrics of a listener, trigger or collector from now on, until `leave`.
 
         Args:
@@ -190,7 +165,9 @@ class MetricsSender:
                     measured.append((each, each.measure()))
             with self._sending, self._reported("sending"):
                 self._send_all(self._emit(), measured)
-            self._probe(watches)
+            self._depths.probe_if_due(
+                {str(number): each.probe for number, each in enumerate(watches) if each.probe is not None}
+            )
             with self._lock:
                 if not self._watches and not self._left:
                     self._runs = False
@@ -226,89 +203,15 @@ class MetricsSender:
         for (name, pairs), value in gauges.items():
             emit.gauge(BY_NAME[name].statistic, value, tags=dict(pairs))
 
-    # -- the backlog of queues ----------------------------------------------------------------------------
-
-    def _probe(self, watches: Iterable[Watch]) -> None:
-        """Ask the brokers in a thread of its own: one that doesn't answer holds up nothing else."""
-        now = time.monotonic()
-        if now < self._next_probe or (self._probing is not None and self._probing.is_alive()):
-            return
-        brokers: dict[tuple[str, str | None, str | None], tuple[ConnectionSettings, set[str]]] = {}
-        for probe in (each.probe for each in watches if each.probe is not None):
-            settings = probe.settings
-            key = settings.url, settings.virtual_host, settings.username
-            queues = {each for each in probe.queues if (settings.url, each) not in self._unanswered}
-            if queues:
-                brokers.setdefault(key, (settings, set()))[1].update(queues)
-        if not brokers:
-            return
-        self._next_probe = now + self._queues_every
-        self._probing = threading.Thread(
-            target=self._ask, args=(list(brokers.values()),), name="jms-metrics-queues", daemon=True
-        )
-        self._probing.start()
-
-    def _ask(self, brokers: list[tuple[ConnectionSettings, set[str]]]) -> None:
-        for settings, queues in brokers:
-            for queue in sorted(queues):
-                with self._reported("asking for"):
-                    self._ask_for(settings, queue)
-
-    def _ask_for(self, settings: ConnectionSettings, queue: str) -> None:
-        try:
-            found = queue_statistics(settings, queue, self._open)
-        except TransientBrokerError as error:
-            _log.debug("The backlog of %s can't be sent now: %s", queue, error)
-            return
-        except JmsError as error:  # it will be refused again
-            self._unanswered.add((settings.url, queue))
-            _log.info("The backlog of %s can't be sent as a metric: %s", queue, error)
-            return
-        if found is not None:
-            with self._sending:
-                send_backlog(settings.url, found, self._emit())
-
-
-def queue_statistics(
-    settings: ConnectionSettings,
-    queue: str,
-    open_connection: Callable[[ConnectionSettings], Connection] = connect,
-) -> QueueStatistics | None:
-    """Return the figures of a queue, over a connection of its own; `None` if the queue does not exist.
-
-    Raises:
-        JmsError: The broker can't be reached in 5 seconds, or does not offer the figures.
-    """
-    short = replace(
-        settings,
-        client_id=None,
-        connect_timeout=min(settings.connect_timeout, _ANSWER),
-        reply_timeout=min(settings.reply_timeout, _ANSWER),
-    )
-    connection = open_connection(short)
-    try:
-        administration = connection.administration()
-        try:
-            return administration.statistics(queue)
-        finally:
-            administration.close()
-    finally:
-        connection.close()
-
-
-def send_backlog(broker: str, found: QueueStatistics, emit: Statistics) -> None:
-    """Send the backlog of a queue, and the age of its first message.
-
-    Args:
-        broker: Address of the broker, without secrets.
-        found: Figures of the queue.
-        emit: Where they are sent to.
-    """
-    tags = _tags({"broker": broker, "destination": str(Destination.queue(found.name))})
-    emit.gauge(BY_NAME["backlog"].statistic, found.messages, tags=tags)
-    if found.oldest is not None or not found.messages:
-        age = 0.0 if found.oldest is None else (datetime.now(UTC) - found.oldest).total_seconds()
-        emit.gauge(BY_NAME["oldest_seconds"].statistic, max(0.0, age), tags=tags)
+    def _send_backlog(self, broker: str, found: QueueStatistics) -> None:
+        """Send the backlog of a queue, and the age of its first message; runs in the probing thread."""
+        tags = _tags({"broker": broker, "destination": str(Destination.queue(found.name))})
+        with self._sending, self._reported("sending"):
+            emit = self._emit()
+            emit.gauge(BY_NAME["backlog"].statistic, found.messages, tags=tags)
+            if found.oldest is not None or not found.messages:
+                age = 0.0 if found.oldest is None else (datetime.now(UTC) - found.oldest).total_seconds()
+                emit.gauge(BY_NAME["oldest_seconds"].statistic, max(0.0, age), tags=tags)
 
 
 def _ended(found: Measured) -> Measured:
@@ -342,7 +245,7 @@ def sender() -> MetricsSender | None:
 
 
 @contextlib.contextmanager
-def sending(measure: Measure, probe: QueueProbe | None = None) -> Iterator[None]:
+def sending(measure: Measure, probe: ProbedQueues | None = None) -> Iterator[None]:
     """Send the metrics of a listener or a collector for the time of the block, the last ones at its end.
 
     Args:

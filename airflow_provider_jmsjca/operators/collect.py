@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.activations.metrics import measured_collection
-from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting, probed_queues
+from airflow_provider_jmsjca.engine.activations.registry import Identity, collecting
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
     DEFAULT_SEGMENT_MESSAGES,
@@ -32,11 +32,12 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import (
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
+from airflow_provider_jmsjca.engine.watching.depths import probed_queues
 from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.metrics import QueueProbe, sending
+from airflow_provider_jmsjca.hooks.metrics import sending
 from airflow_provider_jmsjca.hooks.registry import installed_registrar, task_name
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
@@ -262,9 +263,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                 registrar = installed_registrar() if batch.manifest is None else None
                 with (
                     collecting(registrar, identity, self._stop.set) as steering,
-                    sending(
-                        lambda: measured_collection(identity, steering), QueueProbe(settings, (destination,))
-                    ),
+                    sending(lambda: measured_collection(identity, steering), identity.probed),
                 ):
                     result = collect(connect, batch, spec, stop=self._stop, steering=steering)
         except DeliveryStoppedError as error:

@@ -250,7 +250,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         from airflow_provider_jmsjca.engine.activations.limits import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.metrics import measured  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
-        from airflow_provider_jmsjca.hooks.metrics import QueueProbe, sending  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.watching.depths import probed_queues  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.hooks.metrics import sending  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.registry import task_supervision  # noqa: PLC0415 - not at parse time
 
         with task_failures(), contextlib.ExitStack() as resources:
@@ -288,7 +289,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             )
             if supervision is not None:
                 resources.enter_context(supervision.running(activation))
-            queues = QueueProbe(settings, tuple(activation.settings.delivery.sources))
+            queues = probed_queues(settings, activation.settings.delivery.sources, activation.member_names)
             resources.enter_context(sending(lambda: measured(activation), queues))
             counts = so_far + self._run(
                 activation,

@@ -27,13 +27,14 @@ from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.metrics import Measured
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.metrics import counted, tags_of
-from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, probed_queues, spec_digest
+from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+from airflow_provider_jmsjca.engine.watching.depths import probed_queues
 from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -43,7 +44,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
     TransientStoreError,
 )
-from airflow_provider_jmsjca.hooks.metrics import QueueProbe, Watch
+from airflow_provider_jmsjca.hooks.metrics import Watch
 from airflow_provider_jmsjca.hooks.metrics import sender as metrics_sender
 from airflow_provider_jmsjca.hooks.registry import installed_registrar
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
@@ -283,7 +284,7 @@ class _Producer(SharedStreamProducer):
             spec_digest=spec_digest(spec),
             probed=probed_queues(settings, spec.destinations),
         )
-        self._send_metrics(identity, QueueProbe(settings, spec.destinations))
+        self._send_metrics(identity)
         registrar = installed_registrar()
         if registrar is None:
             return
@@ -293,7 +294,7 @@ class _Producer(SharedStreamProducer):
             self._control.leave()
         self._control = StreamControl(registrar, identity, sample=self._sample, interrupt=self._interrupt)
 
-    def _send_metrics(self, identity: Identity, queues: QueueProbe) -> None:
+    def _send_metrics(self, identity: Identity) -> None:
         """Send the metrics of the stream, if statistics are configured; again where its name has changed."""
         metrics = metrics_sender()
         if metrics is None:
@@ -302,7 +303,7 @@ class _Producer(SharedStreamProducer):
             if self._watch_of_metrics[0].activation == identity.activation:
                 return
             self._leave_metrics()
-        self._watch_of_metrics = identity, metrics.watch(lambda: self._measured(identity), queues)
+        self._watch_of_metrics = identity, metrics.watch(lambda: self._measured(identity), identity.probed)
 
     def _leave_metrics(self) -> None:
         found, self._watch_of_metrics = self._watch_of_metrics, None

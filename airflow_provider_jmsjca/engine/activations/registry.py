@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,9 +31,13 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.engine.collecting.batcher import Steering
-from airflow_provider_jmsjca.engine.watching.depths import DepthProbes, ProbedQueues, QueueDepth
+from airflow_provider_jmsjca.engine.watching.depths import (
+    DepthProbes,
+    ProbedQueues,
+    QueueDepth,
+    probed_queues,
+)
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, JmsError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import (
@@ -47,7 +51,6 @@ from airflow_provider_jmsjca.store.base import (
     stored_name,
 )
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.transports.members import settings_of
 
 if TYPE_CHECKING:  # collectors and triggers register too, and need no listener
     from airflow_provider_jmsjca.engine.activations.listener import Listener
@@ -115,23 +118,6 @@ class Supervised(Protocol):
 
     def obey(self, order: ActivationOrder | None) -> None:
         """Do as requested; called when the request changes. `None`: the request was withdrawn."""
-
-
-def probed_queues(
-    connection: ConnectionSettings | None, sources: Iterable[Destination], members: Collection[str] = ()
-) -> ProbedQueues | None:
-    """Return the queues among the destinations of a run; `None` if there are none.
-
-    Args:
-        connection: How the run connects; `None` returns `None`.
-        sources: The destinations.
-        members: Hosts with a part of the queues each; empty: one broker has all messages.
-    """
-    queues = tuple(each.name for each in sources if each.kind is DestinationKind.QUEUE)
-    if connection is None or not queues:
-        return None
-    settings = tuple(settings_of(each, connection) for each in members) or (connection,)
-    return ProbedQueues(settings=settings, queues=queues)
 
 
 def spec_digest(spec: ActivationSpec | None) -> str:

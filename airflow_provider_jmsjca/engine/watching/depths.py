@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import QueueOperation, QueueStatistics
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.members import settings_of
 
 _log = safe_logger("airflow_provider_jmsjca.registry")
 
@@ -57,17 +58,40 @@ class QueueDepth:
     oldest: datetime | None = None
 
 
+def probed_queues(
+    connection: ConnectionSettings | None, sources: Iterable[Destination], members: Collection[str] = ()
+) -> ProbedQueues | None:
+    """Return the queues among the destinations of a run; `None` if there are none.
+
+    Args:
+        connection: How the run connects; `None` returns `None`.
+        sources: The destinations.
+        members: Hosts with a part of the queues each; empty: one broker has all messages.
+    """
+    queues = tuple(each.name for each in sources if each.kind is DestinationKind.QUEUE)
+    if connection is None or not queues:
+        return None
+    settings = tuple(settings_of(each, connection) for each in members) or (connection,)
+    return ProbedQueues(settings=settings, queues=queues)
+
+
+_Key = tuple[str, str | None, str | None]
+_Probe = tuple[ConnectionSettings, frozenset[str]]
+
+
 @dataclass(slots=True)
 class _Broker:
     """A broker that is probed.
 
     Attributes:
-        next: Time on the clock of the next probe; `None`: the broker does not report depths.
+        next: Time on the clock of the next probe.
         failures: Failed probes since the last success.
+        refused: Queues whose depths it does not report.
     """
 
-    next: float | None
+    next: float
     failures: int = 0
+    refused: frozenset[str] = frozenset()
 
 
 class DepthProbes:
@@ -79,17 +103,26 @@ class DepthProbes:
     Args:
         open_connection: Opens a connection.
         clock: Monotonic seconds.
+        after: Time to the first probe.
+        every: Interval of the probes.
+        on_statistics: Called in the probing thread with the broker's address and the figures of each queue.
     """
 
     def __init__(
         self,
         open_connection: Callable[[ConnectionSettings], Connection] = connect,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        after: timedelta = PROBE_AFTER,
+        every: timedelta = PROBE_EVERY,
+        on_statistics: Callable[[str, QueueStatistics], object] = lambda _broker, _found: None,
     ) -> None:
         self._open = open_connection
         self._clock = clock
-        self._began = clock()
-        self._brokers: dict[tuple[str, str | None, str | None], _Broker] = {}
+        self._first = clock() + after.total_seconds()
+        self._every = every.total_seconds()
+        self._on_statistics = on_statistics
+        self._brokers: dict[_Key, _Broker] = {}
         self._found: dict[str, QueueDepth | None] = {}
         self._busy = False
 
@@ -109,20 +142,26 @@ class DepthProbes:
             self._busy = True
             threading.Thread(target=self._run, args=(dict(runs), due), name="jms-depths", daemon=True).start()
 
-    def _due(self, runs: Collection[ProbedQueues]) -> list[ConnectionSettings]:
-        """Return the settings of the brokers to probe now, one for each."""
-        now, due = self._clock(), {}
-        for settings in (each for run in runs for each in run.settings if run.queues):
-            broker = self._brokers.setdefault(
-                _key(settings), _Broker(next=max(now, self._began + PROBE_AFTER.total_seconds()))
-            )
-            if broker.next is not None and now >= broker.next:
-                due[_key(settings)] = settings
-        return list(due.values())
+    def _due(self, runs: Collection[ProbedQueues]) -> list[_Probe]:
+        """Return the probes to make now, one for each broker."""
+        now = self._clock()
+        queues: dict[_Key, set[str]] = {}
+        settings: dict[_Key, ConnectionSettings] = {}
+        for run in runs:
+            for each in run.settings:
+                queues.setdefault(_key(each), set()).update(run.queues)
+                settings[_key(each)] = each
+        for key in queues:
+            self._brokers.setdefault(key, _Broker(next=max(now, self._first)))
+        return [
+            (settings[key], frozenset(names))
+            for key, names in queues.items()
+            if names and now >= self._brokers[key].next and names != self._brokers[key].refused
+        ]
 
-    def _run(self, runs: dict[str, ProbedQueues], due: list[ConnectionSettings]) -> None:
+    def _run(self, runs: dict[str, ProbedQueues], due: list[_Probe]) -> None:
         try:
-            statistics = {_key(each): self._probe(each, _queues_of(each, runs.values())) for each in due}
+            statistics = {_key(settings): self._probe(settings, queues) for settings, queues in due}
             for run, probed in runs.items():
                 keys = [_key(each) for each in probed.settings]
                 if all(each in statistics for each in keys):
@@ -135,34 +174,30 @@ class DepthProbes:
     ) -> dict[str, QueueStatistics | None] | None:
         """Return the figures of queues, `None` for a missing queue; `None` instead: they are not known."""
         broker = self._brokers[_key(settings)]
-        broker.next = self._clock() + PROBE_EVERY.total_seconds()
+        broker.next = self._clock() + self._every
         try:
             with contextlib.closing(self._open(replace(settings, client_id=None))) as connection:
                 found = dict(_statistics(connection, queues))
         except CapabilityError as error:
             _log.info("The backlog at %s is not known: %s", settings.url, error)
-            broker.next = None
+            broker.refused = queues
             return None
         except JmsError as error:
             broker.failures += 1
             level = _log.info if isinstance(error, (PermanentBrokerError, ConfigurationError)) else _log.debug
             level("The backlog at %s is not known: %s", settings.url, error)
-            pause = PROBE_EVERY.total_seconds() * 2 ** min(broker.failures, 16)
+            pause = self._every * 2 ** min(broker.failures, 16)
             broker.next = self._clock() + min(pause, _LONGEST_PAUSE)
             return None
         broker.failures = 0
+        for figures in found.values():
+            if figures is not None:
+                self._on_statistics(settings.url, figures)
         return found
 
 
-def _key(settings: ConnectionSettings) -> tuple[str, str | None, str | None]:
+def _key(settings: ConnectionSettings) -> _Key:
     return settings.url, settings.username, settings.virtual_host
-
-
-def _queues_of(settings: ConnectionSettings, runs: Collection[ProbedQueues]) -> frozenset[str]:
-    key = _key(settings)
-    return frozenset(
-        name for run in runs if any(_key(each) == key for each in run.settings) for name in run.queues
-    )
 
 
 def _statistics(

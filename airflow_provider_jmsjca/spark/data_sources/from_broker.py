@@ -42,13 +42,13 @@ from airflow_provider_jmsjca.engine.activations.registry import (
     Identity,
     Registrar,
     Registration,
-    probed_queues,
     register_collector,
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import Steering, collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
+from airflow_provider_jmsjca.engine.watching.depths import probed_queues
 from airflow_provider_jmsjca.errors import (
     BatchInUseError,
     ConfigurationError,

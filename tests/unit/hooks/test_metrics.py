@@ -14,10 +14,10 @@ from airflow._shared.observability.metrics.statsd_logger import SafeStatsdLogger
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.metrics import METRICS, Measured, MetricKind
+from airflow_provider_jmsjca.engine.watching.depths import probed_queues
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.hooks.metrics import (
     MetricsSender,
-    QueueProbe,
     Statistics,
     count,
     sender,
@@ -186,7 +186,7 @@ def test_the_backlog_of_a_queue_and_the_age_of_its_first_message_are_sent() -> N
     server.advance(timedelta(seconds=-30))
     sink = Sink()
     metrics = MetricsSender(lambda: sink, every=OFTEN, queues_every=OFTEN)
-    probe = QueueProbe(settings, (orders, Destination.topic("prices")))
+    probe = probed_queues(settings, (orders, Destination.topic("prices")))
     watch = metrics.watch(measuring({}), probe)
     until(lambda: "jms.oldest_seconds" in sink.gauges)
     metrics.leave(watch, wait=False)
@@ -212,10 +212,10 @@ def test_a_broker_that_refuses_is_asked_once(caplog: pytest.LogCaptureFixture) -
         return Measured(tags=TAGS)
 
     with caplog.at_level("INFO"):
-        watch = metrics.watch(measure, QueueProbe(settings, (Destination.queue("orders"),)))
+        watch = metrics.watch(measure, probed_queues(settings, [Destination.queue("orders")]))
         until(lambda: asked)
         seen = len(rounds)
         until(lambda: len(rounds) > seen + 5)
         metrics.leave(watch, wait=False)
     assert asked == ["stomp://broker:61613"]
-    assert "can't be sent as a metric: no management here" in caplog.text
+    assert "The backlog at stomp://broker:61613 is not known: no management here" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 
 from airflow_provider_jmsjca.engine.activations import registry
 from airflow_provider_jmsjca.engine.activations.activation import Activation
-from airflow_provider_jmsjca.engine.watching import depths
+from airflow_provider_jmsjca.engine.watching.depths import DepthProbes
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, SpoolError, TransientStoreError
 from airflow_provider_jmsjca.operating.samples import samples
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus, WantedState
@@ -100,7 +101,7 @@ def test_samples_have_the_counts_of_each_minute_and_the_backlog(
     monkeypatch.setattr(registry, "SAMPLE_EVERY", timedelta(0))
     registrar = registry.Registrar(lambda: contextlib.nullcontext(store), report_every=timedelta(0))
     monkeypatch.setitem(registry._registrars, id(store), registrar)
-    monkeypatch.setattr(depths, "PROBE_AFTER", timedelta(0))
+    monkeypatch.setattr(registry, "DepthProbes", functools.partial(DepthProbes, after=timedelta(0)))
     spec = SPEC | {"redelivery_handling": "1:delete", "concurrency_mode": "serial"}
     site.send("a", "b")
     entered, leave = threading.Event(), threading.Event()

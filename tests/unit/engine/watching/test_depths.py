@@ -136,6 +136,16 @@ def test_patterns_are_not_asked_for(site: Site) -> None:
     assert (site.probes.depth("1"), site.probes.depth("2")) == (None, QueueDepth(waiting=5, oldest=NOON))
 
 
+def test_other_queues_of_a_broker_that_refused_are_asked_for(site: Site) -> None:
+    site.brokers = {"a": {"orders": figures("orders", 5)}}
+    for site.now in (21.0, 100.0):
+        site.probe({"1": on("a", queues=("o*",))})
+    assert site.opened == ["a"], "asked once"
+    site.now = 200
+    site.probe({"1": on("a", queues=("o*",)), "2": on("a")})
+    assert site.probes.depth("2") == QueueDepth(waiting=5, oldest=NOON)
+
+
 def test_a_slow_broker_blocks_nobody(site: Site) -> None:
     site.brokers = {"a": {}}
     opened, answers = site.probes._open, threading.Event()
