@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, parse
 from airflow_provider_jmsjca.core.configuration.explain import display, explain
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.url import LOOKUP, ConnectionUrl
-from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
+from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
@@ -162,20 +162,18 @@ def explain_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def import_command(args: argparse.Namespace) -> None:
-    """Print the activation spec of deployment descriptors as YAML.
+    """Print the activation spec of another product's configuration files as YAML.
 
-    Comments list the descriptors' settings of the connector, its connection factories and destinations. Notes
-    on standard error name settings without effect, other facts and steps to consider, ignored parts of the
-    descriptors, and further activations.
+    Comments list the files' settings of the connector, its connection factories and destinations. Notes on
+    standard error name settings without effect, other facts and steps to consider, ignored parts of the
+    files, and further activations.
     """
-    paths = [Path(file) for file in args.files]
-    common, common_dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])
-    descriptor = _descriptor(*(path for path in paths if path.suffix != _PROPERTIES))
+    descriptor = _descriptor(*map(Path, args.files))
     # Printed at the end: a command that fails leaves nothing behind in the file to which it is redirected.
     printed: list[str] = []
     notes: list[str] = []
     if descriptor.activations:
-        spec = spec_of(descriptor, args.name, below=common)
+        spec = spec_of(descriptor, args.name)
         printed.append(spec.to_yaml(secrets=args.secrets))
         notes.extend((*spec.without_effect, *descriptor.notes[descriptor.choose(args.name)]))
         notes.extend(_transport_notes(spec.connection_url))
@@ -193,7 +191,7 @@ def import_command(args: argparse.Namespace) -> None:
         printed.append(_comments(title, fields, secrets=args.secrets))
         urls = (text for spelling, text in fields.items() if _names(spelling, "connection_url"))
         notes.extend(note for url in urls for note in _transport_notes(url))
-    notes.extend(f"dropped, not read here: {dropped}" for dropped in (*descriptor.dropped, *common_dropped))
+    notes.extend(f"dropped, not read here: {dropped}" for dropped in descriptor.dropped)
     notes.extend(
         f"not printed: activation {name!r}, see --name"
         for name in descriptor.activations
@@ -202,23 +200,6 @@ def import_command(args: argparse.Namespace) -> None:
     sys.stdout.write("".join(printed))
     for note in dict.fromkeys(notes):
         echo(f"note: {note}")
-
-
-def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of Patch Bay's `MessagingManager.properties` for all sinks, and the ignored ones.
-
-    Source: P16, P21.
-    """
-    common: dict[str, str] = {}
-    dropped: list[str] = []
-    for path in paths:
-        for name, value in read_properties(_text(path, _read(path))).items():
-            option = option_by_field(name)
-            if option is not None and name in option.patch_bay:
-                common[name] = value
-            else:
-                dropped.append(f"{path.name} > {name}")
-    return common, dropped
 
 
 def _comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> str:
@@ -272,7 +253,13 @@ def activation_layer(path: Path, name: str | None) -> Layer:
 
 
 def _descriptor(*files: Path) -> Descriptor:
-    return read_descriptor(*map(_read, files), titles=[str(file) for file in files])
+    properties = [file for file in files if file.suffix == _PROPERTIES]
+    others = [file for file in files if file.suffix != _PROPERTIES]
+    return read_descriptor(
+        *map(_read, others),
+        titles=[str(file) for file in others],
+        properties={file.name: _text(file, _read(file)) for file in properties},
+    )
 
 
 def _connection_of(activation: Layer | None) -> str | None:

@@ -829,16 +829,17 @@ def get_jms_cli_commands() -> list[CLICommand]:
                 ),
                 ActionCommand(
                     name="import",
-                    help="Print the activation spec of a deployment descriptor as YAML",
+                    help="Print the activation spec of another product's configuration as YAML",
                     description=(
                         "Reads ejb-jar.xml, weblogic-ejb-jar.xml, weblogic-application.xml, sun-ejb-jar.xml, "
-                        "glassfish-ejb-jar.xml, JMS modules, ra.xml or "
-                        "Patch Bay XML, whole or a fragment, and Patch Bay's MessagingManager.properties. "
+                        "glassfish-ejb-jar.xml, JMS modules, ra.xml, Patch Bay XML or the configuration of a "
+                        "WBIA connector, whole or a fragment. Files that end in .properties hold Java "
+                        "properties: of a WBIA connector, or of Patch Bay's MessagingManager. "
                         "Several files about one bean belong together."
                     ),
                     func=lazy_load_command(f"{_COMMANDS}.import_command"),
                     args=(
-                        Arg(("files",), nargs="+", metavar="FILE", help="the descriptors"),
+                        Arg(("files",), nargs="+", metavar="FILE", help="the files"),
                         Arg(("--name",), help="which activation, where there are several"),
                         Arg(
                             ("--secrets",),

@@ -1,19 +1,19 @@
 """Reads activations from Java deployment descriptors, to migrate them to this package.
 
 Supports `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `weblogic-application.xml`, `sun-ejb-jar.xml`,
-`glassfish-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and WebLogic JMS modules: whole files, or
-fragments with one root element.
+`glassfish-ejb-jar.xml`, `ra.xml`, WebLogic JMS modules, and the configuration of Patch Bay and of WBIA
+connectors: whole files, or fragments with one root element.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
+from airflow_provider_jmsjca.core.activation.redelivery import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.options import (
@@ -23,11 +23,19 @@ from airflow_provider_jmsjca.core.options import (
     Level,
     option_by_field,
     option_by_key,
+    read_properties,
     unknown_field,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.migrate.elements import CONNECTOR, PROPERTY_NAMES, Element, parse
 from airflow_provider_jmsjca.migrate.jms_module import JmsModules
+from airflow_provider_jmsjca.migrate.patch_bay import is_manager_property, read_sinks
+from airflow_provider_jmsjca.migrate.wbia import (
+    INPUT,
+    is_connector_property,
+    properties_of,
+    read_connector,
+)
 
 _VALUES = ("activation-config-property-value", "config-property-value")
 _CONTAINERS = {
@@ -35,14 +43,13 @@ _CONTAINERS = {
     "message-driven-descriptor",
     "pool",
     "transaction-descriptor",
-    "redelivery",
 }
-"""Elements of a bean or destination that contain its options; other nested elements are unrelated."""
+"""Elements of a bean that contain its options; other nested elements are unrelated."""
 _ELEMENTS = {
     spelling
     for option in OPTIONS
     for family, spelling in option.spellings()
-    if family in {Family.EJB, Family.WEBLOGIC, Family.PATCH_BAY}
+    if family in {Family.EJB, Family.WEBLOGIC}
 }
 _GLASSFISH = {
     spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
@@ -102,14 +109,10 @@ The server's own spelling beats the standard one, and the delivering adapter's p
 """
 _REFERENCE = "message-destination-ref"
 _JMSJCA = "jmsjca."
-_REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
+_REDELIVERY = {"redelivery_handling", *ATTEMPTS, *CLIENT_PROPERTIES}
 _TRANSPORTS = ("stomp:", "stomp+ssl:", "vm:", "failover:", LOOKUP)
 """Prefixes of a `provider-url` that names a broker instead of a JNDI server."""
 _EJB_3 = 3
-_OF_ATG = ("localdms:", "sqldms:")
-"""Prefixes of destinations of Patch Bay's two built-in providers."""
-_DEFAULT_PORT = "DEFAULT"
-"""Name of an input port without a `port-name`."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -174,7 +177,9 @@ class Descriptor:
         return self.activations[chosen]
 
 
-def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descriptor:
+def read_descriptor(
+    *texts: str | bytes, titles: Sequence[str] = (), properties: Mapping[str, str] = MappingProxyType({})
+) -> Descriptor:
     """Return the merged contents of descriptors; entries for one bean are joined by its `ejb-name`.
 
     If a complete `ejb-jar.xml` before version 3 declares no transaction attribute for a container-managed
@@ -187,12 +192,14 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
     Args:
         texts: XML; bytes are decoded with their declared encoding.
         titles: Names of the texts in error messages; `descriptor` for each text without a title.
+        properties: Texts of Java properties files by their names: of a WBIA connector, or of Patch Bay's
+            `MessagingManager`.
 
     Raises:
         ConfigurationError: A text is not XML, is too long or too deep, or declares entities. Or none of the
-            texts describes anything.
+            texts describes anything. Or a line of the properties is broken.
 
-    Source: J31, J37, W13, W14, W19, W21, W30, P6-P10.
+    Source: J31, J37, W13, W14, W19, W21, W30.
     """
     roots = [
         parse(text, titles[place] if place < len(titles) else "descriptor")
@@ -201,14 +208,21 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
     read = _Read(roots=roots, beans=_message_driven(roots))
     for root in roots:
         read.take(root)
+    for title, text in properties.items():
+        try:
+            read.take_properties(title, read_properties(text))
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{title}: {fault.removeprefix('options, ')}" for fault in error.faults
+            ) from None
     read.take_sinks()
     for name, fields in read.activations.items():
         read.complete(name, fields)
     if not (read.activations or read.connector or read.factories or read.modules.entries):
         raise ConfigurationError(
-            f"{', '.join(titles) or 'descriptor'}: no activation found; expected message-driven, "
-            "message-driven-descriptor, ejb of a message-driven bean, activation-config, activationspec, "
-            "config-property, message-sink or weblogic-jms"
+            f"{', '.join((*titles, *properties)) or 'descriptor'}: no activation found; expected "
+            "message-driven, message-driven-descriptor, ejb of a message-driven bean, activation-config, "
+            "activationspec, config-property, message-sink, weblogic-jms or InputDestination"
         )
     return Descriptor(
         activations=read.activations,
@@ -220,26 +234,26 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
             **{name: {"ClientId": client_id} for name, client_id in read.modules.client_ids.items()},
         },
         destinations={**read.modules.entries, **read.destinations},
-        dropped=tuple(path for root in read.roots for path in (*root.unread(), *_of_every_connector(root))),
+        dropped=(
+            *(path for root in read.roots for path in (*root.unread(), *_of_every_connector(root))),
+            *read.dropped,
+        ),
     )
 
 
-def spec_of(
-    descriptor: Descriptor, name: str | None = None, *, below: Mapping[str, str] | None = None
-) -> ActivationSpec:
+def spec_of(descriptor: Descriptor, name: str | None = None) -> ActivationSpec:
     """Return an activation of a descriptor, without its unknown properties.
 
     Args:
         descriptor: The result of `read_descriptor`.
         name: Name of the bean; required if there are several.
-        below: Values of fields that the descriptor doesn't set.
 
     Raises:
         ConfigurationError: As for `Descriptor.choose`; or as for `ActivationSpec`, with the bean's name.
     """
     chosen = descriptor.choose(name)
     try:
-        return ActivationSpec(**{**(below or {}), **descriptor.activations[chosen]})
+        return ActivationSpec(**descriptor.activations[chosen])
     except ConfigurationError as error:
         title = f"activation {chosen!r}: " if chosen else ""
         raise ConfigurationError(f"{title}{fault}" for fault in error.faults) from None
@@ -270,6 +284,8 @@ class _Read:
     glassfish: set[str] = field(default_factory=set)
     roots: list[Element] = field(default_factory=list)
     beans: set[str] = field(default_factory=set)
+    manager: dict[str, str] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
 
     def take(self, root: Element) -> None:
         """Read the contents of a text."""
@@ -288,18 +304,30 @@ class _Read:
                 found.taken()
                 if option := option_by_field(spelling):
                     self.common[f"{option.name}: {option.status}"] = None
+        if connector := properties_of(root):
+            self.take_properties(root.tag, connector)
         _read_ra(root, self.connector, self.factories)
         self.modules.read(root)
 
+    def take_properties(self, title: str, given: Mapping[str, str]) -> None:
+        """Read the properties of a WBIA connector, or of Patch Bay's `MessagingManager`."""
+        is_read = is_manager_property
+        if INPUT in given:
+            is_read = is_connector_property
+            self._add(*read_connector(given))
+        else:
+            self.manager.update(given)
+        if ignored := [name for name in given if not is_read(name)]:
+            self.dropped.append(f"{title} > {', '.join(ignored)}")
+
     def take_sinks(self) -> None:
         """Read Patch Bay's message sinks and filters, each merged from all texts."""
-        sinks: dict[str, list[Element]] = {}
-        for root in self.roots:
-            for sink in (*root.find("message-sink"), *root.find("message-filter")):
-                sinks.setdefault(sink.glimpse("nucleus-name"), []).append(sink)
-        for elements in sinks.values():
-            for name, fields in _patch_bay(elements):
-                self.activations.setdefault(name, {}).update(fields)
+        for found in read_sinks(self.roots, self.manager):
+            self._add(*found)
+
+    def _add(self, name: str, fields: Mapping[str, str], notes: Sequence[str]) -> None:
+        self.activations.setdefault(name, {}).update(fields)
+        self.notes.setdefault(name, []).extend(notes)
 
     def complete(self, name: str, fields: dict[str, str]) -> None:
         """Add the values that depend on all texts together, and the migration notes."""
@@ -333,12 +361,6 @@ class _Read:
             )
         said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
         notes.extend(_surprises(given))
-        named = given.get("destination", ("", ""))
-        if named[0] == "destination-name" and named[1].startswith(_OF_ATG):
-            notes.append(
-                f"destination: {named[1]} is a name of ATG's own JMS. Here it is that of a "
-                "destination at your broker; replace it unless that one has the same name"
-            )
         destination = given.get("destination", ("", ""))[1].removeprefix(LOOKUP)
         if address := self.modules.address(destination):
             self.destinations[destination] = address
@@ -594,63 +616,6 @@ def _version(root: Element) -> int:
     """Return the EJB major version of a descriptor; 0 if it states none, as before 2.1."""
     said = root.attributes.get("version", "").partition(".")[0]
     return int(said) if said.isascii() and said.isdigit() else 0
-
-
-def _patch_bay(sinks: Sequence[Element]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield an activation for each input destination of a message sink or filter.
-
-    A single input is named after the sink. With several inputs, the port's name is appended, as in
-    `/a/Sink > PORT`. If a port has several destinations, the destination's name is appended too.
-
-    Args:
-        sinks: The elements for one sink; Patch Bay combines the elements from all its files.
-    """
-    sink_name = sinks[0].value("nucleus-name")
-    inputs = {
-        (port, found.glimpse("destination-name")): found for sink in sinks for port, found in _inputs(sink)
-    }
-    ports = Counter(port for port, _ in inputs)
-    if not inputs:
-        yield sink_name, {"nucleus-name": sink_name} if sink_name else {}
-    for (port, destination), found in inputs.items():
-        several = len(inputs) > 1
-        parts = (sink_name, port if several else "", destination if ports[port] > 1 else "")
-        name = " > ".join(filter(None, parts))
-        fields = {"nucleus-name": name, **_leaves(found)[0]}
-        targets = _failure_targets(sinks, fields.get("failure-output-port", ""))
-        fields["output-destination"] = ";".join(targets)
-        fields.update(_limbo(fields))
-        yield name, {spelling: value for spelling, value in fields.items() if value}
-
-
-def _inputs(sink: Element) -> Iterator[tuple[str, Element]]:
-    """Yield the input destinations of a sink, each with the name of its port."""
-    ports = list(sink.find("input-port"))
-    for port in ports:
-        for found in port.find("input-destination"):
-            yield port.value("port-name") or _DEFAULT_PORT, found
-    if not ports:
-        yield from ((_DEFAULT_PORT, found) for found in sink.find("input-destination"))
-
-
-def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that redeliver through limbo, as Patch Bay does. Source: P12, P13, P16.
-
-    A topic without a durable subscription gets none: limbo is refused there, because no broker keeps its
-    messages across a restart.
-    """
-    limited = fields.get("max-attempts") or fields.get("delay")
-    lasting = fields.get("durable-subscriber-name") or fields.get("destination-type", "").lower() != "topic"
-    return {"use_store": "true", "non_blocking_redelivery": "true"} if limited and lasting else {}
-
-
-def _failure_targets(sinks: Sequence[Element], port: str) -> Iterator[str]:
-    """Yield the destinations of a redelivery port of the sink."""
-    for redelivery in (each for sink in sinks for each in sink.find("redelivery-port")):
-        if port and redelivery.value("port-name") == port:
-            for output in redelivery.find("output-destination"):
-                kind = (output.value("destination-type") or "Queue").lower()
-                yield f"{kind}://{output.value('destination-name').removeprefix('patchbay:/')}"
 
 
 def _leaves(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self, cast
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
+from airflow_provider_jmsjca.core.activation.redelivery import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.configuration.layers import Origin, ResolvedValue, SourceKind
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved
@@ -234,7 +234,7 @@ _DEFAULT = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
     """Return a trigger's defaults for options that no level sets: concurrent events, growing pauses."""
     values: dict[str, OptionValue] = {}
-    if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
+    if not said.keys() & {"redelivery_handling", *ATTEMPTS, *CLIENT_PROPERTIES}:
         values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
     if "prefetch" not in said:
         values["prefetch"] = _prefetch_unless_said(said)

@@ -340,9 +340,8 @@ def test_import_reads_what_patch_bay_says_of_limbo_p21(
     printed = capsys.readouterr()
     found = yaml.safe_load(printed.out)
     assert (found["allow_message_delays"], found["limbo_delivery_retry"]) == (True, 3)
-    assert "note: limbo_poll_interval:" in printed.err
-    assert "note: data_source:" in printed.err
-    assert "store_url of [jmsjca] names it" in printed.err
+    assert "note: limboPollInterval: no effect: limbo is looked at each second" in printed.err
+    assert "note: dataSource: no effect: store_url of [jmsjca] names the database of limbo" in printed.err
     assert "note: dropped, not read here: MessagingManager.properties > other" in printed.err
 
 

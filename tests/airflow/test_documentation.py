@@ -83,6 +83,8 @@ NOT_RUN = {
 by Airflow all the same."""
 RUN = {"python", "console", "xml", "json", "yaml", "ini", "properties", ""}
 """Languages that a test below takes."""
+IMPORTS = [block for block in BLOCKS if block.text.startswith("$ airflow jms import ")]
+"""Each takes the files that the page shows before it, and its output follows."""
 
 
 def of(language: str) -> list[Any]:
@@ -423,10 +425,11 @@ def test_descriptors_become_what_the_page_prints_after_them(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
     descriptors = [
-        block.text for block in BLOCKS if block.language == "xml" and (block.page, "xml") not in NOT_RUN
+        block.text
+        for block in BLOCKS
+        if block.page in {command.page for command in IMPORTS} and block.language in {"xml", "properties"}
     ]
-    commands = [block for block in BLOCKS if block.text.startswith("$ airflow jms import ")]
-    for command in commands:
+    for command in IMPORTS:
         arguments = command.commands[0].split()[1:]
         for name in arguments[2:]:
             Path(name).write_text(descriptors.pop(0), encoding="utf-8")
@@ -481,7 +484,10 @@ def test_lines_for_the_section_are_looked_up(block: Block) -> None:
         assert str(Destination.parse(value)) == value
 
 
-@pytest.mark.parametrize("block", of("properties"))
+@pytest.mark.parametrize(
+    "block",
+    [each for each in of("properties") if each.values[0].page not in {block.page for block in IMPORTS}],
+)
 def test_properties_of_java_mean_what_the_spec_after_them_says(block: Block) -> None:
     after = next(each for each in PYTHON if each.page == block.page and each.line > block.line)
     names: dict[str, Any] = {}
@@ -489,14 +495,8 @@ def test_properties_of_java_mean_what_the_spec_after_them_says(block: Block) -> 
     parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(f"[all]\n{block.text}")
-    given = dict(parser["all"])
-    # A message server's name of a queue says no kind: "only the kind of each destination is said besides".
-    given = {
-        name: ";".join(f"queue://{each}" for each in value.split(";")) if "Destination" in name else value
-        for name, value in given.items()
-    }
-    given.setdefault("destination", names["spec"].destination) if "InputDestination" not in given else None
-    assert ActivationSpec(**given) == names["spec"]
+    spec = names["spec"]
+    assert ActivationSpec(**parser["all"], destination=spec.destination) == spec
 
 
 @pytest.mark.parametrize("block", of(""))

@@ -18,12 +18,9 @@ from airflow_provider_jmsjca.core.options import (
     read_properties,
     read_value,
 )
-from airflow_provider_jmsjca.core.options.choices import SubscriptionDurability
 from airflow_provider_jmsjca.core.query import NAMED, read_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_DURABLE_BY_NAME = "durable-subscriber-name"
-_DURABILITY = "subscription_durability"
 _TITLE = "activation: "
 
 
@@ -54,8 +51,7 @@ def option_of(spelling: str) -> Option | None:
 def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFields:
     """Return the given options, read by the option table.
 
-    A `JMSJCA.*` key in the spec's own Options or URL replaces the field (J143). Patch Bay's
-    `durable-subscriber-name` makes the subscription durable (P10).
+    A `JMSJCA.*` key in the spec's own Options or URL replaces the field (J143).
 
     Args:
         given: Values by any spelling.
@@ -63,10 +59,6 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
     """
     read = GivenFields({name: value for name, value in given.items() if value is not None})
     names = {spelling: option.name for spelling in read.given if (option := option_of(spelling))}
-    if _DURABILITY not in names.values() and any(
-        name.replace("_", "-") == _DURABLE_BY_NAME for name in read.given
-    ):
-        read.given[_DURABILITY] = SubscriptionDurability.DURABLE.value
     layer = read_layer(Layer(level=Level.ACTIVATION, fields=read.given), read.faults)
     _refuse_differing(layer, read.faults)
     read.values = {value.option.name: value.value for value in layer.values if value.option.name in fields}

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.core.redelivery import (
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-PATCH_BAY = ("max_attempts", "redelivery_delay")
+ATTEMPTS = ("max_attempts", "redelivery_delay")
 CLIENT_PROPERTIES = (
     "redelivery_delays",
     "redelivery_action",
@@ -34,7 +34,7 @@ CLIENT_PROPERTIES = (
 def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
     """Return the handling the spec asks for.
 
-    Patch Bay's `max_attempts` counts deliveries and its delay lies between them: three attempts with a delay
+    `max_attempts` counts deliveries and `redelivery_delay` lies between them: three attempts with a delay
     of one minute are `1:60000; 3:move(...)`, because the third redelivery would be the fourth attempt.
 
     Raises:
@@ -43,8 +43,8 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
     Source: J59, J130, J133; P6-P9, P15; C14.
     """
     try:
-        if any(getattr(spec, name) is not None for name in PATCH_BAY):
-            return _from_patch_bay(spec)
+        if any(getattr(spec, name) is not None for name in ATTEMPTS):
+            return _from_attempts(spec)
         if any(getattr(spec, name) is not None for name in CLIENT_PROPERTIES):
             kind = spec.redelivery_move_kind
             action = spec.redelivery_action.value if spec.redelivery_action else ""
@@ -70,8 +70,8 @@ def yielding(resolved: Resolved) -> tuple[str, ...]:
     if handling is None:
         return ()
     if handling.origin.place >= SourceKind.OPTIONS:
-        return PATCH_BAY + CLIENT_PROPERTIES
-    others = any(name in resolved.values for name in PATCH_BAY + CLIENT_PROPERTIES)
+        return ATTEMPTS + CLIENT_PROPERTIES
+    others = any(name in resolved.values for name in ATTEMPTS + CLIENT_PROPERTIES)
     return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()
 
 
@@ -83,7 +83,7 @@ def overruled(resolved: Resolved) -> Iterator[str]:
     handling = resolved.values.get("redelivery_handling")
     replaced = [(value, resolved.value(value.option.name)) for value in resolved.replaced]
     if handling is not None and handling.origin.place >= SourceKind.OPTIONS:
-        others = (resolved.values.get(name) for name in PATCH_BAY + CLIENT_PROPERTIES)
+        others = (resolved.values.get(name) for name in ATTEMPTS + CLIENT_PROPERTIES)
         replaced += [(value, handling) for value in others if value is not None]
     for value, in_force in replaced:
         above, below = value.origin.level, in_force.origin.level
@@ -100,7 +100,7 @@ def _named(fault: str) -> str:
     return fault if fault.startswith(known) else f"redelivery_handling: {fault}"
 
 
-def _from_patch_bay(spec: ActivationFields) -> RedeliveryHandling:
+def _from_attempts(spec: ActivationFields) -> RedeliveryHandling:
     actions: list[Action] = []
     attempts = spec.max_attempts
     if spec.redelivery_delay is not None and attempts != 1:

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.redelivery import (
+    ATTEMPTS,
     CLIENT_PROPERTIES,
-    PATCH_BAY,
     redelivery_handling,
 )
 from airflow_provider_jmsjca.core.configuration.administered import DestinationReference, is_discard
@@ -211,7 +211,7 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
     """Source: J64, J133-J139, P6-P9, C14."""
     ways = {
         "redelivery_handling": "redelivery_handling" in spec.model_fields_set,
-        "max_attempts, redelivery_delay": any(getattr(spec, name) is not None for name in PATCH_BAY),
+        "max_attempts, redelivery_delay": any(getattr(spec, name) is not None for name in ATTEMPTS),
         "redelivery_delays, redelivery_action": any(
             getattr(spec, name) is not None for name in CLIENT_PROPERTIES
         ),
@@ -223,7 +223,7 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
             f"redelivery_handling: said in {len(said)} ways ({'; '.join(said)}), expected one of them",
         )
         return
-    names = " ".join(("redelivery_handling", "dead_letter_destination", *PATCH_BAY, *CLIENT_PROPERTIES))
+    names = " ".join(("redelivery_handling", "dead_letter_destination", *ATTEMPTS, *CLIENT_PROPERTIES))
     try:
         handling = redelivery_handling(spec)
     except ConfigurationError as error:

@@ -56,15 +56,14 @@ class ActivationSpec(ActivationFields):
     """Destinations to consume, concurrency, redelivery and failure handling of an activation. Frozen.
 
     Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
-    WebLogic's `max-beans-in-free-pool`, the WBIA adapter's `PollQuantity` and so on. The fields already
-    include `JMSJCA.*` options of the spec's own `options` or `connection_url`. The settings of the connection
-    and the installation are added by `resolve([connector, factory, spec.layer()])` and
-    `ActivationSpec.from_resolved`.
+    WebLogic's `max-beans-in-free-pool` and so on. The fields already include `JMSJCA.*` options of the spec's
+    own `options` or `connection_url`. The settings of the connection and the installation are added by
+    `resolve([connector, factory, spec.layer()])` and `ActivationSpec.from_resolved`.
 
     Raises:
         ConfigurationError: Every fault at once, each with field, given value and expected form.
 
-    Source: J46-J64; W13-W33; P6-P10; C14; I49.
+    Source: J46-J64; W13-W33; P6-P9; C14.
     """
 
     _given: dict[str, object] = PrivateAttr(default_factory=dict)

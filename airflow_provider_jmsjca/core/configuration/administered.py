@@ -22,7 +22,6 @@ DISCARD: Final = "discard"
 """Dead-letter destination that discards messages. A queue of that name is written
 `queue://discard`."""
 
-_PATCH_BAY = "patchbay:/"
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
 _SCHEMES = ("queue://", "topic://")
 _TYPE_KEYS = ("destination_type", "destinationType", "destination-type", "type")
@@ -55,7 +54,7 @@ class DestinationReference:
     ) -> DestinationReference:
         """Return the destination for a text.
 
-        Accepts a name, `queue://name` and its short forms, `lookup://object`, `patchbay:/name`, and
+        Accepts a name, `queue://name` and its short forms, `lookup://object`, and
         `jmsjca://?name=destination&key=value`.
 
         Args:
@@ -86,7 +85,6 @@ class DestinationReference:
             text, options = _read_named(text)
             if text.lower().startswith(LOOKUP):
                 return cls(kind=kind, name=text[len(LOOKUP) :], lookup=True, options=tuple(options.items()))
-        text = text.removeprefix(_PATCH_BAY)
         said = text.startswith(_TYPED) or text.lower().startswith(_SCHEMES)
         if kind is None and default is None and not said and "://" not in text:
             raise ConfigurationError(

@@ -2,7 +2,7 @@
 
 May import `core.redelivery`.
 
-Source: J31-J64, J92-J113, W13-W20, P6-P10, C14, I49.
+Source: J31-J64, J92-J113, W13-W20, P6-P9, C14.
 """
 
 from airflow_provider_jmsjca.core.options.option import (

@@ -55,9 +55,7 @@ class Family(enum.StrEnum):
     EJB = "ejb-jar"
     WEBLOGIC = "WebLogic"
     GLASSFISH = "GlassFish"
-    PATCH_BAY = "Patch Bay"
     JAVA_CAPS = "Java CAPS"
-    WBIA = "WBIA"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +72,7 @@ class Option:
         ejb: Elements of `ejb-jar.xml`.
         weblogic: Elements of `weblogic-ejb-jar.xml`.
         glassfish: Elements of `sun-ejb-jar.xml` and `glassfish-ejb-jar.xml`.
-        patch_bay: Tags of the Patch Bay configuration file.
         java_caps: Properties of a Java CAPS JMS client.
-        wbia: Properties of the WBIA adapter for JMS.
         alias_unit: Unit of a bare number under a name that isn't ours; names that end in `-seconds`
             count seconds.
         choices: The values allowed, for a choice.
@@ -106,9 +102,7 @@ class Option:
     ejb: tuple[str, ...] = ()
     weblogic: tuple[str, ...] = ()
     glassfish: tuple[str, ...] = ()
-    patch_bay: tuple[str, ...] = ()
     java_caps: tuple[str, ...] = ()
-    wbia: tuple[str, ...] = ()
     alias_unit: Measure = Measure.SECONDS
     choices: type[enum.StrEnum] | None = None
     minimum: int | None = None
@@ -148,9 +142,7 @@ class Option:
             (Family.EJB, self.ejb),
             (Family.WEBLOGIC, self.weblogic),
             (Family.GLASSFISH, self.glassfish),
-            (Family.PATCH_BAY, self.patch_bay),
             (Family.JAVA_CAPS, self.java_caps),
-            (Family.WBIA, self.wbia),
         ):
             rows.extend((family, name) for name in names)
         return tuple(rows)

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.options.activation_rows import ACTIVATION
 from airflow_provider_jmsjca.core.options.connection_rows import CONNECTION
+from airflow_provider_jmsjca.core.options.delivery_rows import EVENTS, REDELIVERY
 from airflow_provider_jmsjca.core.options.inert_rows import INERT
-from airflow_provider_jmsjca.core.options.migration_rows import JAVA_CAPS, PATCH_BAY, WBIA
 from airflow_provider_jmsjca.core.options.option import Option
 from airflow_provider_jmsjca.core.options.transport_rows import TRANSPORT
 from airflow_provider_jmsjca.core.options.weblogic_rows import WEBLOGIC
@@ -19,9 +19,8 @@ GROUPS: Mapping[str, tuple[Option, ...]] = MappingProxyType(
         "Transport": TRANSPORT,
         "Activation": ACTIVATION,
         "From WebLogic": WEBLOGIC,
-        "From ATG Patch Bay": PATCH_BAY,
-        "From Java CAPS": JAVA_CAPS,
-        "From the WBIA adapter for JMS": WBIA,
+        "Redelivery": REDELIVERY,
+        "Events and replies": EVENTS,
         "Without effect": INERT,
     }
 )

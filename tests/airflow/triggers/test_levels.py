@@ -53,7 +53,7 @@ def test_each_level_may_say_the_handling_j143(
         case "spec":
             arguments = {"spec": {"RedeliveryHandling": "1:move(queue:$.given-up)"}}
         case "attempts":
-            arguments = {"spec": {"max-attempts": 1}, "dead_letter_destination": "orders.given-up"}
+            arguments = {"spec": {"max_attempts": 1}, "dead_letter_destination": "orders.given-up"}
 
     async def work() -> None:
         publish("a")

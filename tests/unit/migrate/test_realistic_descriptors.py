@@ -712,8 +712,8 @@ def test_what_several_files_say_of_a_sink_is_combined_as_patch_bay_does_p10() ->
     second = sink.format(port="B", name="b", more="")
     assert list(read_descriptor(first, again).activations) == ["/a/S"]
     found = read_descriptor(first, second, again)
-    assert found.activations["/a/S > A"]["max-attempts"] == "4"
-    assert found.activations["/a/S > B"]["destination-name"] == "b"
+    assert found.activations["/a/S > A"]["max_attempts"] == "4"
+    assert found.activations["/a/S > B"]["destination"] == "b"
     (note,) = found.notes["/a/S > A"]
     assert note.startswith("destination: sqldms:/a is a name of ATG's own JMS")
     assert found.notes["/a/S > B"] == ()
@@ -724,7 +724,7 @@ def test_a_sink_that_nobody_asked_for_may_be_wrong_p10() -> None:
     text = text.replace("<max-attempts>2<", "<max-attempts>some<")
     found = read_descriptor(text)
     assert spec_of(found, "/shop/One").name == "/shop/One"
-    with pytest.raises(ConfigurationError, match="max-attempts: got 'some'"):
+    with pytest.raises(ConfigurationError, match="max_attempts: got 'some'"):
         spec_of(found, "/shop/Several > Events > patchbay:/shop/Cancelled")
 
 

@@ -122,19 +122,19 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         ),
         # I9, I15, I16
         (
-            {**TOPIC, "InProgressDestination": "p"},
+            {**TOPIC, "in_progress_destination": "p"},
             "in_progress_destination: got a topic, expected queues only",
         ),
         (
-            {**QUEUE, "ContainerManagedEvents": "JMS"},
+            {**QUEUE, "container_managed_events": "jms"},
             "source_queue: missing, expected a queue because container_managed_events is jms",
         ),
         (
-            {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 501},
+            {**QUEUE, "container_managed_events": "jms", "source_queue": "s", "poll_quantity": 501},
             "poll_quantity: got 501, expected 1 to 500 because container_managed_events is jms",
         ),
         (
-            {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "topic://s"},
+            {**QUEUE, "container_managed_events": "jms", "source_queue": "topic://s"},
             "source_queue: got 'topic://s', expected a queue",
         ),
         ({**QUEUE, "error_destination": "queue://"}, "a destination needs a name"),
@@ -210,10 +210,9 @@ def test_all_faults_are_reported_together() -> None:
         {**TOPIC, "subscription_name": "s"},
         {"destination": "lookup://x", "subscription_durability": "durable", "subscription_name": "s"},
         {**QUEUE, "non_retryable": "ValueError", "redelivery_handling": "3:move(queue:d)"},
-        {"destination": ["queue://a", "queue://b"], "PollQuantity": 500},
-        {**QUEUE, "PollQuantity": 25},
-        {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 500},
-        {**QUEUE, "OutputDestination": "OUT"},
+        {"destination": ["queue://a", "queue://b"], "poll_quantity": 500},
+        {**QUEUE, "poll_quantity": 25},
+        {**QUEUE, "container_managed_events": "jms", "source_queue": "s", "poll_quantity": 500},
         {**QUEUE, "BatchSize": 2, "batch_size": "2", "ConcurrencyMode": "cc"},
     ],
 )

@@ -1,4 +1,4 @@
-"""Activation specs: J46-J64, J76-J84, W1-W3, W13-W33, P6-P10, C14, I49."""
+"""Activation specs: J46-J64, J76-J84, W1-W3, W13-W33, P6-P8, C14."""
 
 from __future__ import annotations
 
@@ -218,29 +218,6 @@ def test_who_ends_the_transaction_w21_w23_j105(fields: dict[str, str], transacte
     assert ActivationSpec(destination=QUEUE, **fields).transacted is transacted
 
 
-def test_patch_bay_p6_p10() -> None:
-    """P7, P9."""
-    spec = ActivationSpec(
-        **{
-            "nucleus-name": "/fulfillment/OrderFulfiller",
-            "destination-name": "patchbay:/Fulfillment/SubmitOrder",
-            "destination-type": "Topic",
-            "durable-subscriber-name": "OrderFulfiller-SubmitOrder",
-            "max-attempts": 3,
-            "delay": 60000,
-            "failure-output-port": "FulfillmentError",
-            "output-destination": ["queue://ErrorNotification", "DeadMessageQueue"],
-        }
-    )
-    assert str(spec.redelivery) == "1:60000; 3:move(queue:ErrorNotification,queue:DeadMessageQueue)"
-    assert spec.durable_name == "OrderFulfiller-SubmitOrder"
-    assert spec.destinations == (Destination.topic("Fulfillment/SubmitOrder"),)
-    assert spec.dead_letter_destinations == (
-        Destination.queue("ErrorNotification"),
-        Destination.queue("DeadMessageQueue"),
-    )
-
-
 @pytest.mark.parametrize(
     ("fields", "handling"),
     [
@@ -270,26 +247,21 @@ def test_client_properties_c14() -> None:
     assert str(ActivationSpec(destination=QUEUE, Delay="5:1000").redelivery) == "5:1000"
 
 
-def test_wbia_properties_i49_i3_i5() -> None:
-    spec = ActivationSpec(
-        InputDestination="queue://A;queue://B; queue://C",
-        PollQuantity=2,
-        InProgressDestination="queue://P",
-        InDoubtEvents="FailOnStartUp",
-        ContainerManagedEvents="",
-        DuplicateEventElimination="true",
-        ArchiveDestination="archive",
-        ErrorDestination="error",
-        UnsubscribedDestination="unsubscribed",
-        ReplyToDestination="replies",
-        MessageResponseResultProperty="result",
-        ConfigurationMetaObject="MO",
-        DataHandlerConfigMO="DH",
-        DataHandlerMimeType="text/xml",
-    )
-    assert [str(one) for one in spec.destinations] == ["queue://A", "queue://B", "queue://C"]
-    assert (spec.poll_quantity, spec.in_doubt_events.value) == (2, "fail_on_startup")
-    assert spec.container_managed_events.value == "none"
+@pytest.mark.parametrize(
+    ("spelling", "hint"),
+    [
+        ("max-attempts", "max_attempts"),
+        ("allowMessageDelays", "allow_message_delays"),
+        ("InputDestination", "destination"),
+        ("PollQuantity", "poll_quantity"),
+        ("ErrorDestination", "error_destination"),
+    ],
+)
+def test_names_of_files_that_are_imported_are_unknown_in_a_spec(spelling: str, hint: str) -> None:
+    """P6, I49: `airflow jms import` turns them into options."""
+    with pytest.raises(ConfigurationError) as caught:
+        ActivationSpec(destination=QUEUE, **{spelling: "1"})
+    assert str(caught.value) == f"{spelling}: unknown option (did you mean {hint}?)"
 
 
 def test_lookup_and_options_of_a_destination_j87_j91() -> None:
@@ -427,7 +399,7 @@ def test_inside_another_model_no_input_is_shown() -> None:
         ({}, None),
         ({"redelivery_handling": "3:move(queue:d)"}, None),
         ({"max_attempts": 3, "dead_letter_destination": "d"}, 5),
-        ({"max-attempts": 3, "output-destination": "d", "limboDeliveryRetry": 2}, 2),
+        ({"max_attempts": 3, "dead_letter_destination": "d", "limbo_delivery_retry": 2}, 2),
         ({"redelivery_handling": "3:move(queue:d)", "limbo_delivery_retry": 5}, 5),
         ({"limbo_delivery_retry": 0}, 0),
     ],

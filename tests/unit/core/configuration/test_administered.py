@@ -35,7 +35,6 @@ QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
         ("lookup://jms/orders", None, DestinationReference(kind=None, name="jms/orders", lookup=True)),
         ("lookup://jms/orders", QUEUE, DestinationReference(kind=QUEUE, name="jms/orders", lookup=True)),
         ("jndi://queues/q1234", QUEUE, DestinationReference(kind=QUEUE, name="jndi://queues/q1234")),
-        ("patchbay:/Fulfillment/Submit", TOPIC, DestinationReference(kind=TOPIC, name="Fulfillment/Submit")),
         (
             "jmsjca://?name=orders&a=b&JMSJCA.prefetch=5",
             QUEUE,
@@ -49,9 +48,7 @@ QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
         ),
     ],
 )
-def test_reads_j50_j87_j91_p10(
-    text: str, kind: DestinationKind | None, expected: DestinationReference
-) -> None:
+def test_reads_j50_j87_j91(text: str, kind: DestinationKind | None, expected: DestinationReference) -> None:
     assert DestinationReference.parse(text, kind) == expected
 
 

@@ -1,4 +1,4 @@
-"""Options of an activation that come from Patch Bay, Java CAPS and the WBIA adapter."""
+"""Options of an activation about redelivery, and about events: copies, duplicates, doubt and replies."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ from airflow_provider_jmsjca.core.options.choices import (
     InDoubtEvents,
     RedeliveryAction,
 )
-from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
+from airflow_provider_jmsjca.core.options.option import Option, OptionType
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
 _ENGINE = "engine.delivering"
 
 
-def _destination(name: str, wbia: str, meaning: str, source: str, *, acts: str) -> Option:
+def _destination(name: str, meaning: str, source: str, *, acts: str) -> Option:
     return Option(
         name=name,
         value_type=OptionType.TEXT,
         levels="A",
-        wbia=(wbia,),
         meaning=meaning,
         source=source,
         acts=acts,
     )
 
 
-PATCH_BAY = (
+REDELIVERY = (
     Option(
         name="max_attempts",
         value_type=OptionType.INTEGER,
         levels="A",
         minimum=1,
-        patch_bay=("max-attempts",),
         meaning="Deliveries before the message goes to the dead-letter destination.",
         source="P6, P7, P15",
         acts="core.activation",
@@ -41,8 +39,6 @@ PATCH_BAY = (
         value_type=OptionType.DURATION,
         levels="A",
         minimum=0,
-        alias_unit=Measure.MILLISECONDS,
-        patch_bay=("delay",),
         meaning="Time between those deliveries.",
         source="P6-P8",
         acts="core.activation",
@@ -53,7 +49,6 @@ PATCH_BAY = (
         levels="A",
         default=5,
         minimum=0,
-        patch_bay=("limboDeliveryRetry",),
         meaning="How often a failed move is tried again, each time a second later; then the message stays "
         "where it is, undelivered. With use_store limbo tries it so often.",
         source="P16",
@@ -65,15 +60,11 @@ PATCH_BAY = (
         value_type=OptionType.BOOLEAN,
         levels="CFA",
         default=False,
-        patch_bay=("allowMessageDelays",),
         meaning="Hear the property DELIVERY_DATE of a message that is sent, milliseconds since 1970: the "
         "message is delivered no sooner.",
         source="P18, P21",
         acts="operators, engine.delivering.threaded.workers",
     ),
-)
-
-JAVA_CAPS = (
     Option(
         name="redelivery_delays",
         value_type=OptionType.TEXT,
@@ -126,22 +117,19 @@ JAVA_CAPS = (
     ),
 )
 
-_BROKER = "there is no integration broker behind; DAGs take the events"
-WBIA = (
+EVENTS = (
     Option(
         name="poll_quantity",
         value_type=OptionType.INTEGER,
         levels="A",
         default=1,
         minimum=1,
-        wbia=("PollQuantity",),
         meaning="Most messages of each destination in a cycle of turns; no effect with one destination.",
         source="I4-I6, I49, I51",
         acts="core.delivery.pending",
     ),
     _destination(
         "in_progress_destination",
-        "InProgressDestination",
         "Where a message stands while it is processed (queues only).",
         "I9, I49, I52",
         acts=_ENGINE,
@@ -152,7 +140,6 @@ WBIA = (
         levels="A",
         choices=InDoubtEvents,
         default=InDoubtEvents.REPROCESS,
-        wbia=("InDoubtEvents",),
         meaning="What happens at start to messages left in the in-progress destination, or in doubt as "
         "the store says.",
         source="I9-I14, I49",
@@ -164,7 +151,6 @@ WBIA = (
         levels="A",
         choices=ContainerManagedEvents,
         default=ContainerManagedEvents.NONE,
-        wbia=("ContainerManagedEvents",),
         meaning="jms: each message, once handled, goes on to source_queue in one transaction (queues only).",
         source="I15, I16, I49",
         acts=_ENGINE,
@@ -174,7 +160,6 @@ WBIA = (
         value_type=OptionType.BOOLEAN,
         levels="A",
         default=False,
-        wbia=("DuplicateEventElimination",),
         meaning="Drop a message whose id is one of the last 32,768 handled: without use_store in this run, "
         "with it in earlier runs too.",
         source="I15, I17, I49",
@@ -182,28 +167,24 @@ WBIA = (
     ),
     _destination(
         "archive_destination",
-        "ArchiveDestination",
         "Gets a copy of every message processed.",
         "I26, I49",
         acts=_ENGINE,
     ),
     _destination(
         "error_destination",
-        "ErrorDestination",
         "Gets every message that failed for good; discard drops them.",
         "I28, I29, I49",
         acts=_ENGINE,
     ),
     _destination(
         "unsubscribed_destination",
-        "UnsubscribedDestination",
         "Gets every message that the selector, or the listener's `subscribes`, rejects; discard drops them.",
         "I30, I49",
         acts=_ENGINE,
     ),
     _destination(
         "reply_to_destination",
-        "ReplyToDestination",
         "Where answers go to what a handler sends; a message's own reply_to goes before it.",
         "I39, I49",
         acts="engine.delivering.threaded.workers",
@@ -212,14 +193,12 @@ WBIA = (
         name="message_response_result_property",
         value_type=OptionType.TEXT,
         levels="A",
-        wbia=("MessageResponseResultProperty",),
         meaning="Message property that holds the result of a request, where answers are consumed.",
         source="I45, I46, I49",
         acts="engine.delivering.delivery",
     ),
     _destination(
         "source_queue",
-        "SourceQueue",
         "Where events go on to, with container_managed_events.",
         "I16, I48",
         acts=_ENGINE,
