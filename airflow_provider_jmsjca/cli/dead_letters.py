@@ -42,6 +42,7 @@ from airflow_provider_jmsjca.operating.queues import (
     count_messages,
     find_message,
     queue_name,
+    uncounted,
 )
 from airflow_provider_jmsjca.operating.rejects import RejectGroup, list_rejects, show_reject
 from airflow_provider_jmsjca.transports.administration import MessageSelection
@@ -194,7 +195,8 @@ def purge_command(args: argparse.Namespace) -> None:
         if not count:
             sys.stdout.write("0 messages deleted\n")
             return
-        question = f"Delete {count} messages of {escaped(queue)} for good? [y/N] "
+        more = " or more" if uncounted(administration, queue, selection, count) else ""
+        question = f"Delete {count}{more} messages of {escaped(queue)} for good? [y/N] "
         if not args.yes and input(question).strip().lower() not in {"y", "yes"}:
             sys.stdout.write("nothing deleted\n")
             return

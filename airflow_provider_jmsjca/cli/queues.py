@@ -42,6 +42,7 @@ from airflow_provider_jmsjca.operating.queues import (
     open_connection,
     queue_name,
     registered_uses,
+    uncounted,
     used_queues,
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
@@ -172,7 +173,10 @@ def _change(args: argparse.Namespace, done: str, change: QueueChange) -> None:
             target="" if change is QueueChange.DELETE else queue_name(args.target),
             dry_run=args.dry_run,
         )
+        more = uncounted(administration, queue_name(args.queue), selection, count) if args.dry_run else ""
     sys.stdout.write(f"{count} messages {'would be ' if args.dry_run else ''}{done}\n")
+    if more:
+        echo(f"note: there are more: {more}")
 
 
 def _attempts(message_id: str) -> dict[str, str]:

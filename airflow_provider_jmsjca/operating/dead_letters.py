@@ -243,7 +243,7 @@ class ReplayResult:
         left: Letters left on the queue, by the reason.
         complete: Whether every letter was looked at that may be sent. A broker delivers no more letters once
             many in front of them stay: 200 on ActiveMQ Classic, 500 elsewhere. Without browsing a dry run
-            counts the first 10,000.
+            counts the first 10,000; on ActiveMQ Classic those that the broker shows (`maxBrowsePageSize`).
     """
 
     sent: Counter[str]
@@ -386,19 +386,29 @@ class _Replayer:
         self._complete = True
 
     def run(self) -> ReplayResult:
-        browses = self._connection.capabilities.browse
-        if self._asked.dry_run and browses:
-            for letter in self._connection.browse(self._source, self._asked.selector):
-                if self._stopped.is_set() or self._has_most():
-                    break
-                if (outgoing := self._chosen(letter)) is not None:
-                    self._sent[str(outgoing.destination)] += 1
-        else:
-            self._consume()
+        browses, selector = self._connection.capabilities.browse, self._asked.selector
+        with contextlib.closing(self._connection.administration()) as administration:
+            if selector_text(selector) is not None and administration.page_in(self._source.name):
+                self._complete = False
+            if self._asked.dry_run and browses:
+                for letter in self._connection.browse(self._source, selector):
+                    if self._stopped.is_set() or self._has_most():
+                        break
+                    if (outgoing := self._chosen(letter)) is not None:
+                        self._sent[str(outgoing.destination)] += 1
+            else:
+                self._consume()
             if browses and not (self._stopped.is_set() or self._has_most()):
-                found = sum(1 for _ in self._connection.browse(self._source, self._asked.selector))
-                self._complete = found <= self._left.total()
+                self._check_for_more(administration)
         return ReplayResult(sent=self._sent, left=self._left, complete=self._complete)
+
+    def _check_for_more(self, administration: QueueAdministration) -> None:
+        """Find out whether there are letters that were not looked at."""
+        looked_at = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
+        selector = self._asked.selector
+        found = sum(1 for _ in self._connection.browse(self._source, selector))
+        if found > looked_at or administration.unseen(self._source.name, selector=selector, shown=found):
+            self._complete = False
 
     def _has_most(self) -> bool:
         return self._asked.most is not None and self._sent.total() >= self._asked.most

@@ -15,7 +15,6 @@ from typing import Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.operating.activations import list_activations
@@ -29,7 +28,6 @@ from airflow_provider_jmsjca.transports.administration import (
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 
-_PAGE: Final = 200
 _BY_CONSUMING: Final = (
     "the messages were received and returned to the queue. They are marked as redelivered, a quorum queue "
     "counts the delivery against its delivery limit, and other consumers may have received later messages "
@@ -293,8 +291,9 @@ def browse_queue(
         ) from error
     shown = tuple(found[:limit])
     hidden = ""
-    if len(found) <= limit and selector_text(selector) is None and (shown or skip):
-        hidden = _hidden(administration, queue, skip + len(shown))
+    if len(found) <= limit:
+        is_end = bool(shown) or not skip
+        hidden = administration.unseen(queue, selector=selector, shown=skip + len(shown) if is_end else None)
     return MessagePage(
         messages=shown,
         more=len(found) > limit,
@@ -345,11 +344,11 @@ def find_message(administration: QueueAdministration, queue: str, message_id: st
 
     Raises:
         ConfigurationError: No message on the queue has it.
+        CapabilityError: The broker does not show the whole queue, and the message may be on it.
         JmsError: As `browse_queue`.
     """
-    for each in all_messages(administration, queue):
-        if each.message_id == message_id:
-            return each
+    for each in administration.find(queue, MessageSelection(ids=(message_id,))):
+        return each
     raise ConfigurationError(
         f"no message {message_id!r} is on queue {queue!r}; see airflow jms queues browse"
     )
@@ -372,11 +371,12 @@ def change_messages(
         queue: Name of the queue.
         selection: The messages.
         target: Name of the other queue, for `MOVE` and `COPY`.
-        dry_run: Count the messages, and change nothing.
+        dry_run: Count the messages, and change nothing. Where `uncounted` returns a text, there are more.
 
     Raises:
         ConfigurationError: Source and target are the same queue.
-        CapabilityError: The broker does not offer it.
+        CapabilityError: The broker does not offer it. Or, after a change, some messages may be left behind
+            those that the broker shows; the text has the number of changed ones.
         JmsError: The broker refused, or the connection was lost.
 
     Guarantee: a crash leaves each moved message on exactly one of the two queues.
@@ -385,8 +385,7 @@ def change_messages(
         if not selection.ids and selection.selector is None:
             with contextlib.suppress(CapabilityError):
                 return count_messages(administration, queue, None)
-        found = all_messages(administration, queue, selection.selector)
-        return sum(1 for each in found if not selection.ids or each.message_id in selection.ids)
+        return administration.count(queue, selection)
     match change:
         case QueueChange.MOVE:
             return administration.move(queue, target, selection)
@@ -398,14 +397,25 @@ def change_messages(
             assert_never(change)
 
 
+def uncounted(
+    administration: QueueAdministration, queue: str, selection: MessageSelection, counted: int
+) -> str:
+    """Return why there are more messages of a selection than were counted, as a sentence; empty if not."""
+    if selection.ids or selection.selector is None:
+        return ""
+    return administration.unseen(queue, selector=selection.selector, shown=counted)
+
+
 def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
     """Return the number of messages on a queue, with a selector of those that match; 0 without a queue.
+
+    With a selector, `uncounted` tells whether there are more.
 
     Raises:
         JmsError: As `browse_queue`.
     """
     if selector is not None:
-        return sum(1 for _ in all_messages(administration, queue, selector))
+        return administration.count(queue, MessageSelection(selector=selector))
     found = administration.statistics(queue)
     return 0 if found is None else found.messages
 
@@ -463,8 +473,8 @@ def read_messages(
             raise
         hidden = str(error)
     else:
-        if not more and selector_text(selector) is None:
-            hidden = _hidden(administration, queue, read)
+        if not more:
+            hidden = administration.unseen(queue, selector=selector, shown=read)
     if more or hidden:
         total = _total(administration, queue)
     return QueueReading(
@@ -483,15 +493,3 @@ def _total(administration: QueueAdministration, queue: str) -> int | None:
         return count_messages(administration, queue, None)
     except CapabilityError:
         return None
-
-
-def _hidden(administration: QueueAdministration, queue: str, shown: int) -> str:
-    """Return a note if the broker shows fewer messages than there are; empty if it shows all."""
-    count = _total(administration, queue) if shown >= _PAGE else None
-    if count is None or count <= shown:
-        return ""
-    return (
-        f"The broker shows the first {shown} of {count} messages, or fewer. To see the others, select them "
-        "with a selector, consume those in front, or raise maxBrowsePageSize in the destination policy of "
-        "ActiveMQ Classic."
-    )

@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.operating.queues import (
     change_messages,
     find_message,
     queue_name,
+    uncounted,
 )
 from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.audit import record
@@ -65,7 +66,7 @@ def changed(visit: Visit) -> Response:
                 "confirm.html",
                 title=queue,
                 question=f"{change.capitalize()} {_counted(count)} of {queue}{where}?",
-                text="",
+                text=uncounted(administration, queue, selection, count),
                 fields={"action": change, "to": to},
                 button=change.capitalize(),
                 back=back,

@@ -205,6 +205,52 @@ class QueueAdministration:
                 return
             skip += len(page)
 
+    def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
+        """Yield the messages of a selection, and leave them on the queue.
+
+        Raises:
+            CapabilityError: As for `browse`; or, after the messages that were found, the broker does not show
+                the whole queue, and a message that was not found may be on it.
+            JmsError: As for `browse`.
+        """
+        if not selection.ids:
+            yield from self.browse_all(queue, selector=selection.selector)
+            return
+        missing = set(selection.ids)
+        for each in self.browse_all(queue, selector=selection.selector):
+            if each.message_id in missing:
+                missing.discard(each.message_id)
+                yield each
+                if not missing:
+                    return
+
+    def count(self, queue: str, selection: MessageSelection) -> int:
+        """Return the number of messages of a selection; errors as for `find`.
+
+        Where `unseen` returns a text, this is the least number of messages.
+        """
+        return sum(1 for _ in self.find(queue, selection))
+
+    def page_in(self, queue: str) -> str:
+        """Let selectors match all messages of a queue, on a broker where they match only those in memory.
+
+        Returns:
+            Why selectors still do not match all of them, as a sentence; empty if they do.
+        """
+        del queue
+        return ""
+
+    def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
+        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not.
+
+        Args:
+            queue: The queue's name.
+            selector: The selector of the browse.
+            shown: Number of messages that a browse from the start of the queue returned; `None`: not known.
+        """
+        del queue, selector, shown
+        return ""
+
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Move messages to the end of another queue; return their number.
 

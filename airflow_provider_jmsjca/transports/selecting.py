@@ -6,12 +6,16 @@ properties; the broker gives it a new id on the target queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
+    CapabilityError,
     ConfigurationError,
     ConnectionLostError,
     PermanentBrokerError,
@@ -21,10 +25,14 @@ from airflow_provider_jmsjca.transports.administration import MessageSelection
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, ReceivedUnit
 
-_IDS_PER_SELECTOR: Final = 50
+IDS_PER_SELECTOR: Final = 50
+"""A broker may limit the length of a selector."""
 _MESSAGES_PER_COMMIT: Final = 100
 _SILENCE_SECONDS: Final = 1.0
 """A consumer that received nothing for this long has received every matching message."""
+
+Hides: TypeAlias = Callable[[str | None, int], bool]
+"""Returns whether a browse with a selector, which returned a number of messages, hid further ones."""
 
 
 def refuse_same_queue(source: str, target: str) -> None:
@@ -41,7 +49,18 @@ def refuse_patterns(connection: Connection, *queues: str) -> None:
             raise ConfigurationError(f"queue {each!r}: {meaning}; expected the name of one queue")
 
 
-def move_selected(connection: Connection, source: str, target: str, selection: MessageSelection) -> int:
+def _hides_nothing(_: str | None, __: int) -> bool:
+    return False
+
+
+def move_selected(
+    connection: Connection,
+    source: str,
+    target: str,
+    selection: MessageSelection,
+    *,
+    hides: Hides = _hides_nothing,
+) -> int:
     """Move messages in units of work of 100; return their number.
 
     A message with a body that this transport cannot read stays on its queue.
@@ -54,25 +73,72 @@ def move_selected(connection: Connection, source: str, target: str, selection: M
     """
     refuse_same_queue(source, target)
     refuse_patterns(connection, source, target)
-    return _consume(connection, source, selection, Destination.queue(target))
+    return _consume(connection, source, selection, Destination.queue(target), hides)
 
 
-def delete_selected(connection: Connection, source: str, selection: MessageSelection) -> int:
+def delete_selected(
+    connection: Connection, source: str, selection: MessageSelection, *, hides: Hides = _hides_nothing
+) -> int:
     """Delete messages in units of work of 100; return their number; `ConfigurationError` as for moving."""
     refuse_patterns(connection, source)
-    return _consume(connection, source, selection, None)
+    return _consume(connection, source, selection, None, hides)
 
 
-def copy_selected(connection: Connection, source: str, target: str, selection: MessageSelection) -> int:
-    """Copy messages and return their number. A crash leaves the copies made so far."""
+def copy_selected(
+    connection: Connection,
+    source: str,
+    target: str,
+    selection: MessageSelection,
+    *,
+    hides: Hides = _hides_nothing,
+) -> int:
+    """Copy messages and return their number. A crash leaves the copies made so far.
+
+    Raises:
+        ConfigurationError: As for moving.
+        CapabilityError: A browse hides some of the messages; nothing was copied.
+    """
     refuse_same_queue(source, target)
     refuse_patterns(connection, source, target)
-    destination = Destination.queue(target)
-    return connection.send(
-        Outgoing(destination=destination, message=redirect_of(message))
-        for selector in _selectors(selection)
-        for message in list(connection.browse(Destination.queue(source), selector))
-    )
+    destination, queue = Destination.queue(target), Destination.queue(source)
+    if selection.ids:
+        found = list(browse_ids(connection, source, selection))
+    else:
+        found = list(connection.browse(queue, selection.selector))
+        if hides(selection.selector, len(found)):
+            raise CapabilityError(
+                f"nothing was copied: the broker shows the first {len(found)} of these messages of "
+                f"{source!r}, and has more; choose fewer with a selector"
+            )
+    return connection.send(Outgoing(destination=destination, message=redirect_of(each)) for each in found)
+
+
+def browse_ids(connection: Connection, source: str, selection: MessageSelection) -> Iterator[JmsMessage]:
+    """Yield the messages with the ids of a selection, and leave them on the queue.
+
+    A broker may show fewer messages to a browse than match, so this browses until nothing new comes.
+    """
+    queue = Destination.queue(source)
+    missing = dict.fromkeys(selection.ids)
+    was = -1
+    while missing and len(missing) != was:
+        was = len(missing)
+        for selector in _selectors(replace(selection, ids=tuple(missing))):
+            for message in connection.browse(queue, selector):
+                if message.message_id in missing:
+                    del missing[message.message_id]
+                    yield message
+
+
+def ids_selector(ids: Sequence[str], operator: str = "IN") -> str:
+    """Return a selector for messages with one of some ids, with `NOT IN` for all others."""
+    listed = ", ".join("'" + each.replace("'", "''") + "'" for each in ids)
+    return f"JMSMessageID {operator} ({listed})"
+
+
+def both(one: str | None, other: str) -> str:
+    """Return a selector for messages that match both."""
+    return f"{other} AND ({one})" if one else other
 
 
 def _selectors(selection: MessageSelection) -> Iterator[str | None]:
@@ -80,34 +146,41 @@ def _selectors(selection: MessageSelection) -> Iterator[str | None]:
     if not selection.ids:
         yield selection.selector
         return
-    for begin in range(0, len(selection.ids), _IDS_PER_SELECTOR):
-        some = selection.ids[begin : begin + _IDS_PER_SELECTOR]
-        listed = ", ".join("'" + each.replace("'", "''") + "'" for each in some)
-        own = f" AND ({selection.selector})" if selection.selector else ""
-        yield f"JMSMessageID IN ({listed}){own}"
+    for begin in range(0, len(selection.ids), IDS_PER_SELECTOR):
+        yield both(selection.selector, ids_selector(selection.ids[begin : begin + IDS_PER_SELECTOR]))
 
 
 def _consume(
-    connection: Connection, source: str, selection: MessageSelection, target: Destination | None
+    connection: Connection,
+    source: str,
+    selection: MessageSelection,
+    target: Destination | None,
+    hides: Hides,
 ) -> int:
-    """Consume the messages that are on the queue now; send each to `target`, without one delete it."""
+    """Consume the messages that are on the queue now; send each to `target`, without one delete it.
+
+    Where a browse hid messages, those are consumed in further rounds.
+    """
     destination = Destination.queue(source)
     done = unreadable = 0
     for selector in _selectors(selection):
-        expected = sum(1 for _ in connection.browse(destination, selector))
-        consumer = BufferedConsumer(
-            connection,
-            Subscription(destination=destination, selector=selector, prefetch=_MESSAGES_PER_COMMIT),
-        )
-        try:
-            # Messages that arrive after the start stay: the caller has not seen them.
-            while expected and (unit := _next_unit(consumer, expected, done)) is not None:
-                expected -= len(unit.messages)
-                settled = _settle(unit, target)
-                done += settled
-                unreadable += len(unit.messages) - settled
-        finally:
-            consumer.close()
+        again = True
+        while again:
+            expected = sum(1 for _ in connection.browse(destination, selector))
+            hidden = expected > 0 and hides(selector, expected)
+            before = done
+            try:
+                with contextlib.closing(_units(connection, destination, selector, expected)) as units:
+                    for unit in units:
+                        settled = _settle(unit, target)
+                        done += settled
+                        unreadable += len(unit.messages) - settled
+            except ConnectionLostError as lost:
+                raise ConnectionLostError(
+                    f"the connection was lost after {done} messages; the rest is unchanged"
+                ) from lost
+            # Messages that cannot be read stay, and would be browsed in each round.
+            again = hidden and done > before and not unreadable
     if unreadable:
         raise PermanentBrokerError(
             f"{unreadable} messages on {destination} cannot be read over this transport and stay there; "
@@ -116,14 +189,28 @@ def _consume(
     return done
 
 
-def _next_unit(consumer: BufferedConsumer, most: int, done: int) -> ReceivedUnit | None:
-    at_most = min(most, _MESSAGES_PER_COMMIT)
+def _units(
+    connection: Connection, source: Destination, selector: str | None, expected: int
+) -> Generator[ReceivedUnit]:
+    """Yield units of work with a number of messages, the first on the queue.
+
+    Messages that arrive after the start stay: the caller has not seen them.
+    """
+    if not expected:
+        return
+    consumer = BufferedConsumer(
+        connection, Subscription(destination=source, selector=selector, prefetch=_MESSAGES_PER_COMMIT)
+    )
     try:
-        return consumer.next_unit(at_most, within=_SILENCE_SECONDS, each_within=_SILENCE_SECONDS)
-    except ConnectionLostError as lost:
-        raise ConnectionLostError(
-            f"the connection was lost after {done} messages; the rest is unchanged"
-        ) from lost
+        while expected:
+            at_most = min(expected, _MESSAGES_PER_COMMIT)
+            unit = consumer.next_unit(at_most, within=_SILENCE_SECONDS, each_within=_SILENCE_SECONDS)
+            if unit is None:
+                return
+            expected -= len(unit.messages)
+            yield unit
+    finally:
+        consumer.close()
 
 
 def _settle(unit: ReceivedUnit, target: Destination | None) -> int:

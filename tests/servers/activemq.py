@@ -17,6 +17,7 @@ LOCK = Path(__file__).with_name(f"activemq-classic-{VERSION}.lock")
 # statisticsBrokerPlugin: queue depths over STOMP. schedulerSupport: delayed delivery.
 # tcpNoDelay: without it an awaited receipt takes 44 ms. No persistJMSRedelivered: as in the broker's own
 # configuration the flag doesn't outlive a crash; it would cost a write to the store for each delivery.
+# Queues `narrow.…` show their first ten messages to a browse; others have no policy, and so no limit.
 # The limits let a million messages of 1 KiB wait; the store starts small.
 _CONFIGURATION = """\
 <beans xmlns="http://www.springframework.org/schema/beans"
@@ -44,6 +45,9 @@ _CONFIGURATION = """\
       <tempUsage><tempUsage limit="1 gb"/></tempUsage>
       <jobSchedulerUsage><jobSchedulerUsage limit="1 gb"/></jobSchedulerUsage>
     </systemUsage></systemUsage>
+    <destinationPolicy><policyMap><policyEntries>
+      <policyEntry queue="narrow.&gt;" maxBrowsePageSize="10"/>
+    </policyEntries></policyMap></destinationPolicy>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://{host}:{stomp}?transport.tcpNoDelay=true"/>
       <transportConnector name="stomps" uri="stomp+ssl://{host}:{stomps}?transport.tcpNoDelay=true"/>

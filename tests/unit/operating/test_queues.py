@@ -29,6 +29,7 @@ from airflow_provider_jmsjca.operating.queues import (
     queue_name,
     read_messages,
     registered_uses,
+    uncounted,
     used_queues,
 )
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus
@@ -230,18 +231,42 @@ class Limited(Browsing):
         if self._refuses and (most is None or most > 200):
             raise CapabilityError("it lists the first 200 messages only")
 
+    def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
+        yield from super().find(queue, selection)
+        if selection.ids == ("id-300",):
+            raise CapabilityError("message 'id-300' was not found, and may be on queue 'orders'")
+
+    def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
+        del queue, selector
+        return f"The broker shows the first 200 of 450, not {shown}."
+
 
 def test_a_page_behind_the_messages_that_the_broker_shows_says_so() -> None:
     page = browse_queue(Limited(refuses=False), "orders", skip=300, limit=50)
     assert (page.messages, page.more) == ((), False)
-    assert "450 messages" in page.note
-    assert "maxBrowsePageSize" in page.note
+    assert page.note == "The broker shows the first 200 of 450, not None."
+    assert browse_queue(Limited(refuses=False), "orders", skip=150).note.endswith("not 200.")
+    assert browse_queue(Limited(refuses=False), "orders", skip=150, limit=10).note == ""
     assert browse_queue(Browsing(), "orders", skip=400, limit=50).note == ""
+
+
+def test_a_message_that_may_be_behind_those_that_the_broker_shows_is_not_said_to_be_gone() -> None:
+    with pytest.raises(CapabilityError, match="may be on queue 'orders'"):
+        find_message(Limited(refuses=False), "orders", "id-300")
+    two = MessageSelection(selector="1")
+    counted = count_messages(Limited(refuses=False), "orders", "1")
+    assert counted == 111
+    assert uncounted(Limited(refuses=False), "orders", two, counted).endswith("not 111.")
+    for exact in (MessageSelection(), MessageSelection(ids=("id-1",))):
+        assert uncounted(Limited(refuses=False), "orders", exact, 1) == ""
 
 
 @pytest.mark.parametrize(
     ("refuses", "note"),
-    [(True, "it lists the first 200 messages only"), (False, "shows the first 200 of 450 messages")],
+    [
+        (True, "it lists the first 200 messages only"),
+        (False, "The broker shows the first 200 of 450, not 200."),
+    ],
 )
 def test_a_broker_that_shows_only_the_first_messages(refuses: bool, note: str) -> None:
     administration = Limited(refuses=refuses)

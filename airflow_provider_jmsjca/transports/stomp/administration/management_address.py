@@ -8,6 +8,7 @@ Source: Artemis user manual, "Management"; QueueControl and ActiveMQServerContro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,6 +130,37 @@ class ManagementAddressAdministration(QueueAdministration):
                     self._refuse_beyond(control, queue, selector, len(listed))
         except UnknownQueueError:
             return
+
+    def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
+        """Yield the messages of a selection; each one with an id, however deep it is on the queue."""
+        if not selection.ids or selection.selector:
+            yield from super().find(queue, selection)
+            return
+        numbers = [each for each in map(_number, selection.ids) if each >= 0]
+        with contextlib.suppress(UnknownQueueError), self._control(queue_resource(queue)) as control:
+            yield from self._copies(control, queue, numbers)
+
+    def count(self, queue: str, selection: MessageSelection) -> int:
+        """Return the number of messages of a selection, by the broker's own count where it has no ids."""
+        if selection.ids:
+            return super().count(queue, selection)
+        try:
+            with self._control(queue_resource(queue)) as control:
+                return int(control.call("countMessages", self._filter(selection.selector)))
+        except UnknownQueueError:
+            return 0
+
+    def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
+        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not."""
+        del shown
+        try:
+            with self._control(queue_resource(queue)) as control:
+                self._refuse_beyond(control, queue, selector, len(self._listed(control, selector)))
+        except UnknownQueueError:
+            return ""
+        except CapabilityError as error:
+            return f"{error}."
+        return ""
 
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Move messages to the end of another queue; return their number."""

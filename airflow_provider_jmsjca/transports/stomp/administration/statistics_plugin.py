@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.administration import (
     BrokerResource,
@@ -30,8 +32,13 @@ from airflow_provider_jmsjca.transports.administration import (
 )
 from airflow_provider_jmsjca.transports.base import Connection
 from airflow_provider_jmsjca.transports.selecting import (
+    IDS_PER_SELECTOR,
+    Hides,
+    both,
+    browse_ids,
     copy_selected,
     delete_selected,
+    ids_selector,
     move_selected,
     refuse_patterns,
 )
@@ -47,6 +54,18 @@ _INTERNAL: Final = ("ActiveMQ.Statistics.", "ActiveMQ.Advisory.")
 _ANSWER_SECONDS: Final = 5.0
 _REQUEST_LIVES_MS: Final = 10_000
 _LONGEST_NAME: Final = 1000
+_DEPTH_SECONDS: Final = 2.0
+_PAGE: Final = 200
+"""Messages that the broker reads into memory for each browse (`maxPageSize`)."""
+_MOST_PAGES: Final = 500
+_MOST_BLIND_PAGES: Final = 50
+"""As `_MOST_PAGES`, where the number of messages on the queue is not known."""
+_PAGES_PER_CHECK: Final = 5
+_MOST_MEMORY_PERCENT: Final = 50
+"""Above this part of its memory, the broker is not made to read further messages."""
+_FULL_CURSOR_PERCENT: Final = 70
+"""Above this part of its memory the broker reads no more messages (`cursorMemoryHighWaterMark`)."""
+_NOTHING: Final = ids_selector(["none"])
 
 
 class StatisticsPluginAdministration(QueueAdministration):
@@ -66,6 +85,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         super().__init__(link.broker)
         self._connection = connection
         self._link = link
+        self._has_statistics = True
 
     @property
     def operations(self) -> frozenset[QueueOperation]:
@@ -87,28 +107,232 @@ class StatisticsPluginAdministration(QueueAdministration):
     ) -> Sequence[JmsMessage]:
         """Return a page of messages in queue order.
 
-        The broker pages in a limited number of messages for a browser (`maxBrowsePageSize`, 400 by default).
+        With a policy entry for the queue, the broker shows a limited number of messages to a browse
+        (`maxBrowsePageSize`, 400 by default); `unseen` tells.
         """
-        found = self._connection.browse(Destination.queue(queue), selector)
-        return list(islice(found, skip, skip + limit))
+        return list(islice(self._browsed(queue, selector), skip, skip + limit))
 
     def browse_all(
         self, queue: str, *, selector: str | None = None, most: int | None = None
     ) -> Iterator[JmsMessage]:
         """Yield messages in queue order, from one browser; the limit is that of `browse`."""
-        return islice(self._connection.browse(Destination.queue(queue), selector), most)
+        return islice(self._browsed(queue, selector), most)
+
+    def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
+        """Yield the messages of a selection; each one with an id, however deep it is on the queue.
+
+        Raises:
+            CapabilityError: A message with an id was not found, and the broker has not read the whole queue.
+        """
+        if not selection.ids:
+            yield from self.browse_all(queue, selector=selection.selector)
+            return
+        missing = dict.fromkeys(selection.ids)
+        found: list[JmsMessage] = []
+
+        def look() -> bool:
+            wanted = MessageSelection(ids=tuple(missing), selector=selection.selector)
+            for message in browse_ids(self._connection, queue, wanted):
+                missing.pop(str(message.message_id), None)
+                found.append(message)
+            return not missing
+
+        out_of_reach = self._look_deeper(queue, look)
+        yield from found
+        if out_of_reach:
+            raise CapabilityError(
+                f"message {next(iter(missing))!r} was not found, and may be on queue {queue!r}. "
+                f"{out_of_reach}"
+            )
+
+    def page_in(self, queue: str) -> str:
+        """Let the broker read the queue into its memory: only there does it compare selectors."""
+        destination = Destination.queue(queue)
+        return self._look_deeper(queue, lambda: any(self._connection.browse(destination, _NOTHING)))
+
+    def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
+        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not."""
+        selector = selector_text(selector)
+        out_of_reach = "" if selector is None else self.page_in(queue)
+        if shown is None:
+            shown = sum(1 for _ in self._connection.browse(Destination.queue(queue), selector))
+        # Without the plugin, the number of messages takes two seconds to find out that it is not known.
+        is_short = 0 < shown <= IDS_PER_SELECTOR
+        depth = None if is_short else self._depth(queue).messages
+        if depth is not None and depth <= shown:
+            return ""
+        is_hiding = self._hides(queue, selector, shown) if shown else selector is None and bool(depth)
+        if not is_hiding:
+            return out_of_reach
+        if selector is None and (depth := depth or self._depth(queue).messages):
+            of = f" of {depth} messages"
+        else:
+            of = " messages" if selector is None else " messages that match"
+        return (
+            f"The broker shows the first {shown}{of} to a browse, and has more. To see the others, select "
+            "them by id or with a selector, consume those in front, or raise maxBrowsePageSize of the "
+            "queue's policyEntry in activemq.xml."
+        )
 
     def move(self, queue: str, target: str, selection: MessageSelection) -> int:
-        """Move messages to the end of another queue; return their number."""
-        return move_selected(self._connection, queue, target, selection)
+        """Move messages to the end of another queue; return their number.
+
+        Raises:
+            CapabilityError: Some messages were moved, and the broker has not read the whole queue.
+        """
+        return self._changed(
+            queue,
+            selection,
+            lambda hides: move_selected(self._connection, queue, target, selection, hides=hides),
+            "moved",
+        )
 
     def copy(self, queue: str, target: str, selection: MessageSelection) -> int:
-        """Copy messages to another queue; return their number."""
-        return copy_selected(self._connection, queue, target, selection)
+        """Copy messages to another queue; return their number.
+
+        Raises:
+            CapabilityError: The broker shows only some of the messages; those with an id were copied.
+        """
+        return self._changed(
+            queue,
+            selection,
+            lambda hides: copy_selected(self._connection, queue, target, selection, hides=hides),
+            "copied",
+        )
 
     def delete(self, queue: str, selection: MessageSelection) -> int:
-        """Delete messages for good; return their number."""
-        return delete_selected(self._connection, queue, selection)
+        """Delete messages for good; return their number.
+
+        Raises:
+            CapabilityError: Some messages were deleted, and the broker has not read the whole queue.
+        """
+        return self._changed(
+            queue,
+            selection,
+            lambda hides: delete_selected(self._connection, queue, selection, hides=hides),
+            "deleted",
+        )
+
+    def _changed(
+        self,
+        queue: str,
+        selection: MessageSelection,
+        change: Callable[[Hides], int],
+        done: str,
+    ) -> int:
+        """Make a change for messages at any depth; raise if some may be out of reach."""
+        refuse_patterns(self._connection, queue)
+        out_of_reach = ""
+        if selection.ids:
+            try:
+                for _ in self.find(queue, selection):
+                    pass
+            except CapabilityError as error:
+                out_of_reach = str(error)
+        elif selection.selector is not None:
+            out_of_reach = self.page_in(queue)
+        count = change(lambda selector, shown: self._hides(queue, selector, shown))
+        if out_of_reach:
+            raise CapabilityError(f"{count} messages were {done}. {out_of_reach}")
+        return count
+
+    def _browsed(self, queue: str, selector: str | None) -> Iterator[JmsMessage]:
+        if selector_text(selector) is not None:
+            self.page_in(queue)
+        return self._connection.browse(Destination.queue(queue), selector)
+
+    def _hides(self, queue: str, selector: str | None, shown: int) -> bool:
+        """Return whether a browse that showed a number of messages would have shown more without its limit.
+
+        A second one leaves out some of the first messages, so it shows others in their place.
+        """
+        destination = Destination.queue(queue)
+        with contextlib.closing(self._browse(destination, selector)) as browsed:
+            first = [str(each.message_id) for each in islice(browsed, IDS_PER_SELECTOR)]
+        if not first:
+            return False
+        others = both(selector_text(selector), ids_selector(first, "NOT IN"))
+        with contextlib.closing(self._browse(destination, others)) as browsed:
+            return next(islice(browsed, max(0, shown - len(first)), None), None) is not None
+
+    def _browse(self, queue: Destination, selector: str | None) -> Generator[JmsMessage]:
+        yield from self._connection.browse(queue, selector)
+
+    def _depth(self, queue: str) -> _Depth:
+        """Return how many messages there are; not known without an answer, and for several queues."""
+        if not self._has_statistics or self._connection.broker.names.meaning(Destination.queue(queue)):
+            return _Depth()
+        options = {f"{_PREFIX}List.End.With.Null": "true"}
+        try:
+            with contextlib.closing(self._request(f"{_PREFIX}{queue}", options, _DEPTH_SECONDS)) as answers:
+                for entries in takewhile(bool, answers):
+                    if str(entries.get("destinationName")) == f"queue://{queue}":
+                        return _Depth(int(entries["size"]), int(entries["memoryPercentUsage"]))
+        except CapabilityError:
+            self._has_statistics = False
+            return _Depth()
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise _unreadable(error) from error
+        return _Depth(0)
+
+    def _memory_percent(self, queue: str) -> int:
+        """Return the used part of the queue's memory, or of the broker's, whichever is larger."""
+        with contextlib.closing(self._request(_OF_BROKER, {}, _DEPTH_SECONDS)) as answers:
+            entries = next(answers)
+        try:
+            return max(int(entries["memoryPercentUsage"]), self._depth(queue).memory_percent)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise _unreadable(error) from error
+
+    def _look_deeper(self, queue: str, look: Callable[[], bool]) -> str:
+        """Look until nothing is missing; the broker reads 200 further messages for each browse.
+
+        Args:
+            queue: The queue's name.
+            look: Browses, and returns whether nothing is missing.
+
+        Returns:
+            Why the broker has not read the whole queue, as sentences; empty if it has, or if nothing is
+            missing.
+        """
+        if look():
+            return ""
+        depth = self._depth(queue)
+        if depth.messages is None:
+            return self._look_blindly(queue, look)
+        pages = -(-depth.messages // _PAGE)
+        percent, page = 0, 1
+        while page < min(pages, _MOST_PAGES):
+            # Messages stay in memory until they are consumed, and a full memory holds up other queues.
+            if page % _PAGES_PER_CHECK == 0:
+                percent = self._memory_percent(queue)
+                if percent >= _MOST_MEMORY_PERCENT:
+                    break
+            if look():
+                return ""
+            page += 1
+        if pages > 1:
+            percent = self._memory_percent(queue)
+        if page >= pages and percent < _FULL_CURSOR_PERCENT:
+            return ""
+        return (
+            "The broker compares ids and selectors of messages in its memory only. It has read about "
+            f"{min(page * _PAGE, depth.messages)} of {depth.messages} messages into it, and {percent} % of "
+            "it are in use. Replay or consume the messages in front first."
+        )
+
+    def _look_blindly(self, queue: str, look: Callable[[], bool]) -> str:
+        """As `_look_deeper`, where the number of messages is not known."""
+        few = IDS_PER_SELECTOR
+        count = sum(1 for _ in islice(self._connection.browse(Destination.queue(queue)), few + 1))
+        if count <= few and not self._hides(queue, None, count):
+            return ""
+        if any(look() for _ in range(_MOST_BLIND_PAGES)):
+            return ""
+        return (
+            f"The broker has compared the first {_MOST_BLIND_PAGES * _PAGE} messages at most, and does not "
+            "tell how many there are; add <statisticsBrokerPlugin/> to the plugins in activemq.xml."
+        )
 
     def resources(self) -> list[BrokerResource]:
         """Return memory, store and temporary store; a full one blocks producers of persistent messages."""
@@ -122,9 +346,7 @@ class StatisticsPluginAdministration(QueueAdministration):
                 if {f"{name}Usage", f"{name}Limit"} <= entries.keys()
             }
         except (ValueError, TypeError, KeyError) as error:
-            raise PermanentBrokerError(
-                f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
-            ) from error
+            raise _unreadable(error) from error
         return [
             BrokerResource(
                 name=name,
@@ -146,7 +368,9 @@ class StatisticsPluginAdministration(QueueAdministration):
         with contextlib.closing(self._request(f"{_PREFIX}{pattern}", options)) as answers:
             return [_statistics(each) for each in takewhile(bool, answers)]
 
-    def _request(self, name: str, options: Mapping[str, str]) -> Generator[dict[str, Any]]:
+    def _request(
+        self, name: str, options: Mapping[str, str], within: float = _ANSWER_SECONDS
+    ) -> Generator[dict[str, Any]]:
         """Yield the maps of the answers, without end; close it after the last one."""
         link, identifier = self._link, self._link.new_subscription_id()
         answers: SimpleQueue[Frame | None] = SimpleQueue()
@@ -165,7 +389,7 @@ class StatisticsPluginAdministration(QueueAdministration):
             link.wire.append(encode("SUBSCRIBE", headers.items()))
             link.wire.append(encode("SEND", request.items()))
             link.wire.flush()
-            yield from self._answers(answers)
+            yield from self._answers(answers, within)
         finally:
             take_back()
             link.routes.remove(key)
@@ -173,14 +397,14 @@ class StatisticsPluginAdministration(QueueAdministration):
                 link.wire.append(encode("UNSUBSCRIBE", [("id", identifier)]))
                 link.wire.nudge()
 
-    def _answers(self, answers: SimpleQueue[Frame | None]) -> Iterator[dict[str, Any]]:
+    def _answers(self, answers: SimpleQueue[Frame | None], within: float) -> Iterator[dict[str, Any]]:
         while True:
             try:
-                frame = answers.get(timeout=_ANSWER_SECONDS)
+                frame = answers.get(timeout=within)
             except Empty:
                 raise CapabilityError(
                     f"{self._link.broker} did not answer a request for statistics within "
-                    f"{_ANSWER_SECONDS:g} s; add <statisticsBrokerPlugin/> to the plugins in its activemq.xml"
+                    f"{within:g} s; add <statisticsBrokerPlugin/> to the plugins in its activemq.xml"
                 ) from None
             if frame is None:
                 raise ConnectionLostError(
@@ -188,6 +412,18 @@ class StatisticsPluginAdministration(QueueAdministration):
                     "Jettison on its class path closes it"
                 )
             yield _entries(frame.body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    """Messages on a queue, `None` if not known, and the used part of its memory in percent."""
+
+    messages: int | None = None
+    memory_percent: int = 0
+
+
+def _unreadable(error: Exception) -> PermanentBrokerError:
+    return PermanentBrokerError(f"the broker's statistics cannot be read: {type(error).__name__}: {error}")
 
 
 def _entries(body: bytes) -> dict[str, Any]:
@@ -201,9 +437,7 @@ def _entries(body: bytes) -> dict[str, Any]:
             return {}
         return dict(_pair(each) for each in entries["entry"])
     except (ValueError, TypeError, KeyError, LookupError) as error:
-        raise PermanentBrokerError(
-            f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(error) from error
 
 
 def _pair(entry: Mapping[str, Any]) -> tuple[str, Any]:
@@ -225,6 +459,4 @@ def _statistics(entries: Mapping[str, Any]) -> QueueStatistics:
             oldest=oldest_time(int(entries.get("firstMessageTimestamp") or 0)),
         )
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise PermanentBrokerError(
-            f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(error) from error
