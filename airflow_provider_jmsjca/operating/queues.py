@@ -371,7 +371,8 @@ def change_messages(
         queue: Name of the queue.
         selection: The messages.
         target: Name of the other queue, for `MOVE` and `COPY`.
-        dry_run: Count the messages, and change nothing. Where `uncounted` returns a text, there are more.
+        dry_run: Count the messages, and change nothing. Where
+            `QueueAdministration.unseen` returns a text, there are more.
 
     Raises:
         ConfigurationError: Source and target are the same queue.
@@ -409,7 +410,7 @@ def uncounted(
 def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
     """Return the number of messages on a queue, with a selector of those that match; 0 without a queue.
 
-    With a selector, `uncounted` tells whether there are more.
+    With a selector, `QueueAdministration.unseen` tells whether there are more.
 
     Raises:
         JmsError: As `browse_queue`.

@@ -209,8 +209,8 @@ class QueueAdministration:
         """Yield the messages of a selection, and leave them on the queue.
 
         Raises:
-            CapabilityError: As for `browse`; or, after the messages that were found, the broker does not show
-                the whole queue, and a message that was not found may be on it.
+            CapabilityError: As for `browse`. Or, after the messages that were found: the broker does not show
+                the whole queue, so others may be on it.
             JmsError: As for `browse`.
         """
         if not selection.ids:

@@ -288,6 +288,7 @@ def test_checking(queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         ("capabilities", "ok"),
         ("administration", "ok"),
         ("memory and disk", "ok"),
+        ("clock", "ok"),
         (f"round trip over queue://{queue}", "ok"),
     ]
     assert "ms; the broker's clock differs by" in found[-1]["detail"]

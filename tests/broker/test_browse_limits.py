@@ -126,7 +126,7 @@ def test_a_change_of_more_messages_than_are_shown_takes_all(
     assert administration.count(queue, fifteen) == 15
     assert administration.copy(queue, f"{queue}.copy", fifteen) == 15
     assert administration.move(queue, target, fifteen) == 15
-    for refused in (MessageSelection(), MessageSelection(selector="n > '0'")):
+    for refused in (MessageSelection(), MessageSelection(selector="n <> '0'")):
         with pytest.raises(CapabilityError, match="nothing was copied: the broker shows the first 10"):
             administration.copy(queue, f"{queue}.copy", refused)
     assert administration.delete(queue, MessageSelection(selector="n <> '44'")) == 29
@@ -150,3 +150,31 @@ def test_a_replay_reaches_selected_letters_and_a_dry_run_says_that_there_are_mor
     assert replay(selector=selector) == (one, True)
     assert replay(dry_run=True) == (Counter({str(target): SHOWN}), False)
     assert replay() == (Counter({str(target): DEEP - 1}), True)
+
+
+def test_without_statistics_a_message_behind_those_that_are_shown_is_found_too(
+    connection: Connection, administration: QueueAdministration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a broker without the statistics plugin, from which no answer came."""
+    monkeypatch.setattr(administration, "_has_statistics", False)
+    queue, few = filled(connection), filled(connection, SHOWN)
+    assert find_message(administration, queue, last_id(connection, queue)).body == str(DEEP - 1)
+    with pytest.raises(ConfigurationError, match="no message 'ID:gone' is on queue"):
+        find_message(administration, few, "ID:gone")
+    with pytest.raises(CapabilityError, match=r"may be on queue .* add <statisticsBrokerPlugin/>"):
+        find_message(administration, queue, "ID:gone")
+    assert "shows the first 10 messages to a browse, and has more" in browse_queue(administration, queue).note
+
+
+def test_what_the_broker_cannot_read_into_its_memory_is_not_said_to_be_gone(
+    connection: Connection, administration: QueueAdministration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "airflow_provider_jmsjca.transports.stomp.administration.statistics_plugin"
+    monkeypatch.setattr(f"{module}._FULL_CURSOR_PERCENT", 0)
+    queue = filled(connection)
+    with pytest.raises(CapabilityError, match=r"may be on queue .* % of it are in use\. Replay or consume"):
+        find_message(administration, queue, "ID:gone")
+    one = MessageSelection(selector="n = '420'")
+    with pytest.raises(CapabilityError, match=r"1 messages were deleted\. The broker compares ids"):
+        administration.delete(queue, one)
+    assert "about 449 of 449" in browse_queue(administration, queue, selector="n = '0'").note

@@ -37,6 +37,7 @@ _PERMISSIONS = (
 # As `artemis create` writes it (no default-address-routing-type, no prefixes on the STOMP acceptor), so that
 # tests see what users see, but for one thing: max-delivery-attempts is -1, not 10. Each connection a kill
 # test breaks counts as an attempt, and no message may go to the DLQ behind the back of the code under test.
+# Addresses `full.…` block producers above 10,000 bytes.
 # max-disk-usage 99: on a disk fuller than the usual 90 % the broker would block every producer.
 _CONFIGURATION = """\
 <configuration xmlns="urn:activemq">
@@ -73,6 +74,9 @@ keyStoreType=PKCS12;keyStorePassword={store_password}</acceptor>
       <address-full-policy>PAGE</address-full-policy>
       <auto-create-queues>true</auto-create-queues>
       <auto-create-addresses>true</auto-create-addresses>
+    </address-setting><address-setting match="full.#">
+      <max-size-bytes>10000</max-size-bytes>
+      <address-full-policy>BLOCK</address-full-policy>
     </address-setting></address-settings>
     <addresses>
       <address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>

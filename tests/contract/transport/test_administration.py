@@ -138,7 +138,20 @@ def test_an_idle_broker_blocks_nobody(administration: QueueAdministration, lab: 
     assert all(each.used_percent is None or 0 <= each.used_percent < 100 for each in found)
 
 
-@pytest.mark.parametrize("lab", ["memory", "rabbitmq"], indirect=True)
+@pytest.mark.parametrize("lab", ["artemis"], indirect=True)
+def test_an_address_that_blocks_producers_is_named(
+    connection: Connection, administration: QueueAdministration, name: str
+) -> None:
+    queue = Destination.queue(f"full.{name}")
+    connection.send([Outgoing(destination=queue, message=JmsMessage.text("x" * 20_000))])
+    [full] = [each for each in administration.resources() if each.blocking]
+    assert full.name == f"memory of address {queue.name}"
+    assert full.figures.startswith("0 MiB of 0 MiB, address-full-policy BLOCK")
+    assert "raise <max-size-bytes> in broker.xml" in full.remedy
+    assert administration.delete(queue.name, MessageSelection()) == 1
+    assert not any(each.blocking for each in administration.resources())
+
+
 def test_the_time_is_that_of_the_brokers_clock(administration: QueueAdministration) -> None:
     before = datetime.now(UTC)
     # RabbitMQ cuts the fraction of the second, and renews the time of its answers once a second.

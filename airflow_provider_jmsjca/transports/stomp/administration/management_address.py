@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final
 
@@ -27,6 +28,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
     QueueStatistics,
+    mebibytes,
     oldest_time,
 )
 from airflow_provider_jmsjca.transports.base import Received, Subscription
@@ -42,6 +44,13 @@ from airflow_provider_jmsjca.transports.stomp.management import (
 
 _PAGE: Final = 500
 _COPIES: Final = 200
+_FULLEST: Final = (
+    '{"field":"messageCount","operation":"GREATER_THAN","value":"0","sortField":"messageCount",'
+    '"sortOrder":"desc"}'
+)
+_MOST_ADDRESSES: Final = 20
+_FULL_PERCENT: Final = 100
+_BLOCKING: Final = ("BLOCK", "FAIL")
 _EVERY_QUEUE: Final = '{"field":"","operation":"","value":"","sortField":"name","sortOrder":"asc"}'
 _INTERNAL: Final = ("activemq.", "jmsjca.replies.", "jmsjca.browse.")
 _FLUSH: Final = 500
@@ -192,17 +201,21 @@ class ManagementAddressAdministration(QueueAdministration):
             return sum(bool(control.call("removeMessage", each)) for each in ids)
 
     def resources(self) -> list[BrokerResource]:
-        """Return memory and disk; Artemis blocks producers above `max-disk-usage`."""
+        """Return memory, disk, and addresses that block producers.
+
+        Artemis blocks producers above `max-disk-usage`. An address with the policy `BLOCK` or `FAIL` blocks
+        or refuses them above its own limit and above `global-max-size`. The addresses of the 20 queues with
+        most messages are examined.
+        """
         with self._control(BROKER) as broker:
             memory = broker.attribute("AddressMemoryUsagePercentage")
             used = broker.call("getDiskStoreUsage")
             most = broker.attribute("MaxDiskUsage")
+            addresses = self._full_addresses(broker, memory)
         try:
             percent = float(used) * 100
         except (TypeError, ValueError) as error:
-            raise PermanentBrokerError(
-                f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
-            ) from error
+            raise _unreadable(error) from error
         return [
             BrokerResource(name="memory", used_percent=memory, shown_by="artemis address stat"),
             BrokerResource(
@@ -214,7 +227,48 @@ class ManagementAddressAdministration(QueueAdministration):
                 "broker.xml",
                 shown_by="df -h",
             ),
+            *addresses,
         ]
+
+    def time(self) -> datetime:
+        """Return the time of the broker's clock."""
+        with self._control(BROKER) as broker:
+            milliseconds = broker.attribute("CurrentTimeMillis")
+        try:
+            return datetime.fromtimestamp(milliseconds / 1000, UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise _unreadable(error) from error
+
+    def _full_addresses(self, broker: ManagementControl, memory: int) -> list[BrokerResource]:
+        """Return the addresses that block or refuse producers."""
+        rows = _read(broker.call("listQueues", _FULLEST, 1, _MOST_ADDRESSES))["data"]
+        found = []
+        for name in dict.fromkeys(str(row["address"]) for row in rows):
+            settings = _read(broker.call("getAddressSettingsAsJSON", name))
+            policy = settings.get("addressFullMessagePolicy") if isinstance(settings, dict) else None
+            if policy not in _BLOCKING:
+                continue
+            try:
+                with self._control(f"address.{name}") as address:
+                    percent = address.attribute("AddressLimitPercent")
+                    messages = address.attribute("MessageCount")
+                    size = address.attribute("AddressSize")
+            except UnknownQueueError:
+                continue
+            if full := _full(settings, percent, messages, size, memory):
+                limit, figures = full
+                found.append(
+                    BrokerResource(
+                        name=f"memory of address {name}",
+                        used_percent=max(percent, memory),
+                        blocking=True,
+                        figures=f"{figures}, address-full-policy {policy}",
+                        remedy=f"consume or purge its messages, raise <{limit}> in broker.xml, or set "
+                        "<address-full-policy>PAGE</address-full-policy> for it",
+                        shown_by="artemis address stat",
+                    )
+                )
+        return found
 
     def _control(self, resource: str) -> ManagementControl:
         return ManagementControl(self._link, resource, self._timeout)
@@ -314,13 +368,35 @@ def _number(message_id: str) -> int:
     return int(message_id) if message_id.isascii() and message_id.isdecimal() and len(message_id) < 20 else -1  # noqa: PLR2004 - digits of a Java long
 
 
+def _full(
+    settings: Mapping[str, Any], percent: int, messages: int, size: int, memory: int
+) -> tuple[str, str] | None:
+    """Return the exceeded limit of an address, and its figures; `None` if there is none."""
+    try:
+        most_bytes = int(settings.get("maxSizeBytes", -1))
+        most_messages = int(settings.get("maxSizeMessages", -1))
+    except (TypeError, ValueError) as error:
+        raise _unreadable(error) from error
+    if 0 < most_messages <= messages:
+        return "max-size-messages", f"{messages} messages of {most_messages}"
+    if percent >= _FULL_PERCENT and most_bytes > 0:
+        return "max-size-bytes", f"{mebibytes(size)} of {mebibytes(most_bytes)}"
+    if max(percent, memory) >= _FULL_PERCENT:
+        return "global-max-size", f"{mebibytes(size)} of the memory of all addresses"
+    return None
+
+
+def _unreadable(error: Exception) -> PermanentBrokerError:
+    return PermanentBrokerError(
+        f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
+    )
+
+
 def _read(text: Any) -> Any:
     try:
         return json.loads(text)
     except (ValueError, TypeError) as error:
-        raise PermanentBrokerError(
-            f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(error) from error
 
 
 def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
@@ -334,6 +410,4 @@ def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
             dequeued=int(row["messagesAcked"]),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise PermanentBrokerError(
-            f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(error) from error

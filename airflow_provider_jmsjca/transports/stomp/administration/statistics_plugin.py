@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final
@@ -20,7 +21,12 @@ from typing import Any, ClassVar, Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
-from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConnectionLostError,
+    PermanentBrokerError,
+    PoisonMessageError,
+)
 from airflow_provider_jmsjca.transports.administration import (
     BrokerResource,
     MessageSelection,
@@ -265,11 +271,10 @@ class StatisticsPluginAdministration(QueueAdministration):
         options = {f"{_PREFIX}List.End.With.Null": "true"}
         try:
             with contextlib.closing(self._request(f"{_PREFIX}{queue}", options, _DEPTH_SECONDS)) as answers:
-                for entries in takewhile(bool, answers):
+                for entries in takewhile(bool, map(_entries, answers)):
                     if str(entries.get("destinationName")) == f"queue://{queue}":
                         return _Depth(int(entries["size"]), int(entries["memoryPercentUsage"]))
         except CapabilityError:
-            self._has_statistics = False
             return _Depth()
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise _unreadable(error) from error
@@ -278,7 +283,7 @@ class StatisticsPluginAdministration(QueueAdministration):
     def _memory_percent(self, queue: str) -> int:
         """Return the used part of the queue's memory, or of the broker's, whichever is larger."""
         with contextlib.closing(self._request(_OF_BROKER, {}, _DEPTH_SECONDS)) as answers:
-            entries = next(answers)
+            entries = _entries(next(answers))
         try:
             return max(int(entries["memoryPercentUsage"]), self._depth(queue).memory_percent)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -337,7 +342,7 @@ class StatisticsPluginAdministration(QueueAdministration):
     def resources(self) -> list[BrokerResource]:
         """Return memory, store and temporary store; a full one blocks producers of persistent messages."""
         with contextlib.closing(self._request(_OF_BROKER, {})) as answers:
-            entries = next(answers)
+            entries = _entries(next(answers))
         try:
             used = {name: int(entries[f"{name}PercentUsage"]) for name in _RESOURCES}
             figures = {
@@ -360,18 +365,29 @@ class StatisticsPluginAdministration(QueueAdministration):
             for name, percent in used.items()
         ]
 
+    def time(self) -> datetime:
+        """Return the time at which the broker made an answer."""
+        with contextlib.closing(self._request(_OF_BROKER, {})) as answers:
+            answer = next(answers)
+        try:
+            return datetime.fromtimestamp(int(answer.headers()["timestamp"]) / 1000, UTC)
+        except (PoisonMessageError, KeyError, ValueError, OverflowError, OSError) as error:
+            raise _unreadable(error) from error
+
     def _ask(self, pattern: str) -> list[QueueStatistics]:
         options = {
             f"{_PREFIX}List.End.With.Null": "true",
             f"{_PREFIX}Include.First.Message.Timestamp": "true",
         }
         with contextlib.closing(self._request(f"{_PREFIX}{pattern}", options)) as answers:
-            return [_statistics(each) for each in takewhile(bool, answers)]
+            return [_statistics(each) for each in takewhile(bool, map(_entries, answers))]
 
     def _request(
         self, name: str, options: Mapping[str, str], within: float = _ANSWER_SECONDS
-    ) -> Generator[dict[str, Any]]:
-        """Yield the maps of the answers, without end; close it after the last one."""
+    ) -> Generator[Frame]:
+        """Yield the answers, without end; close it after the last one."""
+        if not self._has_statistics:
+            raise self._without_answer(within)
         link, identifier = self._link, self._link.new_subscription_id()
         answers: SimpleQueue[Frame | None] = SimpleQueue()
         key = link.routes.add(identifier, lambda frame, _: answers.put(frame))
@@ -397,21 +413,26 @@ class StatisticsPluginAdministration(QueueAdministration):
                 link.wire.append(encode("UNSUBSCRIBE", [("id", identifier)]))
                 link.wire.nudge()
 
-    def _answers(self, answers: SimpleQueue[Frame | None], within: float) -> Iterator[dict[str, Any]]:
+    def _answers(self, answers: SimpleQueue[Frame | None], within: float) -> Iterator[Frame]:
         while True:
             try:
                 frame = answers.get(timeout=within)
             except Empty:
-                raise CapabilityError(
-                    f"{self._link.broker} did not answer a request for statistics within "
-                    f"{within:g} s; add <statisticsBrokerPlugin/> to the plugins in its activemq.xml"
-                ) from None
+                # Further requests would take as long, and get no answer either.
+                self._has_statistics = False
+                raise self._without_answer(within) from None
             if frame is None:
                 raise ConnectionLostError(
                     "the connection was lost while waiting for statistics; a broker without XStream and "
                     "Jettison on its class path closes it"
                 )
-            yield _entries(frame.body)
+            yield frame
+
+    def _without_answer(self, within: float) -> CapabilityError:
+        return CapabilityError(
+            f"{self._link.broker} did not answer a request for statistics within {within:g} s; add "
+            "<statisticsBrokerPlugin/> to the plugins in its activemq.xml"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,13 +447,13 @@ def _unreadable(error: Exception) -> PermanentBrokerError:
     return PermanentBrokerError(f"the broker's statistics cannot be read: {type(error).__name__}: {error}")
 
 
-def _entries(body: bytes) -> dict[str, Any]:
+def _entries(answer: Frame) -> dict[str, Any]:
     """Return the map of an answer, `{}` for the mark of the end.
 
     The broker writes `{"map": {"entry": [{"string": "size", "long": 3}, {"string": ["brokerName", "b"]}]}}`.
     """
     try:
-        entries = json.loads(body)["map"]
+        entries = json.loads(answer.body)["map"]
         if not entries:
             return {}
         return dict(_pair(each) for each in entries["entry"])
