@@ -34,6 +34,8 @@ from airflow_provider_jmsjca.operating.dead_letters import (
     replay_dead_letters,
     require_selection,
     resend_edited,
+    times,
+    why_dead,
 )
 from airflow_provider_jmsjca.operating.messages import moment
 from airflow_provider_jmsjca.operating.queues import (
@@ -91,7 +93,7 @@ def show_command(args: argparse.Namespace) -> None:
     if not args.rejects:
         with administration_of(args.conn_id) as administration:
             message = find_message(administration, queue_name(args.queue), args.message)
-        print_message(message, args.output)
+        print_message(message, args.output, why_dead(message))
         return
     found = show_reject(spool_path(args.spool_path), args.queue, args.message)
     why = {
@@ -250,7 +252,7 @@ def _row(group: DeadLetterGroup) -> dict[str, str]:
     return {
         "count": str(group.count),
         "from": "" if group.destination is None else str(group.destination),
-        "reason": group.reason,
+        "reason": group.reason + (f" (up to {times(group.deaths)})" if (group.deaths or 0) > 1 else ""),
         "first": moment(group.first),
         "last": moment(group.last),
         "example": group.example or "",

@@ -766,6 +766,12 @@ def _doctor_command() -> ActionCommand:
                 metavar="GIB",
                 help="minimum free disk space of spool and store (default 1)",
             ),
+            Arg(
+                ("--browse",),
+                action="store_true",
+                help="look at dead letters also on RabbitMQ, which marks them as redelivered and counts the "
+                "look against the delivery limit of a quorum queue",
+            ),
             Arg(("--notes",), action="store_true", help="also print findings that are not problems"),
             ARG_OUTPUT,
             ARG_VERBOSE,

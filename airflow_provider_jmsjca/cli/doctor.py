@@ -50,6 +50,6 @@ def _examined(args: argparse.Namespace) -> Iterator[Finding]:
     for conn_id in args.conn_id or connections_in_use(state):
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
         queues = state.dead_letter_queues | frozenset(args.dead_letter_queue or ())
-        yield from examine_broker(conn_id, JmsHook(conn_id).settings, watched, queues)
+        yield from examine_broker(conn_id, JmsHook(conn_id).settings, watched, queues, browse=args.browse)
     yield from examine_installed_store(args.min_free * _GIB)
     yield from examine_installed_spool(args.min_free * _GIB)

@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.escaping import escaped_json
+from airflow_provider_jmsjca.operating.messages import moment
 from airflow_provider_jmsjca.operating.queues import read_messages
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
@@ -65,6 +66,8 @@ class DeadLetterGroup:
         first: Earliest time at which one was put on the queue, milliseconds since the epoch.
         last: The latest.
         example: Id of one of them on the dead-letter queue.
+        deaths: The largest number of times that the broker moved one of them for this reason; `None` if it
+            does not say. Only RabbitMQ's HTTP API does.
     """
 
     reason: str
@@ -73,6 +76,7 @@ class DeadLetterGroup:
     first: int | None
     last: int | None
     example: str | None
+    deaths: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,7 @@ class _Group:
     count: int = 0
     first: int | None = None
     last: int | None = None
+    deaths: int | None = None
 
 
 @dataclass(slots=True)
@@ -167,9 +172,11 @@ class _Groups:
         if group is None:
             group = self._groups[key] = _Group(example=letter.message_id)
         group.count += 1
-        if letter.timestamp:
-            group.first = letter.timestamp if group.first is None else min(group.first, letter.timestamp)
-            group.last = letter.timestamp if group.last is None else max(group.last, letter.timestamp)
+        if known.deaths is not None:
+            group.deaths = max(known.deaths, group.deaths or 0)
+        if at := known.moved or letter.timestamp:
+            group.first = at if group.first is None else min(group.first, at)
+            group.last = at if group.last is None else max(group.last, at)
 
     def sorted(self) -> list[DeadLetterGroup]:
         """Return the groups, the largest first."""
@@ -181,10 +188,29 @@ class _Groups:
                 first=group.first,
                 last=group.last,
                 example=group.example,
+                deaths=group.deaths,
             )
             for (text, destination), group in self._groups.items()
         ]
         return sorted(found, key=lambda group: (-group.count, group.reason))
+
+
+def why_dead(letter: JmsMessage) -> dict[str, str]:
+    """Return reason, origin and time of a move by name, as text; empty if nothing about it is known."""
+    known = dead_letter(letter)
+    found = {
+        "reason": ": ".join(filter(None, (known.exception_class, known.exception_message))),
+        "came from": "" if known.destination is None else str(known.destination),
+        "deliveries": "" if known.deliveries is None else str(known.deliveries),
+        "moved by the broker": "" if known.deaths is None else times(known.deaths),
+        "moved at": moment(known.moved),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def times(number: int) -> str:
+    """Return a number of times as text."""
+    return "once" if number == 1 else f"{number} times"
 
 
 def reason(letter: JmsMessage) -> str:

@@ -188,6 +188,8 @@ def examine_broker(
     settings: Callable[[], ConnectionSettings],
     watched: Sequence[WatchedDestination] = (),
     dead_letter_queues: Collection[str] = (),
+    *,
+    browse: bool = False,
 ) -> Iterator[Finding]:
     """Log in to one broker; find alarms, dead letters, and messages that wait for paused DAGs.
 
@@ -196,6 +198,7 @@ def examine_broker(
         settings: Returns how to connect. The client id is left out: a running consumer may use it.
         watched: Watched destinations of this connection.
         dead_letter_queues: Dead-letter queues besides those recognised by their names (`orders.dlq`, `DLQ`).
+        browse: Look at dead letters also where that has a side effect; see `QueueAdministration.browse_note`.
     """
     try:
         connection = connect(replace(settings(), client_id=None))
@@ -210,7 +213,8 @@ def examine_broker(
     with contextlib.closing(connection), contextlib.closing(connection.administration()) as administration:
         yield from _guarded(conn_id, "memory and disk of the broker", _alarms(conn_id, administration))
         yield from _guarded(conn_id, "clock of the broker", _clock(conn_id, administration))
-        yield from _guarded(conn_id, "dead letters", _letters(conn_id, administration, dead_letter_queues))
+        letters = _letters(conn_id, administration, dead_letter_queues, browse=browse)
+        yield from _guarded(conn_id, "dead letters", letters)
         yield from _guarded(conn_id, "waiting messages", _paused(watched, _counting(administration)))
 
 
@@ -373,17 +377,23 @@ def _clock(conn_id: str, administration: QueueAdministration) -> Iterator[Findin
         )
 
 
-def _letters(conn_id: str, administration: QueueAdministration, known: Collection[str]) -> Iterator[Finding]:
+def _letters(
+    conn_id: str, administration: QueueAdministration, known: Collection[str], *, browse: bool
+) -> Iterator[Finding]:
     for queue in administration.queues():
         if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
             continue
-        cause = "messages failed and were moved there; not browsed, for that has side effects on this broker"
-        if not administration.browse_note and QueueOperation.BROWSE in administration.operations:
-            groups = grouped(administration.browse(queue.name, limit=_MOST_LETTERS))
-            if groups:
-                largest = groups[0]
-                origin = "" if largest.destination is None else f", from {largest.destination}"
-                cause = f"{largest.count} with: {largest.reason}{origin}"
+        cause = "messages failed and were moved there"
+        if QueueOperation.BROWSE not in administration.operations:
+            pass
+        elif administration.browse_note and not browse:
+            cause += "; not browsed, which would mark them as redelivered (airflow jms doctor --browse does)"
+        elif groups := grouped(administration.browse(queue.name, limit=_MOST_LETTERS)):
+            largest = groups[0]
+            origin = "" if largest.destination is None else f", from {largest.destination}"
+            cause = f"{largest.count} with: {largest.reason}{origin}"
+            if (looked_at := sum(each.count for each in groups)) < queue.messages:
+                cause = f"of the first {looked_at}, {cause}"
         yield Finding(
             symptom=f"connection {conn_id!r}: {_number(queue.messages)} on the dead-letter queue "
             f"{queue.name}",

@@ -1,16 +1,20 @@
-"""Commands on a broker that cannot browse: RabbitMQ without its management plugin."""
+"""Commands on RabbitMQ: without its management plugin it cannot browse; with it, letters say why."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import uuid
 from pathlib import Path
 
+import httpx
 import pytest
 from airflow.cli import cli_parser
 
-from airflow_provider_jmsjca import JmsHook, JmsMessage
+from airflow_provider_jmsjca import Destination, DestinationKind, JmsHook, JmsMessage
 from tests.servers.broker import Broker
+from tests.unit.engine.listening import until
 
 CONN_ID = "jms_unbrowsable"
 HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b>x</b>"
@@ -67,3 +71,55 @@ def test_what_in_a_spec_would_not_work_is_said(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         run("check", CONN_ID, "--spec", str(spec))
     assert "destinatoin" in capsys.readouterr().err
+
+
+def test_why_the_broker_itself_moved_a_message(
+    rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "management" not in rabbitmq.ports:
+        pytest.skip("only our own broker has a management plugin for certain")
+    url = f"http://{rabbitmq.address()[0]}:{rabbitmq.ports['management']}"
+    variable = f"AIRFLOW_CONN_{CONN_ID.upper()}"
+    monkeypatch.setenv(
+        variable, json.dumps(json.loads(os.environ[variable]) | {"extra": {"management_url": url}})
+    )
+    name = f"moved.{uuid.uuid4().hex[:8]}"
+    letters = f"{name}.dlq"
+    to_letters = (("x-dead-letter-exchange", "amq.direct"), ("x-dead-letter-routing-key", letters))
+    full = Destination(DestinationKind.QUEUE, f"{name}.full", (*to_letters, ("x-max-length", "1")))
+    short = Destination(DestinationKind.QUEUE, f"{name}.short", (*to_letters, ("x-message-ttl", "1")))
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        session.send(f"queue://{letters}", JmsMessage.text("none"))
+        assert session.receive(f"queue://{letters}", timeout=20) is not None
+        binding = {"routing_key": letters, "arguments": {}}
+        login = (rabbitmq.username, rabbitmq.password)
+        bind = f"{url}/api/bindings/%2F/e/amq.direct/q/{letters}"
+        httpx.post(bind, json=binding, auth=login, timeout=30).raise_for_status()
+        for n in range(3):
+            session.send(full, JmsMessage.text(f"m{n}"))
+        session.send(short, JmsMessage.text("late"))
+
+    def rows(*arguments: str) -> list[dict[str, str]]:
+        capsys.readouterr()
+        with contextlib.suppress(SystemExit):  # of doctor, for the letters are a problem
+            run(*arguments, "--conn-id", CONN_ID, "--output", "json")
+        found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+        return found
+
+    until(lambda: sum(int(each["count"]) for each in rows("dlq", "list", letters)) == 3, within=30)
+    many, one = rows("dlq", "list", letters)
+    assert (many["count"], many["from"]) == ("2", f"queue://{name}.full")
+    assert many["reason"] == "the queue was full: x-max-length or x-max-length-bytes"
+    assert (one["count"], one["from"]) == ("1", f"queue://{name}.short")
+    assert one["reason"].startswith("it expired: ")
+    assert one["first"][:2] == one["last"][:2] == "20"
+    run("dlq", "show", letters, one["example"], "--conn-id", CONN_ID, "--output", "plain")
+    shown = " ".join(capsys.readouterr().out.split())
+    for told in ("reason it expired", f"came from queue://{name}.short", "moved by the broker once"):
+        assert told in shown
+    (finding,) = [each for each in rows("doctor") if letters in each["symptom"]]
+    assert "not browsed" in finding["cause"]
+    (finding,) = [each for each in rows("doctor", "--browse") if letters in each["symptom"]]
+    assert finding["cause"] == f"2 with: {many['reason']}, from queue://{name}.full"
+    sent = rows("dlq", "replay", letters, "--origin", f"queue://{name}.full", "--limit", "2", "--dry-run")
+    assert {"count": "2", "what": f"would be sent back to queue://{name}.full"} in sent

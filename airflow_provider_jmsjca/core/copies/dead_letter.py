@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from airflow_provider_jmsjca.core.copies.broker_death import ADDED, broker_death
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.masking import blotted, masked_text
@@ -275,9 +276,10 @@ def send_first(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """The properties that a move added to a message. `None` or an empty text: not given.
+    """Why a message was moved, by the properties that the move added. `None` or an empty text: not given.
 
-    Any producer that may write to the queue can forge them.
+    A broker that moved it adds properties of its own. Any producer that may write to the queue can forge
+    them.
 
     Attributes:
         destination: The destination from which the message was moved.
@@ -287,6 +289,8 @@ class DeadLetter:
         exception_class: Class of the last exception.
         exception_message: Text of the last exception, or the reason of the move if there was none.
         stack_trace: Traceback of the last exception.
+        deaths: How often a broker moved it from this destination for this reason.
+        moved: When a broker moved it, milliseconds since the epoch.
     """
 
     destination: Destination | None
@@ -296,14 +300,30 @@ class DeadLetter:
     exception_class: str
     exception_message: str
     stack_trace: str
+    deaths: int | None = None
+    moved: int | None = None
 
 
 def dead_letter(message: JmsMessage) -> DeadLetter:
     """Return the properties that a move added to a message; all are missing if it was not moved."""
     found = _read(message.properties)
     name, kind = found.get(_NAME), found.get(_TYPE)
-    kinds = {java: ours for ours, java in _KINDS.items()}
+    kinds = {java: kind for kind, java in _KINDS.items()}
     destination = Destination(kinds.get(str(kind), DestinationKind.QUEUE), str(name)) if name else None
+    ours = destination is not None or _EXCEPTION_CLASS in found or _EXCEPTION_MESSAGE in found
+    death = None if ours else broker_death(message.properties)
+    if death is not None:
+        return DeadLetter(
+            destination=death.queue,
+            message_id=None,
+            sent=None,
+            deliveries=None,
+            exception_class="",
+            exception_message=death.reason,
+            stack_trace="",
+            deaths=death.count,
+            moved=death.at,
+        )
     return DeadLetter(
         destination=destination,
         message_id=_text(found.get(_MESSAGE_ID)) or None,
@@ -324,7 +344,7 @@ def restored(message: JmsMessage) -> JmsMessage:
     names = {
         name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
         for name in message.properties
-        if not _is_added(name) and name != _LEFT_OUT and name not in _SET_ON_RECEIPT
+        if not _is_added(name) and name not in {_LEFT_OUT, *_SET_ON_RECEIPT, *ADDED}
     }
     return replace(
         _unsent(message),

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, list_dead_letters
+from airflow_provider_jmsjca.operating.dead_letters import (
+    DeadLetterGroup,
+    grouped,
+    list_dead_letters,
+    why_dead,
+)
 from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
@@ -115,3 +122,30 @@ def test_without_a_limit_every_letter_is_counted() -> None:
     found = list_dead_letters(Long(3_000), "orders.dlq", limit=None)
     assert [each.count for each in found.groups] == [2_000, 1_000]
     assert (found.examined, found.more, found.coverage) == (3_000, False, "")
+
+
+def test_letters_of_a_broker_are_grouped_by_the_reason_that_it_gives() -> None:
+    def moved(count: int, seconds: int) -> JmsMessage:
+        death = {"reason": "rejected", "queue": "orders", "count": count, "time": seconds}
+        # A received property may have any name.
+        properties = MappingProxyType({"x-death": json.dumps([death])})
+        return replace(JmsMessage.text("x"), properties=properties, message_id=f"id-{count}")
+
+    assert grouped([moved(2, 1_000), moved(5, 900)]) == [
+        DeadLetterGroup(
+            reason="a consumer rejected it",
+            destination=Destination.queue("orders"),
+            count=2,
+            first=900_000,
+            last=1_000_000,
+            example="id-2",
+            deaths=5,
+        )
+    ]
+    assert why_dead(moved(2, 1_000)) == {
+        "reason": "a consumer rejected it",
+        "came from": "queue://orders",
+        "moved by the broker": "2 times",
+        "moved at": "1970-01-01T00:16:40.000+00:00",
+    }
+    assert why_dead(JmsMessage.text("x")) == {}

@@ -378,4 +378,4 @@ def _message(decoder: Decoder, queue: str, row: Mapping[str, Any]) -> JmsMessage
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
