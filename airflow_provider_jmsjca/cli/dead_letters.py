@@ -249,10 +249,11 @@ def _reject_row(group: RejectGroup) -> dict[str, str]:
 
 
 def _row(group: DeadLetterGroup) -> dict[str, str]:
+    deaths = "" if group.deaths is None or group.deaths == 1 else f" (up to {times(group.deaths)})"
     return {
         "count": str(group.count),
         "from": "" if group.destination is None else str(group.destination),
-        "reason": group.reason + (f" (up to {times(group.deaths)})" if (group.deaths or 0) > 1 else ""),
+        "reason": group.reason + deaths,
         "first": moment(group.first),
         "last": moment(group.last),
         "example": group.example or "",

@@ -486,7 +486,10 @@ def _queues_commands() -> GroupCommand:
                 help="List queues with depth, in-flight messages and consumers",
                 func=lazy_load_command(f"{_QUEUES}.list_command"),
                 args=(
-                    _CONN_ID,
+                    Arg(
+                        ("--conn-id",),
+                        help="the Airflow connection of the broker; without, all JMS connections",
+                    ),
                     Arg(("--match",), metavar="PATTERN", help="only names like this, for example 'orders.*'"),
                     Arg(("--filled",), action="store_true", help="only queues with messages"),
                     Arg(

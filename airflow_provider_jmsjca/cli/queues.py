@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.commands import (
     cells,
@@ -22,7 +23,7 @@ from airflow_provider_jmsjca.cli.commands import (
 )
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
@@ -36,19 +37,19 @@ from airflow_provider_jmsjca.operating.queues import (
     browse_queue,
     change_messages,
     find_message,
-    list_queues,
+    list_queues_of_brokers,
     matching,
     open_administration,
     open_connection,
     queue_name,
     registered_uses,
     uncounted,
-    used_queues,
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
-from airflow_provider_jmsjca.transports.base import Connection
-from airflow_provider_jmsjca.triggers.watchers import destination_uses
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.triggers.watchers import destination_uses, jms_connections
 
+_DEFAULT: Final = "jms_default"
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -68,24 +69,45 @@ def administration_of(conn_id: str) -> Iterator[QueueAdministration]:
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the broker's queues with their figures, with `--used` those that this installation uses."""
-    settings = JmsHook(args.conn_id).settings()
-    used = used_queues(_uses(), jms_conn_id=args.conn_id, settings=settings) if args.used else {}
-    with open_administration(settings) as administration:
-        found = list_queues(
-            administration,
-            used=used,
-            only_used=args.used,
-            rate_over=None if args.rate is None else timedelta(seconds=args.rate),
-        )
-    chosen = matching(found.queues, pattern=args.match, filled=args.filled)
-    rows = [
-        _figures(each, used=args.used, rate=args.rate is not None)
-        for each in chosen[args.after : args.after + args.limit + 1]
-    ]
-    print_page(args, rows)
-    if found.note:
-        echo(f"note: {found.note}")
+    """Print the broker's queues with their figures, with `--used` those that this installation uses.
+
+    Without a connection, those of all JMS connections that Airflow knows. Leave with exit code 1 if one of
+    them fails.
+    """
+    brokers: dict[str, ConnectionSettings] = {}
+    errors: dict[str, JmsError] = {}
+    for conn_id in _all_connections() if args.conn_id is None else [args.conn_id]:
+        try:
+            brokers[conn_id] = JmsHook(conn_id).settings()
+        except JmsError as error:
+            errors[conn_id] = error
+    found = list_queues_of_brokers(
+        brokers,
+        list(_uses()) if args.used else (),
+        only_used=args.used,
+        rate_over=None if args.rate is None else timedelta(seconds=args.rate),
+    )
+    rows: list[dict[str, str]] = []
+    notes: list[str] = []
+    for conn_id, queues in found.items():
+        if isinstance(queues, JmsError):
+            errors[conn_id] = queues
+            continue
+        notes += [f"connection {conn_id!r}: {queues.note}"] if queues.note else []
+        rows += [
+            ({"connection": conn_id} if args.conn_id is None else {})
+            | _figures(each, used=args.used, rate=args.rate is not None)
+            for each in matching(queues.queues, pattern=args.match, filled=args.filled)
+        ]
+    if args.conn_id in errors:
+        raise errors[args.conn_id]
+    print_page(args, rows[args.after : args.after + args.limit + 1])
+    for note in notes:
+        echo(f"note: {note}")
+    for conn_id, failed in sorted(errors.items()):
+        echo(f"error: connection {conn_id!r}: {failed}")
+    if errors:
+        raise SystemExit(1)
 
 
 @one_line_errors
@@ -202,6 +224,19 @@ def _attempts(message_id: str) -> dict[str, str]:
         )
         for activation, each in found
     }
+
+
+def _all_connections() -> list[str]:
+    """Return the JMS connections that Airflow lists, and the default one: a secrets backend may have it."""
+    found = set(jms_connections())
+    with contextlib.suppress(AirflowException, ValueError):
+        JmsHook.get_connection(_DEFAULT)
+        found.add(_DEFAULT)
+    if not found:
+        raise ConfigurationError(
+            f"Airflow has no connection of type jms, and none called {_DEFAULT}; add one, or give --conn-id"
+        )
+    return sorted(found)
 
 
 def _uses() -> Iterator[DestinationUse]:

@@ -8,6 +8,7 @@ import fnmatch
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -16,7 +17,7 @@ from typing import Final, assert_never
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.store.base import RunStatus, Store
 from airflow_provider_jmsjca.transports import connect
@@ -28,6 +29,7 @@ from airflow_provider_jmsjca.transports.administration import (
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 
+_AT_ONCE: Final = 8
 _BY_CONSUMING: Final = (
     "the messages were received and returned to the queue. They are marked as redelivered, a quorum queue "
     "counts the delivery against its delivery limit, and other consumers may have received later messages "
@@ -206,6 +208,42 @@ def list_queues(
     ]
     chosen = [each for each in entries if each.used_by or not only_used]
     return QueueList(queues=tuple(sorted(chosen, key=lambda each: each.name)))
+
+
+def list_queues_of_brokers(
+    brokers: Mapping[str, ConnectionSettings],
+    uses: Iterable[DestinationUse] = (),
+    *,
+    only_used: bool = False,
+    rate_over: timedelta | None = None,
+) -> dict[str, QueueList | JmsError]:
+    """Ask several brokers at the same time for their queues.
+
+    Args:
+        brokers: How to connect, by Airflow connection.
+        uses: Destinations, of all brokers.
+        only_used: As for `list_queues`.
+        rate_over: As for `list_queues`.
+
+    Returns:
+        By Airflow connection: its queues, or the error of a broker that does not answer or list them.
+    """
+    users = {
+        conn_id: used_queues(uses, jms_conn_id=conn_id, settings=settings)
+        for conn_id, settings in brokers.items()
+    }
+
+    def listed(conn_id: str) -> QueueList | JmsError:
+        try:
+            with open_administration(brokers[conn_id]) as administration:
+                return list_queues(
+                    administration, used=users[conn_id], only_used=only_used, rate_over=rate_over
+                )
+        except JmsError as error:
+            return error
+
+    with ThreadPoolExecutor(_AT_ONCE, "jms-queues") as pool:
+        return dict(zip(brokers, pool.map(listed, brokers), strict=True))
 
 
 def matching(queues: Iterable[QueueEntry], *, pattern: str | None, filled: bool) -> list[QueueEntry]:

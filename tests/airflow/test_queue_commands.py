@@ -158,6 +158,39 @@ def test_queues_in_use_are_listed_with_their_users_and_rates(
             assert not set(capsys.readouterr().out) & set("\x1b\x9b\u202e")
 
 
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.filterwarnings("default", "error:::airflow_provider_jmsjca")
+def test_without_a_connection_the_queues_of_all_are_listed_with_the_error_of_each_that_fails(
+    queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send(queue, JmsMessage.text("a"))
+    for conn_id, found in {
+        # Nobody listens on port 1.
+        "jms_lost": {"conn_type": "jms", "host": "127.0.0.1", "port": 1, "extra": {"connect_timeout": 1}},
+        "jms_memory": {"conn_type": "jms", "host": "vm://queue-commands"},
+        "other": {"conn_type": "http", "host": "127.0.0.1"},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(found))
+    with JmsHook("jms_memory").get_conn() as connection, connection.session() as session:
+        session.send(f"queue://{queue}.memory", JmsMessage.text("a"))
+
+    def listed(*arguments: str) -> tuple[list[tuple[str, str, str]], str]:
+        parsed = cli_parser.get_parser().parse_args(["jms", "queues", "list", *arguments, "-o", "json"])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            parsed.func(parsed)
+        assert left.value.code == 1
+        shown = capsys.readouterr()
+        rows = json.loads(shown.out or "[]")
+        return [(each["connection"], each["queue"], each["messages"]) for each in rows], shown.err
+
+    found, error = listed("--match", f"{queue}*")
+    assert found == [("jms_memory", f"{queue}.memory", "1"), (CONN_ID, queue, "1")]
+    assert error.startswith("error: connection 'jms_lost': ")
+    assert len(error.splitlines()) == 1
+    assert listed("--conn-id", "jms_lost")[1].startswith("error: ")
+
+
 def test_the_attempts_at_a_message_are_shown(
     queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from airflow_provider_jmsjca import (
     QueueOperation,
 )
 from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect
+from tests.contract.transport.traffic import Connect, drain
 from tests.unit.engine.listening import until
 
 BODIES = ("größe 0", "one", "two")
@@ -80,6 +80,17 @@ def test_statistics(administration: QueueAdministration, filled: str) -> None:
     assert listed[filled].messages == len(BODIES)
     assert listed[filled].in_flight == 0
     assert not listed[filled].consumers
+
+
+@pytest.mark.parametrize("lab", ["activemq", "rabbitmq"], indirect=True)
+def test_an_empty_queue_is_listed(
+    connection: Connection, administration: QueueAdministration, filled: str
+) -> None:
+    """Artemis and `vm://` forget a queue that a producer made once it is empty."""
+    drain(connection, Destination.queue(filled))
+    until(
+        lambda: [each.messages for each in administration.queues() if each.name == filled] == [0], within=30
+    )
 
 
 @over_selecting_brokers
