@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.utils.platform import getuser
 
-from airflow_provider_jmsjca.cli.commands import cells, check_choice, one_line_errors, print_page
+from airflow_provider_jmsjca.cli.commands import check_choice, one_line_errors, print_page, print_rows
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.store import installed_store
@@ -50,7 +49,7 @@ def show_command(args: argparse.Namespace) -> None:
         printed = [
             {"property": name, "value": value} for row in rows for name, value in row.items() if value != ""
         ]
-    AirflowConsole().print_as(data=printed, output=args.output, mapper=lambda row: cells(row, args.output))
+    print_rows(printed, args.output)
 
 
 @one_line_errors

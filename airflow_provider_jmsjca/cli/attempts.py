@@ -7,13 +7,11 @@ import contextlib
 import sys
 from datetime import datetime
 
-from airflow.cli.simple_table import AirflowConsole
-
 from airflow_provider_jmsjca.cli.commands import (
-    cells,
     check_choice,
     one_line_errors,
     print_page,
+    print_rows,
 )
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operating.attempts import (
@@ -51,7 +49,7 @@ def show_command(args: argparse.Namespace) -> None:
         }
         for each in entries
     ]
-    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: cells(row, args.output))
+    print_rows(rows, args.output)
 
 
 @one_line_errors

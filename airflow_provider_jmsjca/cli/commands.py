@@ -6,11 +6,14 @@ import argparse
 import dataclasses
 import functools
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from airflow.cli.simple_table import AirflowConsole
+from airflow.cli.simple_table import AirflowConsole, SimpleTable
 from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.utils.platform import is_tty
+from rich.cells import cell_len
 from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -23,13 +26,19 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
-from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
+from airflow_provider_jmsjca.hooks.stored_connections import undefined, use_stored_connections
 from airflow_provider_jmsjca.migrate.descriptor import Descriptor, read_descriptor, spec_of
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import check_name
 
 _PROPERTIES = ".properties"
+_BETWEEN = 3
+"""Width of the line between two columns."""
+_NAMES = ("name", "property")
+"""First columns of tables that have a name and its value in each row."""
+_INDENT = 4
+_LEAST_TEXT = 20
 # Characters.
 _LONGEST_CELL = 2_000
 
@@ -64,8 +73,82 @@ def echo(text: str) -> None:
     sys.stderr.write(f"{escaped(text)}\n")
 
 
+def print_rows(rows: Sequence[Mapping[str, str]], output: str, *, optional: Sequence[str] = ()) -> None:
+    """Print rows; on a terminal too narrow for a table, print each row as lines.
+
+    A table would break ids and times, which nobody could copy then.
+
+    Args:
+        rows: Texts by the names of their columns; all rows have the same columns.
+        output: The format: `table`, `plain`, `json` or `yaml`.
+        optional: Columns to leave out of a table, the first one first, until it fits.
+    """
+    console = AirflowConsole()
+    if output != "table" or not rows or not is_tty():
+        console.print_as(data=rows, output=output, mapper=lambda row: cells(row, output))
+        return
+    shown = [{name: escaped(shortened(text)) for name, text in row.items()} for row in rows]
+    columns, left_out = list(rows[0]), list[str]()
+    for name in ("", *optional):
+        if name in columns:
+            columns.remove(name)
+            left_out.append(name)
+        if (widths := _widths(columns, shown, console.width)) is not None:
+            table = SimpleTable(show_header=True)
+            for each, width in zip(columns, widths, strict=True):
+                table.add_column(each, width=width)
+            for row in shown:
+                table.add_row(*(escape(row[each]) for each in columns))
+            console.print(table)
+            if left_out:
+                echo(f"note: the terminal is too narrow for {', '.join(left_out)}; --output json has all")
+            return
+    sys.stdout.write("\n".join(_lines(row, console.width) for row in shown))
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> list[int] | None:
+    """Return the widths of columns in which no word is broken; `None` if the terminal is too narrow."""
+    texts = [[column, *(row[column] for row in rows)] for column in columns]
+    least = [max(cell_len(word) for text in cells for word in text.split() or [""]) for cells in texts]
+    wanted = [max(map(cell_len, cells)) - most for cells, most in zip(texts, least, strict=True)]
+    spare = width - sum(least) - _BETWEEN * (len(columns) - 1) - 1
+    if spare < 0:
+        return None
+    share = min(1.0, spare / max(1, sum(wanted)))
+    return [most + int(share * more) for most, more in zip(least, wanted, strict=True)]
+
+
+def _lines(row: Mapping[str, str], width: int) -> str:
+    """Return a row as lines of name and text; of a table of names and values, as name, kind and value."""
+    pairs = list(row.items())
+    if pairs[0][0] in _NAMES:
+        (_, name), (_, value), *others = pairs
+        kinds = " ".join(filter(None, (text for _, text in others)))
+        pairs = [(f"{name} ({kinds})" if kinds else name, value)]
+    longest = max(len(name) for name, _ in pairs) + 2
+    indent = " " * (longest if longest <= width // 2 else _INDENT)
+    filled = textwrap.TextWrapper(
+        max(width, len(indent) + _LEAST_TEXT),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines = []
+    for name, text in pairs:
+        block = filled.fill(text) if text else ""
+        fits = len(name) < len(indent)
+        lines.append(name + block[len(name) :] if fits else f"{name}\n{block}".rstrip("\n"))
+    return "\n".join(lines) + "\n"
+
+
 def print_page(
-    args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "", more: bool = False
+    args: argparse.Namespace,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    number: str = "",
+    more: bool = False,
+    optional: Sequence[str] = (),
 ) -> None:
     """Print a page of a list; if there are more rows, print on standard error how to list them.
 
@@ -74,9 +157,10 @@ def print_page(
         rows: The page, and one more row if there is one.
         number: The column for `--after`; without it, `--after` is the number of rows to skip.
         more: There are more rows, although none of them is in `rows`.
+        optional: As for `print_rows`.
     """
     page = rows[: args.limit]
-    AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))
+    print_rows(page, args.output, optional=optional)
     if more or len(rows) > args.limit:
         after = page[-1][number] if number else args.after + args.limit
         echo(
@@ -128,7 +212,9 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
         except JmsError as error:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
-                echo(f"error: {fault}")
+                is_unknown = fault == undefined(str(getattr(args, "conn_id", None)))
+                way_out = "; airflow connections list shows those that are" if is_unknown else ""
+                echo(f"error: {fault}{way_out}")
             raise SystemExit(1) from error
 
     return run
@@ -144,11 +230,7 @@ def explain_command(args: argparse.Namespace) -> None:
     named = _connection_of(activation)
     conn_id = args.conn_id or named
     resolved = resolve_levels(None if conn_id is None else JmsHook(conn_id), activation)
-    AirflowConsole().print_as(
-        data=explain(resolved, only_set=args.only_set),
-        output=args.output,
-        mapper=lambda row: cells(dataclasses.asdict(row), args.output),
-    )
+    print_rows([dataclasses.asdict(row) for row in explain(resolved, only_set=args.only_set)], args.output)
     if named is not None and named != conn_id:
         echo(f"note: {_left_out(named, conn_id)}")
     if resolved.url is not None:

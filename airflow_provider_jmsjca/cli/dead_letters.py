@@ -15,13 +15,11 @@ import uuid
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
-from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection, print_message
+from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
+from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection, nothing_on, print_message
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.operating.dead_letters import (
@@ -75,14 +73,25 @@ def list_command(args: argparse.Namespace) -> None:
             way_on = "; --all reads all, --limit more" if found.examined == limit else ""
             notes.append(found.coverage + way_on)
         notes += filter(None, [found.note])
+        if not found.examined:
+            notes.append(nothing_on(args.queue, args.selector))
     if args.rejects or args.queue is None:
-        rejects = list_rejects(spool_path(args.spool_path), limit=limit or sys.maxsize)
+        spool = spool_path(args.spool_path)
+        try:
+            rejects = list_rejects(spool, limit=limit or sys.maxsize)
+        except SpoolError as error:
+            if args.queue is not None or args.rejects:
+                raise
+            raise ConfigurationError(
+                "which dead letters? give the name of a dead-letter queue; airflow jms queues list --filled "
+                f"shows the queues with messages. There are no rejected rows of Spark batches: {error}"
+            ) from error
         rows = [each | {"batch": "", "row": ""} for each in rows]
         rows += [_reject_row(each) for each in rejects.groups]
         if rejects.more:
             notes.append(f"these are the first {limit} rejected rows; --all lists all, --limit more")
         notes += rejects.faults
-    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: cells(row, args.output))
+    print_rows(rows, args.output)
     for note in notes:
         echo(f"note: {note}")
 
@@ -140,11 +149,7 @@ def replay_command(args: argparse.Namespace) -> None:
     done = "would be sent back" if args.dry_run else "sent back"
     rows = [{"count": str(count), "what": f"{done} to {where}"} for where, count in result.sent.most_common()]
     rows += [{"count": str(count), "what": f"left: {why}"} for why, count in result.left.most_common()]
-    AirflowConsole().print_as(
-        data=rows or [{"count": "0", "what": "no dead letters"}],
-        output=args.output,
-        mapper=lambda row: cells(row, args.output),
-    )
+    print_rows(rows or [{"count": "0", "what": "no dead letters"}], args.output)
     if not result.complete:
         echo(
             "note: there are more dead letters, behind those that were counted; choose letters with "

@@ -90,8 +90,8 @@ def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
-_LIMIT = Arg(("--limit",), type=_whole(1, 2**31 - 1), default=100, help="no more than so many")
-_ALL = Arg(("--all",), action="store_true", help="all messages; said without a filter, never with ids")
+_LIMIT = Arg(("--limit",), type=_whole(1, 2**31 - 1), default=100, help="list at most LIMIT (default 100)")
+_ALL = Arg(("--all",), action="store_true", help="all messages; give it instead of ids or a filter")
 
 
 def _limbo_commands() -> GroupCommand:
@@ -145,7 +145,7 @@ def _limbo_commands() -> GroupCommand:
 _OF_ACTIVATION = Arg(
     ("--activation",), help="messages of this activation, as it is listed, or by its name alone"
 )
-_SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out so many")
+_SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out the first AFTER")
 _ONE_MESSAGE = (
     Arg(("activation",), help="the activation, as it is listed, or by its name alone"),
     Arg(("message",), help="the id of the message, as it is listed"),
@@ -439,7 +439,9 @@ def _spool_commands() -> GroupCommand:
     )
 
 
-_CONN_ID = Arg(("--conn-id",), default="jms_default", help="the Airflow connection of the broker")
+_CONN_ID = Arg(
+    ("--conn-id",), default="jms_default", help="the Airflow connection of the broker (default jms_default)"
+)
 _QUEUE = Arg(("queue",), metavar="QUEUE", help="name of the queue, or queue://name")
 
 
@@ -582,7 +584,12 @@ def _dead_letter_commands() -> GroupCommand:
                 ),
                 func=lazy_load_command(f"{_DEAD_LETTERS}.list_command"),
                 args=(
-                    Arg(("queue",), metavar="QUEUE", nargs="?", help="name of the queue, or queue://name"),
+                    Arg(
+                        ("queue",),
+                        metavar="QUEUE",
+                        nargs="?",
+                        help="name of the dead-letter queue, or queue://name",
+                    ),
                     Arg(
                         ("--rejects",),
                         action="store_true",
@@ -635,7 +642,7 @@ def _dead_letter_commands() -> GroupCommand:
                         ("--origin",),
                         action="append",
                         metavar="DESTINATION",
-                        help="send letters that came from there back; may be repeated",
+                        help="send back the letters that came from this destination; may be repeated",
                     ),
                     _SELECTOR,
                     Arg(("--limit",), type=_whole(1), help="send no more than LIMIT letters"),
@@ -643,10 +650,19 @@ def _dead_letter_commands() -> GroupCommand:
                         ("--max-age",),
                         type=_positive,
                         metavar="SECONDS",
-                        help="leave letters that are on the queue for longer",
+                        help="leave letters that have been on the queue for longer",
                     ),
-                    Arg(("--rate",), type=_positive, metavar="PER_SECOND", help="send no faster than this"),
-                    Arg(("--run",), help="name of this replay; without, a new one"),
+                    Arg(
+                        ("--rate",),
+                        type=_positive,
+                        metavar="PER_SECOND",
+                        help="send at most this many letters in a second",
+                    ),
+                    Arg(
+                        ("--run",),
+                        help="name of this replay: a letter that fails again is not sent back twice under it "
+                        "(default: a new name)",
+                    ),
                     _DRY_RUN,
                     ARG_OUTPUT,
                     ARG_VERBOSE,

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import one_line_errors, print_rows
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operating.doctor import Finding, FindingKind, by_kind, examine_broker
 from airflow_provider_jmsjca.triggers.examination import (
@@ -27,13 +25,12 @@ def doctor_command(args: argparse.Namespace) -> None:
     """Print findings, and leave with exit code 1 if there are problems, 2 if a part could not be examined."""
     found = by_kind(_examined(args), notes=args.notes)
     if found or args.output != "table":
-        AirflowConsole().print_as(
-            data=[
+        print_rows(
+            [
                 {"finding": str(each.kind), "symptom": each.symptom, "cause": each.cause, "fix": each.fix}
                 for each in found
             ],
-            output=args.output,
-            mapper=lambda row: cells(row, args.output),
+            args.output,
         )
     kinds = {each.kind for each in found}
     if FindingKind.PROBLEM in kinds:

@@ -10,9 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_provider_jmsjca.cli.commands import activation_layer, cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import activation_layer, one_line_errors, print_rows
 from airflow_provider_jmsjca.cli.queues import broker_connection
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
@@ -61,13 +59,12 @@ def check_command(args: argparse.Namespace) -> None:
             context = ListenerContext(find=finder(), store=store, jms_conn_id=args.conn_id)
             listener = activation_of(spec, settings, lambda _: None, context).settings
         checks = list(check_connection(settings, queue, listener=listener))
-    AirflowConsole().print_as(
-        data=[
+    print_rows(
+        [
             {"check": each.name, "result": "ok" if each.passed else "failed", "detail": each.detail}
             for each in checks
         ],
-        output=args.output,
-        mapper=lambda row: cells(row, args.output),
+        args.output,
     )
     if not all(each.passed for each in checks):
         raise SystemExit(1)

@@ -11,15 +11,14 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.commands import (
-    cells,
     check_choice,
     echo,
     one_line_errors,
     print_page,
+    print_rows,
 )
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
@@ -50,6 +49,7 @@ from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettin
 from airflow_provider_jmsjca.triggers.watchers import destination_uses, jms_connections
 
 _DEFAULT: Final = "jms_default"
+_OPTIONAL: Final = ("dequeued", "enqueued", "in_flight", "oldest")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -101,11 +101,12 @@ def list_command(args: argparse.Namespace) -> None:
         ]
     if args.conn_id in errors:
         raise errors[args.conn_id]
-    print_page(args, rows[args.after : args.after + args.limit + 1])
+    print_page(args, rows[args.after : args.after + args.limit + 1], optional=_OPTIONAL)
     for note in notes:
         echo(f"note: {note}")
     for conn_id, failed in sorted(errors.items()):
-        echo(f"error: connection {conn_id!r}: {failed}")
+        named = f"connection {conn_id!r}"
+        echo(f"error: {failed}" if str(failed).startswith(named) else f"error: {named}: {failed}")
     if errors:
         raise SystemExit(1)
 
@@ -127,6 +128,18 @@ def browse_command(args: argparse.Namespace) -> None:
         print_page(args, [_row(each) for each in found.messages], more=found.more)
     if found.note:
         echo(f"note: {found.note}")
+    elif not found.messages and not args.after:
+        echo(f"note: {nothing_on(args.queue, args.selector)}")
+
+
+def nothing_on(queue: str, selector: str | None) -> str:
+    """Return a note that nothing was found on a queue."""
+    if selector is not None:
+        return f"no message on queue {queue!r} matches the selector"
+    return (
+        f"queue {queue!r} is empty or does not exist; airflow jms queues list --filled shows the queues with "
+        "messages"
+    )
 
 
 @one_line_errors
@@ -173,7 +186,7 @@ def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] =
         for name, (value, kind) in view.properties.items()
     ]
     rows.append({"name": "body", "value": f"{view.body_bytes} bytes", "type": str(view.body_kind)})
-    AirflowConsole().print_as(data=rows, output=output, mapper=lambda row: cells(row, output))
+    print_rows(rows, output)
     for line in view.body.splitlines():
         sys.stdout.write(escaped(line) + "\n")
 

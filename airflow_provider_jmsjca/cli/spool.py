@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_jmsjca.cli.commands import cells, echo, one_line_errors
+from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
@@ -238,8 +237,4 @@ def _replayed(batch: BatchState) -> dict[str, str]:
 
 
 def _print(args: argparse.Namespace, rows: Iterable[Mapping[str, str]]) -> None:
-    AirflowConsole().print_as(
-        data=list(rows),
-        output=args.output,
-        mapper=lambda row: cells(row, args.output),
-    )
+    print_rows(list(rows), args.output)

@@ -92,6 +92,8 @@ def propose_schema(messages: Iterable[tuple[str, JmsMessage]]) -> Proposal:
     columns = tuple(top.columns())
     if not columns:
         first = f"; the first: {names[min(faults)]}: {faults[min(faults)]}" if faults else ""
+        if not names:
+            raise ConfigurationError("there are no messages, so no schema can be proposed")
         raise ConfigurationError(f"of {len(names)} messages none has a JSON object with fields{first}")
     disagreements = (Disagreement(message=names[at], reason=faults[at]) for at in sorted(faults))
     return Proposal(fields=columns, messages=len(names), disagreements=tuple(disagreements))

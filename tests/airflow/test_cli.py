@@ -15,7 +15,7 @@ from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 
 from airflow_provider_jmsjca import ActivationSpec
-from tests.internals.cli import cells
+from tests.internals.cli import cells, print_rows
 from tests.pace import at_most
 
 DESCRIPTOR = """
@@ -165,7 +165,10 @@ def test_explain_says_after_the_table_what_contradicts_what(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--conn-id", "missing"], "connection 'missing' is not defined in Airflow"),
+        (
+            ["--conn-id", "missing"],
+            "connection 'missing' is not defined in Airflow; airflow connections list shows those that are",
+        ),
         (["--activation", "/no/such/file"], "/no/such/file: can't be read: No such file or directory"),
     ],
 )
@@ -290,6 +293,57 @@ def test_a_name_in_an_error_steers_no_terminal(capsys: pytest.CaptureFixture[str
     assert r"a\x1b[2J\x9b\nerror: forged" in printed
     assert "\x1b" not in printed
     assert "\x9b" not in printed
+
+
+WIDE = {
+    "count": "12",
+    "from": "queue://orders.europe.incoming",
+    "reason": "ValueError: the customer has no valid address \x1b[2J[red]",
+    "first": "2026-05-04T12:00:00.000+00:00",
+    "example": "ID:broker-1.example.com-43211-1780000000000-3:7:1:1:12",
+}
+
+
+def printed(
+    row: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *optional: str,
+    columns: int = 80,
+) -> tuple[list[str], str]:
+    """Return the lines of a table on a terminal, and standard error."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("airflow_provider_jmsjca.cli.commands.is_tty", lambda: True)
+    monkeypatch.setattr("airflow.cli.simple_table.is_tty", lambda: True)
+    print_rows([row, row], "table", optional=optional)
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= columns
+    return [line.rstrip() for line in lines], shown.err
+
+
+def test_a_table_on_a_narrow_terminal_breaks_no_id(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, _ = printed(WIDE, capsys, monkeypatch)
+    one = [
+        "count    12",
+        "from     queue://orders.europe.incoming",
+        r"reason   ValueError: the customer has no valid address \x1b[2J[red]",
+        "first    2026-05-04T12:00:00.000+00:00",
+        "example  ID:broker-1.example.com-43211-1780000000000-3:7:1:1:12",
+    ]
+    assert lines == [*one, "", *one]
+    lines, note = printed(WIDE, capsys, monkeypatch, "example", "first")
+    assert lines[0].split() == ["count", "|", "from", "|", "reason"]
+    assert lines[2].startswith("12    | queue://orders.europe.incoming | ValueError: ")
+    assert note == "note: the terminal is too narrow for example, first; --output json has all\n"
+    lines, note = printed(WIDE, capsys, monkeypatch, columns=200)
+    assert (len(lines), note) == (5, "")
+    assert all(text in lines[2] for text in (WIDE["first"], WIDE["example"]))
+    named = {"name": "property JMS_Sun_JMSJCA_ExceptionMessage", "value": WIDE["example"], "type": "string"}
+    lines, _ = printed(named, capsys, monkeypatch)
+    assert lines[:3] == [f"{named['name']} (string)", f"    {WIDE['example']}", ""]
 
 
 @pytest.mark.parametrize("text", ["\\" * 1_000_000, "[a" * 500_000, "\x1b" * 300_000])

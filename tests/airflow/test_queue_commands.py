@@ -95,7 +95,11 @@ def test_look_and_change(queue: str, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "1 messages moved\n"
     run("queues", "delete", queue, "--all")
     assert capsys.readouterr().out == "2 messages deleted\n"
-    assert rows(capsys, "queues", "browse", queue) == []
+    for command in (("queues", "browse"), ("dlq", "list")):
+        run(*command, queue)
+        assert f"queue '{queue}' is empty or does not exist" in capsys.readouterr().err
+        run(*command, queue, "--selector", "n = 1")
+        assert f"no message on queue '{queue}' matches the selector" in capsys.readouterr().err
     assert [each["body"] for each in rows(capsys, "queues", "browse", f"{queue}.other")] == ['{"id": 1}']
 
 
