@@ -7,7 +7,8 @@ import os
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -68,6 +69,10 @@ class MemoryAttempts:
         other = copy.copy(self)
         other._where = where  # of the same class
         return other
+
+    def parts(self) -> tuple[Any, Any, Any]:
+        """Return all that is known, to restore it."""
+        return self._known, self._history, self._doubtful
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
         """Count an attempt at each of these messages."""
@@ -684,6 +689,19 @@ class MemoryStore:
         other.attempts, other.owners = self.attempts.seen_from(where), self.owners.seen_from(where)
         other.activations = self.activations.seen_from(where, other.owners)
         return other
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Undo the attempts of a block that raises; of one thread at a time."""
+        known, history, doubtful = self.attempts.parts()
+        before = dict(known), {each: dict(entries) for each, entries in history.items()}, set(doubtful)
+        try:
+            yield
+        except BaseException:
+            for part, old in zip((known, history, doubtful), before, strict=True):
+                part.clear()
+                part.update(old)
+            raise
 
     def close(self) -> None:
         """Say that nothing is held any more."""

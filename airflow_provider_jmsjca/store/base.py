@@ -1,8 +1,9 @@
 """The port of the store, its values, and the stored form of names.
 
-Every call is one transaction: durable when it returns, without effect when it raises. Any thread and any
-process may call. Times are arguments, with a time zone. Leases, due times and heartbeats are compared between
-hosts, so their times come from the clock that all processes share (`Limbo.now`, `Owners.now`).
+Every call is one transaction: durable when it returns, without effect when it raises. `Store.transaction`
+joins several. Any thread and any process may call. Times are arguments, with a time zone. Leases, due times
+and heartbeats are compared between hosts, so their times come from the clock that all processes share
+(`Limbo.now`, `Owners.now`).
 
 Errors: every call may raise `TransientStoreError`, and no other error. A caller that guards a message with a
 call must not acknowledge the message before the call has returned.
@@ -14,6 +15,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -706,6 +708,16 @@ class Store(Protocol):
     @property
     def limbo(self) -> Limbo:
         """Messages that are due later, and messages that could not be sent."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Commit the writes of a block in this thread together; an exception undoes all of them.
+
+        Two processes may wait for each other's rows here. Then the database ends one of the transactions,
+        and nothing of it is stored.
+
+        Raises:
+            TransientStoreError: The store can't be used; nothing of the block is stored.
+        """
 
     def close(self) -> None:
         """Close connections and files, and remove this process from the live ones."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -230,19 +232,19 @@ class AttemptLog:
         self, names: Collection[str], handled_names: Mapping[str, str]
     ) -> dict[str, AttemptLookup]:
         with self._in_order():
-            self._write_what_waits()
             now = self._clock()
             if now >= self._next_beat:  # the first; from then on it goes by itself
                 self._store.owners.beat(self._store.owners.now())
                 self._next_beat = now + BEAT_EVERY
-            numbers = self._store.attempts.begin(self._activation, names, now)
-            again = [each for each in names if numbers[each] > 1]
-            doubtful = self._store.attempts.doubtful(self._activation, again) if again else frozenset()
             handled: frozenset[str] = frozenset()
-            if self.keeps_ids:
-                called = {each: handled_names.get(each, each) for each in names}
-                known = self._store.handled.known(self._activation, tuple(called.values()))
-                handled = frozenset(each for each in names if called[each] in known)
+            with self._pending_written():
+                numbers = self._store.attempts.begin(self._activation, names, now)
+                again = [each for each in names if numbers[each] > 1]
+                doubtful = self._store.attempts.doubtful(self._activation, again) if again else frozenset()
+                if self.keeps_ids:
+                    called = {each: handled_names.get(each, each) for each in names}
+                    known = self._store.handled.known(self._activation, tuple(called.values()))
+                    handled = frozenset(each for each in names if called[each] in known)
             self._written += len(names)
             self._sweep(now)
         self._again.update(again)
@@ -317,8 +319,8 @@ class AttemptLog:
         if len(self._settled) + len(self._unused) + len(self._failures) < least:
             return
         try:
-            with self._writing, self._in_order():
-                self._write_what_waits()
+            with self._writing, self._in_order(), self._pending_written():
+                pass
         except TransientStoreError as error:
             _log.debug("%s: not written yet: %s", self._title, error)
 
@@ -362,31 +364,33 @@ class AttemptLog:
             found += some
         return [each for each in found if each.where not in living]
 
-    def _write_what_waits(self) -> None:
-        """Write how attempts ended before they are taken back, and that before messages are forgotten."""
+    @contextmanager
+    def _pending_written(self) -> Iterator[None]:
+        """Write pending records in one transaction with the writes of the block; if it fails, keep them."""
         with self._lock:
             failures, self._failures = self._failures, {}
             unused, self._unused = self._unused, []
             settled, self._settled = self._settled, []
         attempts, name = self._store.attempts, self._activation
+        left = unused
         try:
-            if failures:
-                attempts.failed(name, failures)
-                failures = {}
-            while unused:  # one that was counted twice is taken back twice
-                once = set(unused)
-                attempts.take_back(name, once)
-                for each in once:
-                    unused.remove(each)
-            if settled:
-                attempts.forget(name, settled)
-                settled = []
-        finally:
-            if failures or unused or settled:
-                with self._lock:
-                    self._failures = failures | self._failures
-                    self._unused = unused + self._unused
-                    self._settled = settled + self._settled
+            with self._store.transaction():
+                # How an attempt ended, before it is taken back; that, before its message is forgotten.
+                if failures:
+                    attempts.failed(name, failures)
+                while left:  # one that was counted twice is taken back twice
+                    once = set(left)
+                    attempts.take_back(name, once)
+                    left = list((Counter(left) - Counter(once)).elements())
+                if settled:
+                    attempts.forget(name, settled)
+                yield
+        except BaseException:
+            with self._lock:
+                self._failures = failures | self._failures
+                self._unused = unused + self._unused
+                self._settled = settled + self._settled
+            raise
 
     def _sweep(self, now: datetime) -> None:
         if now >= self._next_sweep or self._written >= _SWEEP_AFTER:

@@ -32,11 +32,12 @@ def _active() -> Any:
 
 def current_traceparent() -> str | None:
     """Return the current span as `traceparent`; `None` without one, and without a tracer provider."""
-    trace = _active()
+    trace = sys.modules.get(_API)
     if trace is None:
         return None
+    # The span first: asking for the provider takes ten times as long, and this runs for each message.
     context = trace.get_current_span().get_span_context()
-    if not context.is_valid:
+    if not context.is_valid or _active() is None:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0b11:02x}"
 

@@ -76,6 +76,7 @@ class Database:
         self.is_sqlite = self._url.get_backend_name() == _SQLITE
         self.file = Path(self._url.database or "") if self.is_sqlite else None
         self._lock = threading.Lock()
+        self._here = threading.local()
         self._engine: Engine | None = None
         self._pid = 0
         self._was_there = False
@@ -107,6 +108,16 @@ class Database:
             yield connection
 
     @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Join the transactions that this thread runs in the block; see `base.Store.transaction`."""
+        with self.write() as connection:
+            self._here.connection = connection
+            try:
+                yield
+            finally:
+                self._here.connection = None
+
+    @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Run a reading transaction.
 
@@ -130,6 +141,12 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str | None, *, durable: bool = False) -> Iterator[Connection]:
+        joined: Connection | None = getattr(self._here, "connection", None)
+        if joined is not None:
+            if durable:
+                raise AssertionError("a durable transaction can't be a part of another one")
+            yield joined  # the outer one reports errors
+            return
         engine = self._engine_here()
         try:
             with engine.connect() as connection:

@@ -37,6 +37,7 @@ class SqlStore:
         self.handled = SqlHandledIds(database)
         self.limbo = SqlLimbo(database, cipher)
         self.activations = SqlActivations(database, self.where, self.owners)
+        self.transaction = database.transaction
 
     def close(self) -> None:
         """Remove this process from the live ones if the database answers, and close all connections."""

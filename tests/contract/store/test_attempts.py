@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_counts_go_on_beyond_those_of_patch_bay_p20(store: Store) -> None:
     """P20: there they end at 127."""
     for number in range(1, 131):
         assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": number}
+
+
+def test_the_writes_of_a_transaction_are_stored_together_or_not_at_all(store: Store) -> None:
+    store.attempts.begin("orders", ["m1", "m2"], NOON)
+    with suppress(ZeroDivisionError), store.transaction():
+        store.attempts.forget("orders", ["m1"])
+        store.attempts.take_back("orders", ["m2"])
+        assert store.attempts.begin("orders", ["m1", "m3"], NOON) == {"m1": 1, "m3": 1}
+        raise ZeroDivisionError
+    assert sorted((each.message, each.attempts) for each in store.attempts.page()) == [("m1", 1), ("m2", 1)]
+    with store.transaction():
+        store.attempts.forget("orders", ["m1"])
+        store.attempts.begin("orders", ["m2"], NOON)
+    assert [(each.message, each.attempts) for each in store.attempts.page()] == [("m2", 2)]
 
 
 def test_a_settled_message_is_forgotten_with_its_history(store: Store) -> None:

@@ -191,13 +191,13 @@ def broken(trouble: str, store: SqlStore, tmp_path: Path, request: pytest.Fixtur
 def counting(monkeypatch: pytest.MonkeyPatch, store: SqlStore) -> list[None]:
     """Return a list that grows with each attempt to count messages, be it in vain."""
     tries: list[None] = []
-    begin = store.attempts.begin
+    transaction = store.transaction
 
-    def noted(*arguments: Any) -> dict[str, int]:
+    def noted() -> AbstractContextManager[object]:
         tries.append(None)
-        return begin(*arguments)
+        return transaction()
 
-    monkeypatch.setattr(store.attempts, "begin", noted)
+    monkeypatch.setattr(store, "transaction", noted)
     return tries
 
 

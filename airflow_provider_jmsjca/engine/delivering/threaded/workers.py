@@ -526,9 +526,11 @@ class HandlerCaller:
             return []
         if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
             return []
+        # All messages of a batch have an attempt before its commit anyway.
+        most = max(AHEAD, settings.delivery.batch_size - 1)
         with self._driver.lock:
-            waiting = [held[0] for each, held in buffer.held.items() if each > number][:AHEAD]
-            waiting += itertools.islice(buffer.arrivals, AHEAD - len(waiting))
+            waiting = [held[0] for each, held in buffer.held.items() if each > number][:most]
+            waiting += itertools.islice(buffer.arrivals, most - len(waiting))
         names = []
         for received in waiting:
             message = self._driver.receiver.reader.plain(received)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -446,6 +447,7 @@ def test_a_count_stays_for_seven_days_where_no_commit_was_confirmed(site: Site, 
 def test_an_activation_has_at_most_5000_counts(store: Store) -> None:
     """Beyond those of the last ten minutes: an unconfirmed count makes room for later ones."""
     clock = Clock()
+    store.transaction = nullcontext  # type: ignore[method-assign,assignment]  # quicker than one to undo
     attempt_log = AttemptLog(store, "orders", title="orders", clock=clock)
     for number in range(5_001):
         clock.now += timedelta(milliseconds=1)
@@ -472,6 +474,22 @@ def test_what_can_not_be_written_now_is_written_later(store: Store) -> None:
     store.attempts.forget = forget  # type: ignore[method-assign]
     attempt_log.flush()
     assert (attempt_log.trouble, store.counted()) == ("", [])
+
+
+def test_an_attempt_is_taken_back_once_whatever_fails_with_it(store: Store) -> None:
+    """The pending records and the next attempts are one transaction."""
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=Clock())
+    for _ in range(3):
+        attempt_log.begin(["a"])
+    attempt_log.take_back("a")
+    store.attempts.away = True
+    for _ in range(2):
+        with pytest.raises(TransientStoreError):
+            attempt_log.begin(["b"])
+    assert store.counted() == [3]
+    store.attempts.away = False
+    attempt_log.begin(["b"])
+    assert sorted(store.counted()) == [1, 2]
 
 
 def ended(activation: Listener) -> bool:
