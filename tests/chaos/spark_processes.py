@@ -1,22 +1,79 @@
-"""The processes of a Spark driver that a task of this process submitted."""
+"""The processes of a Spark driver that a task of this process submitted, or that a test starts by itself."""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import psutil
 
 from tests.internals.spool import COMMIT_LOCK
+from tests.pace import at_most
 
 T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+
+
+class Job:
+    """A script that runs as a driver of its own, in a process group with its JVM.
+
+    Args:
+        module: The script's name.
+        given: For its standard input, as JSON.
+        log: Its standard error is appended to this file.
+    """
+
+    def __init__(self, module: str, given: Mapping[str, object], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+        self._process.stdin.write(json.dumps(given).encode())
+        self._process.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill all of its processes that are left."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._output.close()
+        self._process.wait(at_most(30))
+
+    def said(self, line: str, times: int = 1) -> None:
+        """Wait until it has printed a line as often."""
+        while times:
+            found = self._output.readline()
+            assert found, self._errors()
+            times -= found.decode() == f"{line}\n"
+
+    def ended(self) -> str:
+        """Wait until it has ended without an error, and return what it has printed since."""
+        said = self._output.read().decode()
+        assert self._process.wait(at_most(60)) == 0, self._errors()
+        return said
+
+    def _errors(self) -> str:
+        """Return the end of the log without Java's stack traces."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith("\tat "))[-4_000:]
 
 
 class Driver:
