@@ -30,7 +30,14 @@ from airflow_provider_jmsjca.operating.checking import CLOCK_SECONDS, clock_diff
 from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
-from airflow_provider_jmsjca.store.base import ActivationKind, LimboSelection, LimboState, RunStatus, Store
+from airflow_provider_jmsjca.store.base import (
+    ActivationKind,
+    ActivationRun,
+    LimboSelection,
+    LimboState,
+    RunStatus,
+    Store,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import QueueAdministration, QueueOperation
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -502,15 +509,11 @@ def _activations(store: Store) -> Iterator[Finding]:
             cause="no messages are on the queues",
             fix="airflow jms activations list",
         )
+    lost: dict[str, list[ActivationRun]] = {}
     for run in runs:
         report = run.report
         if report.status is RunStatus.LOST:
-            yield Finding(
-                symptom=f"activation {report.title or report.activation} is lost",
-                cause=f"process {run.pid} on {run.host} sent its last heartbeat at "
-                f"{run.seen_at.isoformat(timespec='seconds')}",
-                fix=f"clear or start again: {report.owner}",
-            )
+            lost.setdefault(run.process, []).append(run)
         elif (
             report.last_error
             and report.status is RunStatus.CONNECTING
@@ -523,3 +526,19 @@ def _activations(store: Store) -> Iterator[Finding]:
                 cause=report.last_error,
                 fix=f"airflow jms activations show {shlex.quote(report.activation)}",
             )
+    yield from (_lost(each) for each in lost.values())
+
+
+def _lost(runs: Sequence[ActivationRun]) -> Finding:
+    """Return the finding about the lost runs of one process: a triggerer has many."""
+    last = max(runs, key=lambda run: run.seen_at)
+    report, more = last.report, len(runs) - 1
+    others = f" and {_counted(more, 'other')}" if more else ""
+    are = "are" if more else "is"
+    return Finding(
+        symptom=f"activation {report.title or report.activation}{others} {are} lost",
+        cause=f"process {last.pid} on {last.host} sent its last heartbeat at "
+        f"{last.seen_at.isoformat(timespec='seconds')}",
+        fix=f"clear or start again: {report.owner}"
+        + ("; the others: airflow jms activations list" if more else ""),
+    )
