@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
         "--spark", action="store_true", help="from a broker into tables, and bodies to columns, instead"
     )
     made.add_argument(
-        "--operations", action="store_true", help="the list commands of operators, on 100,000 dead letters"
+        "--operations", action="store_true", help="list commands and the page, with 100,000 dead letters"
     )
     made.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="this package beside an earlier one, nobody else"
@@ -106,12 +106,11 @@ def main() -> int:
     if asked.operations:
         from tests.bench import operations  # noqa: PLC0415 - only here Airflow's commands are needed
 
-        code = _on_brokers(
-            asked.brokers or ["activemq", "artemis", "rabbitmq"],
-            lambda broker: operations.report(broker, asked.messages or operations.LETTERS),
-        )
-        print("\nstore")
-        return code or int(not operations.report_of_activations())
+        with operations.installation():
+            return _on_brokers(
+                asked.brokers or ["activemq", "artemis", "rabbitmq"],
+                lambda broker: operations.report(broker, asked.messages or operations.LETTERS),
+            )
     if asked.spark:
         return _spark(asked.brokers or ["activemq"], asked.messages or 1_000_000)
     if asked.before:

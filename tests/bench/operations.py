@@ -1,22 +1,29 @@
-"""The list commands of an operator, with 100,000 dead letters on the broker and 500 activations in the store.
+"""List commands of an operator and the page, with 100,000 dead letters on a broker and 500 activations.
 
-Own time is processor time of this process; the rest of a command is the wait for broker and store. Importing
-Airflow is left out: every command of Airflow pays for it.
+Own time is processor time of the process that runs a command; the rest is the wait for broker and store.
+Each command runs in a process of its own, as for a user. Starting Python and importing Airflow's command
+line is left out: every command of Airflow pays for it. The first run imports modules of this package, and
+what they need; three more show the work alone, and the quickest of them counts. The page runs in Airflow's
+API server, where all is imported.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from airflow_provider_jmsjca import open_store
 from airflow_provider_jmsjca.core.destination import Destination
@@ -30,40 +37,63 @@ from tests.servers.broker import Broker
 LETTERS: Final = 100_000
 ACTIVATIONS: Final = 500
 MOST_MILLISECONDS: Final = 300.0
-"""Own time that a command may take."""
+"""Own time that a command or a view may take."""
 _QUEUES: Final = 20
 _TIMES: Final = 3
 _CONN_ID: Final = "bench_operations"
 _REASONS: Final = ("ValueError", "KeyError", "TimeoutError")
+_PAGE: Final = "page"
+
+
+@contextlib.contextmanager
+def installation() -> Iterator[None]:
+    """Set up an Airflow with a store of 500 activations in the environment, during the block."""
+    with tempfile.TemporaryDirectory(prefix="jms-operations-") as name:
+        folder = Path(name)
+        url = f"sqlite:///{folder / 'store.db'}"
+        with contextlib.closing(open_store(url)) as store:
+            store.activations.report([_run(number) for number in range(ACTIVATIONS)])
+        with _environment(
+            AIRFLOW_HOME=name,
+            AIRFLOW__CORE__LOAD_EXAMPLES="False",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS="admin:admin",
+            AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{folder / 'airflow.db'}",
+            AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+            AIRFLOW__API_AUTH__JWT_SECRET=uuid.uuid4().hex * 2,
+            AIRFLOW__API__SECRET_KEY=uuid.uuid4().hex,
+            AIRFLOW__JMSJCA__STORE_URL=url,
+            AIRFLOW__JMSJCA__SPOOL_PATH=str(folder / "spool"),
+        ):
+            subprocess.run(
+                [sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True
+            )
+            yield
 
 
 def report(broker: Broker, letters: int = LETTERS) -> bool:
-    """Print a line for each command; return whether each stays below the goal."""
-    name = f"bench.dlq.{uuid.uuid4().hex[:8]}"
+    """Print a line for each command and view, inside of `installation`; return whether the goals are met."""
+    queue = f"bench.dlq.{uuid.uuid4().hex[:8]}"
     began = time.monotonic()
-    _fill(broker, name, letters)
+    _fill(broker, queue, letters)
     print(f"  {letters:,} dead letters sent in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"  own time in ms, goal {MOST_MILLISECONDS:.0f}: first run, later runs; waiting", flush=True)
+    here = ["--conn-id", _CONN_ID]
+    judged = [
+        ["activations", "list"],
+        ["queues", "list", *here],
+        ["queues", "list", *here, "--used"],
+        ["queues", "browse", queue, *here],
+        ["dlq", "list", queue, *here],
+        *(["dlq", "show", queue, each, *here] for each in _ids(broker, queue)),
+        [_PAGE, queue],
+    ]
+    # Browsing far behind reads all messages before, and doctor examines everything: no goal for them.
+    others = [["queues", "browse", queue, *here, "--after", str(letters * 9 // 10)], ["doctor", *here]]
     with _connection(broker):
-        met = [
-            _measured(*command)
-            for command in (
-                ("dlq", "list", name, "--conn-id", _CONN_ID),
-                ("queues", "list", "--conn-id", _CONN_ID),
-                ("queues", "browse", name, "--conn-id", _CONN_ID),
-                ("queues", "browse", name, "--conn-id", _CONN_ID, "--after", str(letters * 9 // 10)),
-            )
-        ]
+        met = [_measured(each) for each in judged]
+        for each in others:
+            _measured(each, judged=False)
     return all(met)
-
-
-def report_of_activations() -> bool:
-    """Print a line for the list of activations; return whether it stays below the goal."""
-    with tempfile.TemporaryDirectory(prefix="jms-operations-") as folder:
-        url = f"sqlite:///{Path(folder) / 'store.db'}"
-        with contextlib.closing(open_store(url)) as store:
-            store.activations.report([_run(number) for number in range(ACTIVATIONS)])
-        with _environment(AIRFLOW__JMSJCA__STORE_URL=url):
-            return _measured("activations", "list")
 
 
 def _fill(broker: Broker, name: str, letters: int) -> None:
@@ -82,6 +112,17 @@ def _fill(broker: Broker, name: str, letters: int) -> None:
         connection.send(outgoing())
 
 
+def _ids(broker: Broker, queue: str) -> list[str]:
+    """Return the ids of the first letter and of the 200th; none where the broker gives messages none."""
+    settings = broker.settings(management_url=_management_url(broker))
+    with (
+        contextlib.closing(connect(settings)) as connection,
+        contextlib.closing(connection.administration()) as administration,
+    ):
+        found = administration.browse(queue, limit=200)
+    return [each.message_id for each in (found[0], found[-1]) if each.message_id is not None]
+
+
 def _run(number: int) -> RunReport:
     now = datetime.now(UTC)
     return RunReport(
@@ -94,22 +135,27 @@ def _run(number: int) -> RunReport:
         status=RunStatus.UP,
         started_at=now,
         since=now,
+        last_error=f"ValueError: order {number} is refused",
+        last_error_at=now,
     )
+
+
+def _management_url(broker: Broker) -> str | None:
+    port = broker.ports.get("management")
+    return None if port is None else f"http://{broker.address()[0]}:{port}"
 
 
 @contextlib.contextmanager
 def _connection(broker: Broker) -> Iterator[None]:
     host, port = broker.address()
-    extra = {}
-    if "management" in broker.ports:
-        extra["management_url"] = f"http://{host}:{broker.ports['management']}"
+    url = _management_url(broker)
     connection = {
         "conn_type": "jms",
         "host": host,
         "port": port,
         "login": broker.username,
         "password": broker.password,
-        "extra": extra,
+        "extra": {} if url is None else {"management_url": url},
     }
     with _environment(**{f"AIRFLOW_CONN_{_CONN_ID.upper()}": json.dumps(connection)}):
         yield
@@ -129,31 +175,96 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _measured(*command: str) -> bool:
-    """Run a command several times, print its quickest run, and return whether that is below the goal."""
-    from airflow.cli import cli_parser  # noqa: PLC0415 - its import takes seconds, and needs a home
+def _measured(arguments: Sequence[str], *, judged: bool = True) -> bool:
+    """Measure in a process of its own, print the figures, and return whether they meet the goal."""
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.bench.operations", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if process.returncode:
+        print(f"  FAILED {' '.join(arguments)}\n{process.stderr[-2000:]}", flush=True)
+        return False
+    met = [_printed(each, judged=judged) for each in json.loads(process.stdout.splitlines()[-1])]
+    return all(met)
 
-    args = cli_parser.get_parser().parse_args(["jms", *command])
-    runs = []
-    for _ in range(_TIMES + 1):  # the first one imports
-        own, began = time.process_time(), time.monotonic()
-        out, err = io.StringIO(), io.StringIO()
-        failed = False
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                args.func(args)
-            except SystemExit as end:
-                failed = bool(end.code)
-        own, whole = time.process_time() - own, time.monotonic() - began
-        runs.append((own, whole))
-    own, whole = (1000 * each for each in min(runs[1:]))
-    met = own <= MOST_MILLISECONDS
-    shown = " ".join(each for each in command if each not in {"--conn-id", _CONN_ID})
+
+def _printed(found: Mapping[str, Any], *, judged: bool) -> bool:
+    met: bool = found["own"] <= MOST_MILLISECONDS
+    verdict = "" if not judged else "met" if met else "NOT MET"
     print(
-        f"  {'met    ' if met else 'NOT MET'} own {own:7.0f} ms, waiting {max(0.0, whole - own):7.0f} ms: "
-        f"{shown}{' (refused)' if failed else ''}",
+        f"  {verdict:7} {found['first']:7.0f} {found['own']:7.0f}; {found['waiting']:7.0f}: {found['name']}",
         flush=True,
     )
-    for line in err.getvalue().splitlines():
+    for line in found["errors"]:
         print(f"            {line[:200]}")
     return met
+
+
+# -- in the process that is measured ----------------------------------------------------------------------
+
+
+def _main(arguments: list[str]) -> None:
+    """Measure a command of `airflow jms`, or the views of the page; print the figures as JSON."""
+    if arguments[0] == _PAGE:
+        found = list(_views(arguments[1]))
+    else:
+        from airflow.cli import cli_parser  # noqa: PLC0415 - its import takes seconds, and needs a home
+
+        args = cli_parser.get_parser().parse_args(["jms", *arguments])
+        found = [_timed(" ".join(arguments), lambda: args.func(args))]
+    json.dump(found, sys.stdout)
+
+
+def _views(queue: str) -> Iterator[dict[str, Any]]:
+    from airflow.api_fastapi.app import create_app  # noqa: PLC0415 - as above
+
+    from tests.airflow.page.browsing import Browser  # noqa: PLC0415 - as above
+
+    browser = Browser(create_app(apps="core"), "admin")
+    views: list[tuple[str, dict[str, str]]] = [
+        ("", {}),
+        ("findings", {}),
+        ("broker-findings", {}),
+        ("queues", {"conn_id": _CONN_ID}),
+        ("dead-letters", {"conn_id": _CONN_ID}),
+        ("dead-letters", {"conn_id": _CONN_ID, "queue": queue}),
+    ]
+
+    def get(path: str, parameters: Mapping[str, str]) -> None:
+        status = browser.get(path, **parameters).status_code
+        if status != HTTPStatus.OK:
+            raise SystemExit(f"page /{path} {parameters}: status {status}")
+
+    for path, parameters in views:
+        shown = "&".join(f"{name}={value}" for name, value in parameters.items())
+        name = f"page /{path}" + (f"?{shown}" if shown else "")
+        yield _timed(name, functools.partial(get, path, parameters))
+
+
+def _timed(name: str, work: Callable[[], object]) -> dict[str, Any]:
+    """Return the own time of the first and of the quickest later run, in milliseconds, and its waits."""
+    runs: list[tuple[float, float]] = []
+    for _ in range(_TIMES + 1):
+        own, began = time.process_time(), time.monotonic()
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            try:
+                work()
+            except SystemExit as end:
+                errors.write("" if end.code is None else f"exit code {end.code}\n")
+        own = time.process_time() - own
+        runs.append((own, time.monotonic() - began - own))
+    own, waiting = min(runs[1:])
+    return {
+        "name": name,
+        "first": 1000 * runs[0][0],
+        "own": 1000 * own,
+        "waiting": 1000 * max(0.0, waiting),
+        "errors": errors.getvalue().splitlines(),
+    }
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
