@@ -48,7 +48,7 @@ _FULLEST: Final = (
     '{"field":"messageCount","operation":"GREATER_THAN","value":"0","sortField":"messageCount",'
     '"sortOrder":"desc"}'
 )
-_MOST_ADDRESSES: Final = 20
+_MOST_ADDRESSES: Final = 200
 _FULL_PERCENT: Final = 100
 _BLOCKING: Final = ("BLOCK", "FAIL")
 _EVERY_QUEUE: Final = '{"field":"","operation":"","value":"","sortField":"name","sortOrder":"asc"}'
@@ -204,7 +204,7 @@ class ManagementAddressAdministration(QueueAdministration):
         """Return memory, disk, and addresses that block producers.
 
         Artemis blocks producers above `max-disk-usage`. An address with the policy `BLOCK` or `FAIL` blocks
-        or refuses them above its own limit and above `global-max-size`. The addresses of the 20 queues with
+        or refuses them above its own limit and above `global-max-size`. The addresses of the 200 queues with
         most messages are examined.
         """
         with self._control(BROKER) as broker:
