@@ -55,8 +55,12 @@ class LimitedActiveMQ(ActiveMQClassic):
     def _prepare(self) -> None:
         super()._prepare()
         plugin, policy = XML[:2]
+        file = self.folder / "activemq.xml"
+        # Of two elements the broker takes one.
+        own = re.compile("<destinationPolicy>.*</destinationPolicy>", re.DOTALL)
+        file.write_text(own.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
         insert(
-            self.folder / "activemq.xml",
+            file,
             ("</plugins>", sooner(plugin)),
             ("<sslContext>", sooner(policy)),
         )
