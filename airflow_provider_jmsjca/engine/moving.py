@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import BrokerInfo, Consumer, UnitOfWork
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Received, UnitOfWork
 
 _MOST_KNOWN: Final = 1000
 
@@ -68,14 +68,14 @@ def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Des
 
 
 def commit_with_fallback(
-    consumer: Consumer, ways: range, fill: Callable[[UnitOfWork, int], None]
+    received: Received, ways: range, fill: Callable[[UnitOfWork, int], None]
 ) -> JmsError | None:
     """Commit a unit of work with the first form of a copy that the broker accepts.
 
     Some brokers refuse a message only at the commit.
 
     Args:
-        consumer: The consumer that received the message.
+        received: The message to settle.
         ways: Numbers of the forms, as in `core.copies.dead_letter.letters`. A start above 0 means that the
             connection was lost with the earlier forms.
         fill: Adds the sends and settlements for the form of this number to a unit.
@@ -94,7 +94,7 @@ def commit_with_fallback(
     lost = ConnectionLostError("the connection was lost each time the complete message was sent")
     refusal: JmsError | None = lost if ways.start else None
     for way in ways:
-        unit = consumer.unit()
+        unit = received.unit()
         try:
             with rolled_back(unit):
                 fill(unit, way)

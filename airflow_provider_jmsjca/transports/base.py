@@ -1,8 +1,8 @@
 """The port to a broker: the interface of every transport.
 
 A `Connection` carries many `Consumer`s. The broker keeps a received message until it is settled: through
-`Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`. Before that, the broker
-redelivers it after a crash, a lost connection or `Consumer.recover`.
+`Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`, which `Received.unit` opens.
+Before that, the broker redelivers it after a crash, a lost connection or `Consumer.recover`.
 
 Every method may be called from any thread. Callbacks run on the connection's own thread and must not block;
 an exception in a callback is logged and ends the connection, so that its messages are redelivered.
@@ -257,6 +257,14 @@ class Received:
                 raise poisoned_by(error) from error
         return self._message
 
+    def unit(self) -> UnitOfWork:
+        """Open the unit of work of the message.
+
+        In JMS, a message belongs to the session that received it, and only a transaction of that session can
+        settle it. So a message comes with its unit; nobody picks one later. Other messages may join the unit.
+        """
+        return self.consumer.unit(self)
+
     @property
     def is_stale(self) -> bool:
         """Whether the message was returned to the broker, which redelivers it."""
@@ -318,11 +326,11 @@ class Consumer(Protocol):
     def settles_in_order(self) -> bool:
         """Whether an unsettled message blocks the settlement of later ones."""
 
-    def unit(self) -> UnitOfWork:
-        """Begin a unit of work that may settle messages of this consumer.
+    def unit(self, received: Received) -> UnitOfWork:
+        """Open the unit of work of a message; callers use `Received.unit`.
 
-        A message belongs to the consumer that received it, so `received.consumer.unit()` begins its unit.
-        Where a transaction belongs to the connection, the unit may also settle messages of other consumers.
+        The unit is a transaction of the session that received the message. Where a transaction belongs to the
+        connection, that is any new one.
         """
 
     def acknowledge(self, received: Iterable[Received]) -> None:
@@ -362,6 +370,9 @@ class UnitOfWork(Protocol):
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle; a stale delivery is ignored.
+
+        Where a transaction belongs to a session, that of the message that opened the unit comes first. A
+        message of another session is settled right after it: a crash in between brings it back.
 
         Raises:
             ConfigurationError: The message is part of a unit of work already, of this or another one.
@@ -439,7 +450,10 @@ class Connection(Protocol):
         """
 
     def unit(self) -> UnitOfWork:
-        """Begin a unit of work that sends; messages are settled in a unit of their `Consumer`."""
+        """Begin a unit of work that sends before it settles messages, or settles none.
+
+        To settle messages, open the unit with `Received.unit`.
+        """
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.

@@ -18,8 +18,9 @@ class Capabilities:
     `priority` and `message_groups` inform users who choose a broker.
 
     Attributes:
-        atomic_commit: The sends and acknowledgements of a unit are atomic. Without it, sends are confirmed
-            before the acknowledgements: a crash in between duplicates messages but loses none.
+        atomic_commit: The sends and acknowledgements of a unit are atomic; where a transaction belongs to a
+            session, those of the session that opened the unit. Without it, sends are confirmed before the
+            acknowledgements: a crash in between duplicates messages but loses none.
         deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
         delivery_count: `JmsMessage.delivery_count` is set.
         redelivered_flag: `JmsMessage.redelivered` is true for every redelivery.

@@ -69,10 +69,6 @@ class BufferedConsumer:
         self._loss = reason
         self._queue.put(None)
 
-    def unit(self) -> UnitOfWork:
-        """Begin a unit of work that may settle messages of the current consumer."""
-        return self._consumer.unit()
-
     def take(self, at_most: int, *, within: float, each_within: float = 0.0) -> list[Received]:
         """Return deliveries in order.
 
@@ -105,4 +101,4 @@ class BufferedConsumer:
         The arguments and errors are those of `take`.
         """
         messages = self.take(at_most, within=within, each_within=each_within)
-        return ReceivedUnit(messages, self.unit()) if messages else None
+        return ReceivedUnit(messages, messages[0].unit()) if messages else None

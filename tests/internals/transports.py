@@ -1,7 +1,13 @@
 from __future__ import annotations
 
 from airflow_provider_jmsjca.transports.backlog import Backlog
-from airflow_provider_jmsjca.transports.base import ConnectionState, Consumer, OnReceived, Received
+from airflow_provider_jmsjca.transports.base import (
+    ConnectionState,
+    Consumer,
+    OnReceived,
+    Received,
+    UnitOfWork,
+)
 from airflow_provider_jmsjca.transports.members import limbo_name
 from airflow_provider_jmsjca.transports.memory import connection
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
@@ -25,6 +31,7 @@ __all__ = [
     "RabbitMqDialect",
     "Received",
     "StompConnection",
+    "UnitOfWork",
     "connection",
     "limbo_name",
     "queue_resource",

@@ -288,7 +288,7 @@ class _Collection:
                 continue
             for received in arrived:
                 if self._unit is None:
-                    self._unit = arrivals.unit()
+                    self._unit = received.unit()
                 taken = self._take(received, self._unit)
                 if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()

@@ -269,7 +269,7 @@ class _Claim:
         sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
         settled = [received for received, _ in (*self._repeated, *self._claimed)]
         if settled:
-            unit = settled[0].consumer.unit()
+            unit = settled[0].unit()
             for received in settled:
                 unit.acknowledge(received)
             unit.commit()
@@ -317,7 +317,7 @@ class _Claim:
 
         try:
             with _LOSSES.counted(f"{salvaged.message_id}\0{source}") as left:
-                refusal = commit_with_fallback(received.consumer, left, fill)
+                refusal = commit_with_fallback(received, left, fill)
         except (ConfigurationError, PermanentBrokerError) as error:
             self._left += 1
             _log.error("A message on %s that can't be decoded stays: %s", source, error)

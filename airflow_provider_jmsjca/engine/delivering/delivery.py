@@ -504,9 +504,9 @@ class Delivery(DeliveredMessage):
         "_given_handling",
         "buffer",
         "call",
-        "consumer",
         "engine",
         "in_doubt",
+        "received",
         "received_from",
         "sent_later",
         "unit",
@@ -520,7 +520,7 @@ class Delivery(DeliveredMessage):
         call: int,
         unit: int,
         handling: str = "",
-        consumer: Any = None,
+        received: Any = None,
     ) -> None:
         super().__init__(
             message,
@@ -531,7 +531,7 @@ class Delivery(DeliveredMessage):
         self.buffer = buffer
         self.call = call
         self.unit = unit
-        self.consumer = consumer
+        self.received = received
         self.in_doubt = False
         self.received_from = engine.destination
         self.sent_later = 0

@@ -82,7 +82,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.transports.base import Consumer, Outgoing, Received, UnitOfWork
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
@@ -464,7 +464,7 @@ class Settler:
             if not self._driver.machine.is_open(number):
                 raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
             self._driver.sending.add(number)
-            return self.unit_of(delivery.buffer, number, delivery.consumer)
+            return self.unit_of(delivery.buffer, number, delivery.received)
 
     @property
     def has_limbo(self) -> bool:
@@ -519,20 +519,20 @@ class Settler:
         """Return whether a message may have been delivered before."""
         return message.redelivered or buffer.link.connection.capabilities.stable_message_id
 
-    def unit_of(self, buffer: ReceiveBuffer, number: int, consumer: Consumer | None) -> UnitOfWork:
+    def unit_of(self, buffer: ReceiveBuffer, number: int, received: Received | None) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet.
 
         Args:
             buffer: The receive buffer of its messages.
             number: The machine's number of the unit.
-            consumer: The consumer of its first message; `None`: nothing is settled in it.
+            received: Its first message; `None`: nothing is settled in it.
         """
         units = self._driver.units
         unit = units.get(number)
         if unit is None:
             if not buffer.open:
                 raise ConnectionLostError("the connection was lost: the message will come again")
-            unit = units[number] = (consumer or buffer.link.connection).unit()
+            unit = units[number] = buffer.link.connection.unit() if received is None else received.unit()
         return unit
 
     def _store_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
@@ -579,7 +579,7 @@ class Settler:
                 received.consumer.acknowledge((received,))
             return
         if unit is None:
-            unit = held[0].consumer.unit()
+            unit = held[0].unit()
         with rolled_back(unit):
             if self._driver.settings.delivery.batch_size == 1:  # those of a batch are in already
                 for received in held:
@@ -608,7 +608,7 @@ class Settler:
             if message is not None:
                 self._send(buffer, decision, message, unit, way)
 
-        refusal = commit_with_fallback(received.consumer, ways, fill)
+        refusal = commit_with_fallback(received, ways, fill)
         if refusal is not None:
             name = None if message is None else message.message_id
             _log.warning("Message %s was moved without a part: %s", name, refusal)
@@ -641,7 +641,7 @@ class Settler:
                 copies = [(target, made[0]) for target in targets]
                 numbers = delayed_messages.move(message, origin, copies, again=again)
         with delayed_messages.unless_refused(numbers):
-            unit = received.consumer.unit()
+            unit = received.unit()
             with rolled_back(unit):
                 unit.acknowledge(received)
             unit.commit()

@@ -276,7 +276,7 @@ class JmsSession:
         self._unsettled.append((inbox, received))
         if self._transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
-            self._open_unit().acknowledge(received)
+            self._open_unit(received).acknowledge(received)
         if not self._settles_at_once:
             message = received.message
             return self._flagged(inbox, message) if self._memory.recalls else message
@@ -451,9 +451,9 @@ class JmsSession:
                 found.connection_lost(self._loss)
         return found
 
-    def _open_unit(self) -> UnitOfWork:
+    def _open_unit(self, received: Received | None = None) -> UnitOfWork:
         if self._unit is None:
-            self._unit = self._connection.unit()
+            self._unit = self._connection.unit() if received is None else received.unit()
         return self._unit
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:

@@ -78,8 +78,9 @@ class MemoryConsumer:
         """False: each message is settled individually."""
         return False
 
-    def unit(self) -> MemoryUnitOfWork:
-        """Begin a unit of work."""
+    def unit(self, received: Received) -> MemoryUnitOfWork:
+        """Open the unit of work of a message: a transaction of the connection."""
+        del received
         return self._connection.unit()
 
     def acknowledge(self, received: Iterable[Received]) -> None:

@@ -359,8 +359,9 @@ class StompConsumer:
         self._heaviest = sys.maxsize if window is None else max(window, _LEAST_WINDOW)
         self._most_bytes = sys.maxsize if window is None else _TIMES * self._heaviest + _BYTES_BEYOND
 
-    def unit(self) -> UnitOfWork:
-        """Begin a unit of work."""
+    def unit(self, received: Received) -> UnitOfWork:
+        """Open the unit of work of a message: a transaction of the connection."""
+        del received
         if self._unit is None:
             raise AssertionError("replies to requests are settled without a unit of work")
         return self._unit()

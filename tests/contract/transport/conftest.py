@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca import Connection, Destination
-from airflow_provider_jmsjca import connect as open_connection
-from tests.contract.transport.lab import Lab, MemoryLab, StompLab
+from tests.contract.transport.lab import Lab, MemoryLab, SessionLab, StompLab
 from tests.contract.transport.report import Report
 from tests.contract.transport.traffic import Connect
 from tests.servers.catalogue import BROKERS
@@ -19,20 +18,24 @@ from tests.servers.fixtures import PrivateBroker
 from tests.servers.folders import run_folder
 
 _REPORT = pytest.StashKey[Report]()
+_WITH_SESSIONS = {"test_in_order", "test_settlement"}
+"""The modules about settling run over messages that belong to sessions, too."""
 
 
-@pytest.fixture(scope="session", params=["memory", *sorted(BROKERS)])
+@pytest.fixture(scope="session", params=["memory", "sessions", *sorted(BROKERS)])
 def lab(request: pytest.FixtureRequest) -> Lab:
     """Each broker in turn, shared by the session."""
     if request.param == "memory":
         return MemoryLab()
+    if request.param == "sessions":
+        return SessionLab()
     return StompLab(request.param, request.getfixturevalue(request.param))
 
 
 @pytest.fixture
 def private_lab(lab: Lab, private_broker: PrivateBroker) -> Lab:
     """The same kind of broker, for this test alone: it may be killed."""
-    return MemoryLab() if isinstance(lab, MemoryLab) else StompLab(lab.name, private_broker(lab.name))
+    return type(lab)() if isinstance(lab, MemoryLab) else StompLab(lab.name, private_broker(lab.name))
 
 
 @pytest.fixture
@@ -43,9 +46,10 @@ def connect(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Connect]:
     def factory(**overrides: Any) -> Connection:
         base = overrides.pop("settings", None)
         settings = lab.settings(**overrides) if base is None else replace(base, **overrides)
-        connection = open_connection(settings)
+        connection = lab.connect(settings)
         opened.append(connection)
-        request.config.stash[_REPORT].met(lab.name, connection)
+        if not isinstance(lab, SessionLab):
+            request.config.stash[_REPORT].met(lab.name, connection)
         return connection
 
     yield factory
@@ -74,6 +78,14 @@ def topic(name: str) -> Destination:
     return Destination.topic(name)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def is_run(item: pytest.Item) -> bool:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        return params.get("lab") != "sessions" or item.path.stem in _WITH_SESSIONS
+
+    items[:] = filter(is_run, items)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_REPORT] = Report()
 
@@ -82,7 +94,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome: pytest.TestReport = yield
     lab = getattr(item, "funcargs", {}).get("lab")
-    if lab is not None and (outcome.when == "call" or outcome.failed or outcome.skipped):
+    if not isinstance(lab, SessionLab | None) and (
+        outcome.when == "call" or outcome.failed or outcome.skipped
+    ):
         item.config.stash[_REPORT].ran(lab.name, item.originalname, outcome.outcome)
     return outcome
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import ConnectionSettings, Destination, memory_broker
+from airflow_provider_jmsjca import Connection, ConnectionSettings, Destination, connect, memory_broker
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS
 from tests.servers.proxy import TcpProxy
+from tests.unit.engine.brokers import SessionConnection
 
 CONNECT_TIMEOUT = timedelta(seconds=3)
 HEART_BEAT = timedelta(seconds=1)
@@ -51,6 +52,10 @@ class Lab(ABC):
     @abstractmethod
     def settings(self, **overrides: Any) -> ConnectionSettings:
         """Return what `connect` needs."""
+
+    def connect(self, settings: ConnectionSettings) -> Connection:
+        """Open a connection."""
+        return connect(settings)
 
     @property
     def management_url(self) -> str | None:
@@ -111,6 +116,15 @@ class MemoryLab(Lab):
 
     def forbidden(self) -> Destination | None:
         return self._forbidden
+
+
+class SessionLab(MemoryLab):
+    """The in-process broker, with messages that belong to sessions, as over a Java client."""
+
+    name = "sessions"
+
+    def connect(self, settings: ConnectionSettings) -> Connection:
+        return SessionConnection(self.broker, settings)
 
 
 class MemoryLine(Line):

@@ -96,7 +96,7 @@ def test_a_unit_settles_what_it_took_and_no_more(connect: Connect, queue: Destin
     bodies = publish(connection, queue, 60)
     consumer, received = _receive(connection, queue, 60, alone=alone)
     consumer.acknowledge(received[:10])
-    unit = connection.unit()
+    unit = received[10].unit()
     for one in received[10:50]:
         unit.acknowledge(one)
     unit.commit()
@@ -108,11 +108,11 @@ def test_units_after_a_rollback(connect: Connect, queue: Destination, alone: boo
     connection = connect()
     bodies = publish(connection, queue, 6)
     _, received = _receive(connection, queue, 6, alone=alone)
-    unit = connection.unit()
+    unit = received[0].unit()
     for one in received[:4]:
         unit.acknowledge(one)
     unit.rollback()
-    unit = connection.unit()
+    unit = received[0].unit()
     for one in received[:2]:
         unit.acknowledge(one)
     unit.commit()
@@ -124,7 +124,7 @@ def test_a_message_belongs_to_one_unit(connect: Connect, queue: Destination, alo
     connection = connect()
     bodies = publish(connection, queue, 2)
     _, received = _receive(connection, queue, 2, alone=alone)
-    first, second = connection.unit(), connection.unit()
+    first, second = received[0].unit(), received[1].unit()
     first.acknowledge(received[0])
     for unit in (first, second):
         with pytest.raises(ConfigurationError, match="part of a unit of work already"):
@@ -141,7 +141,7 @@ def test_the_commit_of_another_unit_takes_nothing_along(
     connection, other_queue = connect(), Destination.queue(f"{name}.other")
     bodies = publish(connection, queue, 4)
     _, received = _receive(connection, queue, 4, alone=alone)
-    unit = connection.unit()
+    unit = received[0].unit()
     for one in received:
         unit.acknowledge(one)
     commit_something(connection, other_queue)

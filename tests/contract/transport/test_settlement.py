@@ -17,9 +17,9 @@ from airflow_provider_jmsjca import (
     Subscription,
 )
 from tests.contract.transport.collector import DEADLINE, Collector
-from tests.contract.transport.lab import Lab
+from tests.contract.transport.lab import Lab, MemoryLab
 from tests.contract.transport.traffic import Connect, assert_left, publish, settle
-from tests.internals.transports import Received
+from tests.internals.transports import Received, UnitOfWork
 
 
 def test_order(connection: Connection, queue: Destination) -> None:
@@ -149,7 +149,7 @@ def test_stale_and_double_acknowledgements_are_harmless(
     consumer.acknowledge([fresh[0]])
     consumer.acknowledge([fresh[0]])
     connection.synchronize()
-    unit = consumer.unit()
+    unit = fresh[1].unit()
     unit.acknowledge(stale[1])
     unit.acknowledge(fresh[0])
     unit.commit()
@@ -178,7 +178,7 @@ def test_unit_rolled_back_sends_nothing_and_settles_nothing(
     collector = Collector()
     consumer = connection.consume(Subscription(destination=queue), collector)
     received = collector.wait(2)
-    unit = consumer.unit()
+    unit = received[0].unit()
     unit.send(Outgoing(destination=target, message=JmsMessage.text("x")))
     for item in received:
         unit.acknowledge(item)
@@ -200,10 +200,10 @@ def test_what_a_rolled_back_unit_held_can_be_settled_by_the_next(
     collector = Collector()
     consumer = connection.consume(Subscription(destination=queue), collector)
     received = collector.wait(2)
-    first = consumer.unit()
+    first = received[0].unit()
     first.acknowledge(received[0])
     first.rollback()
-    second = consumer.unit()
+    second = received[0].unit()
     second.acknowledge(received[0])
     second.commit()
     consumer.close()
@@ -216,7 +216,7 @@ def test_move(connection: Connection, connect: Connect, queue: Destination, name
     collector = Collector()
     consumer = connection.consume(Subscription(destination=queue), collector)
     for item in collector.wait(20):
-        unit = consumer.unit()
+        unit = item.unit()
         unit.send(Outgoing(destination=target, message=item.message))
         unit.acknowledge(item)
         unit.commit()
@@ -229,11 +229,17 @@ def test_unit_of_500_receipts_does_not_stall(
     connection: Connection, connect: Connect, queue: Destination
 ) -> None:
     bodies = publish(connection, queue, 600)
-    unit = connection.unit()
-    collector = Collector(unit.acknowledge)
+    units: list[UnitOfWork] = []
+
+    def take(received: Received) -> None:
+        if not units:
+            units.append(received.unit())
+        units[0].acknowledge(received)
+
+    collector = Collector(take)
     consumer = connection.consume(Subscription(destination=queue, prefetch=600), collector)
     collector.wait(600)
-    unit.commit()
+    units[0].commit()
     assert collector.bodies == bodies
     consumer.close()
     assert_left(connect, queue, [])
@@ -264,7 +270,7 @@ def test_a_refused_unit_acknowledges_nothing(lab: Lab, connect: Connect, queue: 
     collector = Collector()
     connection.consume(Subscription(destination=queue), collector)
     (received,) = collector.wait(1)
-    unit = connection.unit()
+    unit = received.unit()
     unit.send(Outgoing(destination=forbidden, message=JmsMessage.text("x")))
     unit.acknowledge(received)
     with pytest.raises(JmsError):
@@ -286,7 +292,7 @@ def test_a_unit_happens_at_once_or_its_sends_come_first(
     collector = Collector()
     connection.consume(Subscription(destination=queue), collector)
     (received,) = collector.wait(1)
-    unit = connection.unit()
+    unit = received.unit()
     for destination in (target, forbidden):
         unit.send(Outgoing(destination=destination, message=JmsMessage.text("x")))
     unit.acknowledge(received)
@@ -304,24 +310,26 @@ def test_what_a_unit_acknowledges_makes_room_where_it_says_so(
     """What `unit_frees_prefetch` says."""
     # Of a usual size: some brokers bound it in bytes.
     connection.send(Outgoing(destination=queue, message=JmsMessage.text(f"{n:1400}")) for n in range(20))
-    unit = connection.unit()
+    units: list[UnitOfWork] = []
     taken: list[Received] = []
 
     def take(received: Received) -> None:
+        if not units:
+            units.append(received.unit())
         if not full.is_set():
-            unit.acknowledge(received)
+            units[0].acknowledge(received)
             taken.append(received)
 
     full = threading.Event()
     collector = Collector(take)
     consumer = connection.consume(Subscription(destination=queue, prefetch=5), collector)
     # The one of this process makes room too, without saying so.
-    makes_room = connection.capabilities.unit_frees_prefetch or lab.name == "memory"
+    makes_room = connection.capabilities.unit_frees_prefetch or isinstance(lab, MemoryLab)
     expected = 20 if makes_room else 5
     collector.wait(expected)
     collector.settle_down()
     full.set()
-    unit.commit()
+    units[0].commit()
     consumer.close()
     assert len(taken) == expected
     assert_left(connect, queue, [f"{n:1400}" for n in range(len(taken), 20)])

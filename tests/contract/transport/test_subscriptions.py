@@ -390,7 +390,7 @@ def test_what_came_late_can_be_delayed_again(connection: Connection, queue: Dest
         received = collector.wait(times)[-1]
         message, count = unparked(received.message)
         assert (count or 0, message.properties) == (times - 1, {"region": "eu"})
-        unit = connection.unit()
+        unit = received.unit()
         copy = parked_copy(message, times)
         began = time.monotonic()
         unit.send(Outgoing(destination=queue, message=copy, delay=timedelta(milliseconds=700)))
@@ -430,9 +430,9 @@ def test_two_durable_subscribers_may_move_a_message_to_one_queue(
     for each, subscriber in subscribers.items():
         subscriber.consume(Subscription(destination=topic, durable_name="news"), collectors[each])
     send(connection, topic, *texts("x"))
-    for each, subscriber in subscribers.items():
+    for each in subscribers:
         (received,) = collectors[each].wait(1)
-        unit = subscriber.unit()
+        unit = received.unit()
         unit.acknowledge(received)
         unit.send(Outgoing(destination=queue, message=JmsMessage.text(each)))
         unit.commit()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -19,11 +19,12 @@ from airflow_provider_jmsjca.transports.base import (
     OnLost,
     OnReceived,
     Outgoing,
+    Received,
     Subscription,
     UnitOfWork,
 )
 from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
-from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection, MemoryConsumer
 
 
 def settings(name: str, client_id: str | None = None) -> ConnectionSettings:
@@ -74,7 +75,7 @@ class LesserConnection:
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         self.subscribed.append(subscription)
         consumer = self._inner.consume(subscription, on_received)
-        consumer.unit = self.unit  # type: ignore[method-assign]  # a message's unit comes from its consumer
+        consumer.unit = lambda _: self.unit()  # type: ignore[method-assign]  # a message opens its unit
         return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
@@ -103,6 +104,70 @@ class LesserConnection:
 
     def close(self) -> None:
         self._inner.close()
+
+
+class SessionUnit:
+    """A transaction of the JMS session that received a message: it settles that message alone.
+
+    Other messages join it by transactions of their own sessions, which are committed after it.
+
+    Args:
+        begin: Begins a transaction.
+        opener: The message; `None`: it sends only.
+        alone: Refuse other messages.
+    """
+
+    def __init__(
+        self, begin: Callable[[], UnitOfWork], opener: Received | None = None, *, alone: bool = False
+    ) -> None:
+        self._begin, self._opener, self._alone = begin, opener, alone
+        self._own = begin()
+        self._others: list[UnitOfWork] = []
+
+    def send(self, outgoing: Outgoing) -> None:
+        self._own.send(outgoing)
+
+    def acknowledge(self, received: Received) -> None:
+        if received is self._opener:
+            self._own.acknowledge(received)
+            return
+        assert not self._alone, "a message is settled outside of the session that received it"
+        other = self._begin()
+        other.acknowledge(received)
+        self._others.append(other)
+
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
+        try:
+            self._own.commit(meanwhile)
+        except PermanentBrokerError:
+            for other in self._others:
+                other.rollback()
+            raise
+        for other in self._others:
+            other.commit()
+
+    def rollback(self) -> None:
+        self._own.rollback()
+        for other in self._others:
+            other.rollback()
+
+
+class SessionConnection(MemoryConnection):
+    """A connection like one over a Java client: each message is received by a session, and belongs to it."""
+
+    alone = False
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
+        with self.server.lock:  # no message is handed over before its consumer is complete
+            consumer = super().consume(subscription, on_received)
+            consumer.unit = self._opened_by  # type: ignore[assignment,method-assign]  # a session's
+        return consumer
+
+    def unit(self) -> UnitOfWork:  # type: ignore[override]
+        return SessionUnit(super().unit, alone=self.alone)
+
+    def _opened_by(self, received: Received) -> UnitOfWork:
+        return SessionUnit(super().unit, received, alone=self.alone)
 
 
 class ConfirmingConnection(LesserConnection):

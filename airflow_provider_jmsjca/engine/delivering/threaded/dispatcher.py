@@ -678,7 +678,7 @@ class FastPath:
                 workers.arrived(buffer)  # another thread may take more while this one is busy
             direct, received, message = begun
             delivery = Delivery(
-                message, self._engine, buffer, direct.call, direct.unit, self._handling, received.consumer
+                message, self._engine, buffer, direct.call, direct.unit, self._handling, received
             )
             began = dispatcher.clock()
             events = self._call(delivery)

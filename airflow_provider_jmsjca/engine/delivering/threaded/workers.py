@@ -357,7 +357,7 @@ class HandlerCaller:
         if self._batch_size is not None:
             try:
                 # At once: the transport may have to acknowledge before the commit, to get more.
-                self._settler.unit_of(buffer, decision.unit, received.consumer).acknowledge(received)
+                self._settler.unit_of(buffer, decision.unit, received).acknowledge(received)
             except ConnectionLostError as error:
                 lost = ConnectionLost(failure=Failure.of(error, with_trace=False))
                 self._driver.report(buffer.link, lost)
@@ -370,7 +370,7 @@ class HandlerCaller:
                 self._driver.join_unit(decision.unit)
         given = decision.state.handling
         handling = self._handling if given is None else str(given)
-        delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling, received.consumer)
+        delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling, received)
         delivery.tell(decision, buffer.origin(decision.delivery), self._batch_size)
         began = self._driver.clock()
         return self._over(self.call(delivery) or (HandlerReturned(call=delivery.call),), began)

@@ -41,7 +41,7 @@ class _Slowly:
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         time.sleep(0.4)
         consumer = self._connection.consume(subscription, on_received)
-        consumer.unit = self.unit  # type: ignore[method-assign]  # a message's unit comes from its consumer
+        consumer.unit = lambda _: self.unit()  # type: ignore[method-assign]  # a message opens its unit
         return consumer
 
     def unit(self) -> Any:
