@@ -525,7 +525,7 @@ class Settler:
         Args:
             buffer: The receive buffer of its messages.
             number: The machine's number of the unit.
-            received: Its first message; `None`: nothing is settled in it.
+            received: The first message of the unit; `None`: nothing is settled in it.
         """
         units = self._driver.units
         unit = units.get(number)
