@@ -56,8 +56,8 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
     fields["destination"] = ";".join(each if "://" in each else f"queue://{each}" for each in destinations)
     if bare := [each for each in destinations if "://" not in each]:
         notes.append(
-            f"destination: {', '.join(bare)}: assumed to be a queue, because WBIA leaves queue or topic to "
-            "the provider; write topic:// in front of a topic's name"
+            f"destination: {', '.join(bare)}: no kind is said, so queue:// is put in front; WBIA leaves the "
+            "kind to the provider. Write topic:// for a topic"
         )
     if "poll_quantity" in fields and len(destinations) == 1:
         notes.append("poll_quantity: no effect with one destination: messages are pushed")

@@ -69,7 +69,7 @@ def test_every_property_becomes_an_option_or_a_note_i48_i49() -> None:
         "destination",
     ]  # fmt: skip
     assert notes[0] == "ConfigurationMetaObject: no effect: mapping is Python code"
-    assert notes[-1].startswith("destination: A: assumed to be a queue")
+    assert notes[-1].startswith("destination: A: no kind is said")
     assert found.dropped == ("c.properties > AgentTraceLevel, jms.Password",)
     assert "hunter2" not in repr(found)
 
