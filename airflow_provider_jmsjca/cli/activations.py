@@ -10,7 +10,7 @@ from datetime import datetime
 
 from airflow.utils.platform import getuser
 
-from airflow_provider_jmsjca.cli.commands import check_choice, one_line_errors, print_page, print_rows
+from airflow_provider_jmsjca.cli.commands import check_choice, echo, one_line_errors, print_page, print_rows
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.store import installed_store
@@ -92,6 +92,8 @@ def _request(args: argparse.Namespace, wanted: WantedState) -> None:
         found = request_activation_state(store, names, wanted, reason=args.reason, user=f"user {getuser()}")
     for name in found:
         sys.stdout.write(f"{escaped(name)}: {wanted}; every process obeys within 2 seconds\n")
+    if not found:
+        echo(f"note: no activation is registered, so none is {wanted}; new ones start as usual")
 
 
 def _check_choice(args: argparse.Namespace) -> None:

@@ -83,6 +83,12 @@ def test_stopped_activations_are_listed_and_resumed_j172(
     assert capsys.readouterr().out.startswith("1 activations")
 
 
+@pytest.mark.usefixtures("store")
+def test_to_suspend_all_of_none_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    run("suspend", "--all", "--reason", "backup")
+    assert capsys.readouterr().err.startswith("note: no activation is registered, so none is suspended")
+
+
 def test_runs_are_listed_and_shown(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store.activations.report(
         [
