@@ -128,6 +128,7 @@ def test_a_clock_that_differs(settings: ConnectionSettings, monkeypatch: pytest.
     monkeypatch.setattr(MemoryAdministration, "time", lambda _: EARLY)
     found = {each.name: each for each in check_connection(settings)}
     assert not found["clock"].passed
+    assert found["clock"].detail.endswith(" s; compare timedatectl status on both hosts")
     [finding] = [each for each in examine_broker("jms_a", lambda: settings) if "clock" in each.symptom]
     assert finding.symptom.startswith("connection 'jms_a': the broker's clock differs by -")
 
