@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +108,30 @@ def test_the_newest_message_of_a_key_counts_and_a_batch_counts_once(upserts: Ups
     five = [{"id": 5, "v": "same", "at": 5}, {"id": 1, "op": "D", "at": 2}]
     assert upserts.write(upserts.attempt("five", *five), **ordered) == 1
     assert upserts.rows() == [(5, "same")]
+
+
+def test_upserts_in_threads_of_one_session_keep_their_ids_apart(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """Delta takes the id of a `MERGE` from the session; with that of another batch it would be left out."""
+    names = ("left", "right")
+    manifests = [make_batch([JmsMessage.text('{"id": 1}')], batch_id=name) for name in names]
+    begin = threading.Barrier(len(names))
+
+    def store(manifest: Manifest) -> int:
+        with Batch(manifest, take_fence(manifest.folder), shows_progress=False) as batch:
+            rows = batch.json(batch.messages(spark), "id INT NOT NULL").rows
+            begin.wait(60)
+            table = str(tmp_path / batch.batch_id)
+            return batch.write(rows, table, format="delta", mode="upsert", keys=["id"])
+
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(store, manifests)) == [1, 1]
+    for name in names:
+        logs = (tmp_path / name / "_delta_log").glob("*.json")
+        actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        assert [each["txn"]["appId"] for each in actions if "txn" in each] == [f"jmsjca/{name}"]
+    assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) is None
 
 
 def test_rows_that_an_upsert_refuses_are_rejects_and_stay_so_in_a_retry(upserts: Upserts) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,8 +55,9 @@ _LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SHOWN_VALUES: Final = 100
 _MAPPING: Final = "delta.columnMapping.mode"
 _WIDENING: Final = "delta.enableTypeWidening"
-# Another commit has changed the table in between.
+# Another commit has changed the table in between; one that compacts it has replaced the files that were read.
 _OUTPACED: Final = (
+    "DELTA_CONCURRENT_",
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
@@ -68,6 +70,8 @@ _RECORD: Final = "jmsjca"
 _VERSION: Final = "0"
 # How many of the newest commits are searched for that of the batch, in turn; at last all.
 _LOOKED_AT: Final = (1, 100, None)
+# A MERGE takes its transaction id from the session, which threads share.
+_MERGING: Final = threading.Lock()
 _DELETES: Final = "_jms_deletes"
 _RANK: Final = "_jms_rank"
 # By whether it is an upsert, the metrics of a commit that count the batch's rows.
@@ -176,7 +180,7 @@ class _DeltaWrite:
         return self._outcome()
 
     def _commit_rows(self) -> None:
-        """Commit; once more if another job has just changed the columns, as Delta drops a repetition.
+        """Commit; once more if another job has just changed the table, as Delta drops a repetition.
 
         Raises:
             ColumnTypesError: A column has another type now.
@@ -366,7 +370,7 @@ class _DeltaWrite:
             "spark.databricks.delta.commitInfo.userMetadata": self._record(),
         }
         newest = newest.where(f"{_RANK} = 1").drop(_RANK)
-        with _view(newest) as view, _settings(self._spark, settings):
+        with _view(newest) as view, _MERGING, _settings(self._spark, settings):
             self._spark.sql(
                 f"MERGE INTO {self._in_sql} AS t USING {view} AS s ON {same} "  # noqa: S608 - quoted
                 f"WHEN MATCHED AND {newer} AND s.{_DELETES} THEN DELETE "
@@ -403,12 +407,15 @@ class _DeltaWrite:
         history = self._spark.sql(f"DESCRIBE HISTORY {self._in_sql}{limit}")
         if newest is None:
             history = history.where(history["userMetadata"].contains(json.dumps(self._attempt.batch_id)))
-        for row in history.select("userMetadata", "operationMetrics").collect():
+        # Without a selection, Spark returns the rows of the command, and starts no job for them.
+        for row in history.collect():
             record = _Record.parsed(row["userMetadata"])
             if record is not None and record.batch_id == self._attempt.batch_id:
                 metrics = row["operationMetrics"] or {}
                 counts = [metrics[name] for name in _METRICS[self._is_upsert] if name in metrics]
-                return record, sum(map(int, counts)) if counts else None
+                # A replay whose earlier rows share files with other batches copies the rows of these.
+                copied = int(metrics.get("numCopiedRows", 0))
+                return record, sum(map(int, counts)) - copied if counts else None
         return None, None
 
     def _committed_before(self, record: _Record | None) -> int:
