@@ -9,6 +9,7 @@ needs no Python on executors; XML and CSV are first turned into JSON there, by `
 from __future__ import annotations
 
 import re
+import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ _HALVES: Final = (
 # Numbers that may be beyond DOUBLE, and how the JSON of a VARIANT shows them.
 _VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
 _INFINITE: Final = '"-?Infinity"'
+# Follows a body; no producer can guess it.
+_MARK: Final = secrets.token_hex(8)
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 DOUBTFUL: Final = "doubtful"
 """The only reason that `sort_json` gives with `finds_reasons=False`, except for failed columns of `keep`."""
@@ -336,8 +339,8 @@ def sort_json(
     read = sql.struct(
         text.alias("text"),
         sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
-        # Spark's from_json ignores text after the first value; inside brackets any rest is an error.
-        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit("]"))).alias("whole"),
+        # Spark ignores text after the first value. Between brackets any rest is an error, or hides the mark.
+        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit(f',"{_MARK}"]'))).alias("whole"),
         *more,
     )
     # Spark's optimizer repeats an expression wherever its result is used, and would parse a body once for
@@ -650,7 +653,7 @@ def _ordinary(fields: StructType, body_format: BodyFormat | None, forms: Timesta
 
 
 def _is_one() -> str:
-    return f"try_variant_get({_BODY}.whole, '$[1]', 'variant') IS NULL"
+    return f"coalesce(try_variant_get({_BODY}.whole, '$[1]', 'string') = '{_MARK}', false)"
 
 
 def _is_object() -> str:
