@@ -125,6 +125,7 @@ def replay_command(args: argparse.Namespace) -> None:
         run=args.run or uuid.uuid4().hex,
         target=None if args.to is None else Destination.parse(args.to),
         origins=frozenset(map(Destination.parse, args.origin or ())),
+        ids=tuple(dict.fromkeys(args.message or ())),
         selector=args.selector,
         most=args.limit,
         max_age=None if args.max_age is None else timedelta(seconds=args.max_age),
@@ -150,6 +151,9 @@ def replay_command(args: argparse.Namespace) -> None:
     rows = [{"count": str(count), "what": f"{done} to {where}"} for where, count in result.sent.most_common()]
     rows += [{"count": str(count), "what": f"left: {why}"} for why, count in result.left.most_common()]
     print_rows(rows or [{"count": "0", "what": "no dead letters"}], args.output)
+    for missing in () if stopped.is_set() else result.missing:
+        where = "on the queue" if result.complete else "among the letters that the broker delivered"
+        echo(f"error: no message {missing!r} is {where}")
     if not result.complete:
         echo(
             "note: there are more dead letters, behind those that were counted; choose letters with "
@@ -158,6 +162,8 @@ def replay_command(args: argparse.Namespace) -> None:
     if stopped.is_set():
         echo("note: interrupted; run the command again to send back the rest")
         raise SystemExit(_INTERRUPTED)
+    if result.missing:
+        raise SystemExit(1)
 
 
 @one_line_errors

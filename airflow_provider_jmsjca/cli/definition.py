@@ -644,6 +644,13 @@ def _dead_letter_commands() -> GroupCommand:
                         metavar="DESTINATION",
                         help="send back the letters that came from this destination; may be repeated",
                     ),
+                    Arg(
+                        ("--message",),
+                        action="append",
+                        metavar="ID",
+                        help="send only the letter with this id, as list or queues browse shows it; may be "
+                        "repeated",
+                    ),
                     _SELECTOR,
                     Arg(("--limit",), type=_whole(1), help="send no more than LIMIT letters"),
                     Arg(

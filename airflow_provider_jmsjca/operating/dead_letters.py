@@ -34,6 +34,7 @@ from airflow_provider_jmsjca.transports.administration import (
 )
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, ReceivedUnit
+from airflow_provider_jmsjca.transports.selecting import IDS_PER_SELECTOR, both, ids_selector
 
 REPLAY_RUN: Final = "JMSJCA_ReplayRun"
 """Property of a replayed message: the replay that sent it."""
@@ -233,6 +234,7 @@ class Replay:
         target: Destination for all letters; `None`: each goes to its original destination.
         origins: Original destinations that letters may go back to. A producer can forge a letter's original
             destination, so a replay without `target` sends to these only.
+        ids: Send the letters with these ids only, as browsing shows them; empty: no such choice.
         selector: Send matching letters only.
         most: Maximum number of letters; `None`: no limit.
         max_age: Leave letters that were put on the queue longer ago; `None`: no limit.
@@ -246,6 +248,7 @@ class Replay:
     run: str
     target: Destination | None = None
     origins: frozenset[Destination] = frozenset()
+    ids: tuple[str, ...] = ()
     selector: str | None = None
     most: int | None = None
     max_age: timedelta | None = None
@@ -270,11 +273,13 @@ class ReplayResult:
         complete: Whether every letter was looked at that may be sent. A broker delivers no more letters once
             many in front of them stay: 200 on ActiveMQ Classic, 500 elsewhere. Without browsing a dry run
             counts the first 10,000; on ActiveMQ Classic those that the broker shows (`maxBrowsePageSize`).
+        missing: Chosen ids that no letter had which was looked at. Unless `complete`, there may be one.
     """
 
     sent: Counter[str]
     left: Counter[str]
     complete: bool = True
+    missing: tuple[str, ...] = ()
 
 
 def replay_dead_letters(
@@ -410,33 +415,44 @@ class _Replayer:
         self._left: Counter[str] = Counter()
         self._began = time.monotonic()
         self._complete = True
+        self._selector = selector_text(asked.selector)
+        self._missing = dict.fromkeys(asked.ids)
 
     def run(self) -> ReplayResult:
-        browses, selector = self._connection.capabilities.browse, self._asked.selector
+        browses = self._connection.capabilities.browse
         with contextlib.closing(self._connection.administration()) as administration:
-            if selector_text(selector) is not None and administration.page_in(self._source.name):
+            if self._missing and administration.selects_ids and len(self._missing) <= IDS_PER_SELECTOR:
+                self._selector = both(self._selector, ids_selector(self._asked.ids))
+            if self._selector is not None and administration.page_in(self._source.name):
                 self._complete = False
             if self._asked.dry_run and browses:
-                for letter in self._connection.browse(self._source, selector):
-                    if self._stopped.is_set() or self._has_most():
+                for letter in self._connection.browse(self._source, self._selector):
+                    if self._is_done():
                         break
                     if (outgoing := self._chosen(letter)) is not None:
                         self._sent[str(outgoing.destination)] += 1
             else:
                 self._consume()
-            if browses and not (self._stopped.is_set() or self._has_most()):
+            if self._asked.ids and not self._missing:
+                self._complete = True
+            elif browses and not self._is_done():
                 self._check_for_more(administration)
-        return ReplayResult(sent=self._sent, left=self._left, complete=self._complete)
+        return ReplayResult(
+            sent=self._sent, left=self._left, complete=self._complete, missing=tuple(self._missing)
+        )
 
     def _check_for_more(self, administration: QueueAdministration) -> None:
         """Find out whether there are letters that were not looked at."""
         looked_at = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
-        selector = self._asked.selector
+        selector = self._selector
         found = sum(1 for _ in self._connection.browse(self._source, selector))
         if found > looked_at or administration.unseen(self._source.name, selector=selector, shown=found):
             self._complete = False
 
-    def _has_most(self) -> bool:
+    def _is_done(self) -> bool:
+        """Return whether no more letters are to be looked at."""
+        if self._stopped.is_set() or (self._asked.ids and not self._missing):
+            return True
         return self._asked.most is not None and self._sent.total() >= self._asked.most
 
     def _consume(self) -> None:
@@ -444,10 +460,10 @@ class _Replayer:
         most_held = _MOST_COUNTED if self._asked.dry_run else _MOST_LEFT
         consumer = BufferedConsumer(
             self._connection,
-            Subscription(destination=self._source, selector=self._asked.selector, prefetch=_UNIT + most_held),
+            Subscription(destination=self._source, selector=self._selector, prefetch=_UNIT + most_held),
         )
         try:
-            while not self._stopped.is_set() and (unit := self._next(consumer)) is not None:
+            while not self._is_done() and (unit := self._next(consumer)) is not None:
                 self._settle(unit)
                 self._progress(self._sent.total())
                 held = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
@@ -506,6 +522,10 @@ class _Replayer:
     def _chosen(self, letter: JmsMessage) -> Outgoing | None:
         """As `_outgoing`, for a letter that was decoded."""
         asked = self._asked
+        if asked.ids and letter.message_id not in self._missing:
+            self._left["not chosen"] += 1
+            return None
+        self._missing.pop(str(letter.message_id), None)
         known = dead_letter(letter)
         target = asked.target or known.destination
         if letter.properties.get(REPLAY_RUN) == asked.run:

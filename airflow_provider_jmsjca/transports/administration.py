@@ -132,11 +132,13 @@ class QueueAdministration:
         browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
         way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
         blocked_hint: Where the broker itself shows that it blocks producers, as a sentence.
+        selects_ids: Whether a consumer's selector can compare `JMSMessageID`.
     """
 
     browse_note: ClassVar[str] = ""
     way_out: ClassVar[str] = "use the broker's own console"
     blocked_hint: ClassVar[str] = "the broker's own console shows whether its memory or disk is used up"
+    selects_ids: ClassVar[bool] = False
 
     def __init__(self, broker: BrokerInfo) -> None:
         self._broker = broker

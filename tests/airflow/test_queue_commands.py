@@ -258,6 +258,10 @@ def test_dead_letters_go_back(queue: str, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         run("dlq", "replay", f"{queue}.dlq")
     assert "--origin" in capsys.readouterr().err
+    gone = ("--origin", f"queue://{queue}", "--message", "ID:gone")
+    with pytest.raises(SystemExit):
+        run("dlq", "replay", f"{queue}.dlq", *gone)
+    assert capsys.readouterr().err == "error: no message 'ID:gone' is on the queue\n"
     found = rows(capsys, "dlq", "replay", f"{queue}.dlq", "--origin", f"queue://{queue}")
     assert found == [{"count": "3", "what": f"sent back to queue://{queue}"}]
     assert [each["body"] for each in rows(capsys, "queues", "browse", queue)] == ["m0", "m1", "m2"]

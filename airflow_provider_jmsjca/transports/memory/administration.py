@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from typing import ClassVar
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -27,6 +28,8 @@ class MemoryAdministration(QueueAdministration):
         connection: A connection to the broker.
         server: The broker.
     """
+
+    selects_ids: ClassVar[bool] = True
 
     def __init__(self, connection: Connection, server: MemoryBroker) -> None:
         super().__init__(connection.broker)

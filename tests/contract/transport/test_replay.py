@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -126,6 +127,23 @@ def test_groups(lab: Lab, connect: Connect, queue: Destination) -> None:
     assert group.first is not None
     assert group.last is not None
     assert group.first <= group.last
+
+
+def test_one_letter_by_its_id(connect: Connect, lab: Lab, queue: Destination) -> None:
+    source, other = Destination.queue(f"{queue.name}.dlq"), Destination.queue(f"{queue.name}.other")
+    put(connect(), source, queue.name, 60)
+    administration = connect(management_url=lab.management_url).administration()
+    wanted = [str(each.message_id) for each in administration.browse(source.name) if each.body in {"7", "55"}]
+    chosen = Replay(run="r", target=other, ids=(*wanted, "ID:gone"))
+    dry = replay_dead_letters(connect(), source, replace(chosen, dry_run=True))
+    assert (dry.sent, dry.missing) == (Counter({str(other): 2}), ("ID:gone",))
+    result = replay_dead_letters(connect(), source, chosen)
+    assert (result.sent, result.missing) == (Counter({str(other): 2}), ("ID:gone",))
+    assert result.complete
+    assert sorted(str(each.body) for each in drain(connect(), other)) == ["55", "7"]
+    left = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({other}), dry_run=True))
+    assert left.left == Counter({f"comes from {queue}": 58})
+    administration.close()
 
 
 @pytest.mark.parametrize("lab", ["memory", "artemis"], indirect=True)

@@ -86,6 +86,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         f"{_SHOWN_BY} shows whether memory, store or temporary store is used up; with "
         "<statisticsBrokerPlugin/> in activemq.xml, so does this command"
     )
+    selects_ids: ClassVar[bool] = True
 
     def __init__(self, connection: Connection, link: Link) -> None:
         super().__init__(link.broker)
