@@ -383,6 +383,8 @@ def understood(  # noqa: C901, PLR0912 - one case for each program
             servers_parser().parse_args(arguments)
         case ["python", "-m", "tests.bench", *arguments]:
             bench_parser().parse_args(arguments)
+        case ["python", "-m", ("tests.bench.documents" as module), "FOLDER"]:
+            assert (ROOT / Path(*module.split(".")) / "__main__.py").exists()
         case ["python", "-m", module] if module.startswith("tests."):
             path = ROOT / Path(*module.split("."))
             assert path.exists() or path.with_suffix(".py").exists()
