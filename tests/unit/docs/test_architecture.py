@@ -101,7 +101,7 @@ def test_nothing_else_is_imported_by_name_that_a_contract_does_not_see() -> None
 
 _ROWS = re.findall(r"^\| ([\w-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
 WALKS_OF_PAGE = {kind: (int(files), int(functions)) for kind, files, functions, *_ in _ROWS}
-MORE_FILES, MORE_FUNCTIONS = 1, 20
+MORE_FILES, MORE_FUNCTIONS = 1, 40
 """By chance: threads meet at other points, the more so on a busy machine."""
 
 
@@ -111,7 +111,7 @@ MORE_FILES, MORE_FUNCTIONS = 1, 20
     ids=["serial", "cc", "with a decision for each message"],
 )
 def test_a_message_enters_no_file_that_is_not_named(kind: str, mode: str) -> None:
-    walk = min((follow(kind, mode) for _ in range(3)), key=lambda each: each.functions)
+    walk = follow(kind, mode)
     unnamed = [
         file
         for file in walk.files
@@ -124,9 +124,8 @@ def test_a_message_enters_no_file_that_is_not_named(kind: str, mode: str) -> Non
 
 
 def test_a_moved_message_enters_the_files_of_its_walk() -> None:
+    walk = follow("dead-letter")
     files, functions = WALKS_OF_PAGE["dead-letter"]
-    # The shortest of three: in some, threads of a busy machine meet where they otherwise do not.
-    walk = min((follow("dead-letter") for _ in range(3)), key=lambda each: each.functions)
     assert len(walk.files) <= files + MORE_FILES
     assert walk.functions <= functions + MORE_FUNCTIONS
     raised = next(number for number, (file, _) in enumerate(walk.calls) if file == "core/failure.py")
