@@ -169,6 +169,10 @@ def test_the_list_updates_itself(store: Any, visit: Callable[..., Page]) -> None
     store.activations.report([report(committed=42)])
     page.get_by_role("cell", name="42", exact=True).wait_for()
     assert page.evaluate("window.mark") == "not loaded again"
+    # A finding that is loaded after the page stays a row with its kind.
+    store.activations.want(NAME, WantedState.STOPPED, reason="stock count", asked_by="user nina")
+    page.goto("/jms/")
+    page.locator(".findings td .state.problem").first.wait_for()
 
 
 def test_operators_and_admins_suspend_drain_stop_and_resume(store: Any, visit: Callable[..., Page]) -> None:
