@@ -46,7 +46,6 @@ from airflow_provider_jmsjca.operating.queues import (
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
-from airflow_provider_jmsjca.triggers.watchers import destination_uses, jms_connections
 
 _DEFAULT: Final = "jms_default"
 _OPTIONAL: Final = ("dequeued", "enqueued", "in_flight", "oldest")
@@ -241,6 +240,8 @@ def _attempts(message_id: str) -> dict[str, str]:
 
 def _all_connections() -> list[str]:
     """Return the JMS connections that Airflow lists, and the default one: a secrets backend may have it."""
+    from airflow_provider_jmsjca.triggers.watchers import jms_connections  # noqa: PLC0415 - takes 0.2 s
+
     found = set(jms_connections())
     with contextlib.suppress(AirflowException, ValueError):
         JmsHook.get_connection(_DEFAULT)
@@ -254,6 +255,8 @@ def _all_connections() -> list[str]:
 
 def _uses() -> Iterator[DestinationUse]:
     """Yield the destinations of this installation: of its DAGs, and of activations in the store."""
+    from airflow_provider_jmsjca.triggers.watchers import destination_uses  # noqa: PLC0415 - takes 0.2 s
+
     yield from destination_uses()
     if store_in_use():
         with contextlib.closing(installed_store()) as store:
