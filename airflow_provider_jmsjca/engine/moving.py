@@ -46,8 +46,8 @@ def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> De
     """Return the destination to which a message from `source` is moved.
 
     Raises:
-        ConfigurationError: `$` represents a name that the broker doesn't read literally, the message would
-            return to its source, or the result isn't a valid name.
+        ConfigurationError: The target has `$`, and the broker doesn't read the source's name literally.
+            Or the message would return to its source. Or the result isn't a valid name.
     """
     found = target.destination(source)
     if "$" in target.name:

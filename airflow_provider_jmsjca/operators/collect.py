@@ -191,7 +191,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         return self._report
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:  # noqa: ARG002  # Airflow's signature
-        """Return the batch as a run facet, `jms_batch`; OpenLineage's provider asks, on failure too."""
+        """Return the batch as the run facet `jms_batch`. OpenLineage calls this, after a failure too."""
         if self._report is None:
             return None
         from airflow_provider_jmsjca.assets.batch_facet import batch_lineage  # noqa: PLC0415  # an optional provider
@@ -204,7 +204,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         threading.Thread(target=self._stop.set).start()
 
     def collected(self, context: Context) -> Collected:
-        """Collect; the errors are ours and not yet Airflow's.
+        """Collect a batch. The caller turns errors of this package into Airflow's, by `task_failures`.
 
         Raises:
             AirflowSkipException: There was no message, and `if_empty` is `"skip"`.

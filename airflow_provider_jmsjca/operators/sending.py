@@ -53,7 +53,7 @@ class SendArguments(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """The arguments of a send; rendered templates give numbers as text.
+    """The arguments of a send. A number may be text, because it may come from a rendered template.
 
     Attributes are the arguments of `JmsPublishOperator`, and:
         find: Returns the destination for a text, for `reply_to`.

@@ -69,7 +69,7 @@ class ReplacedBatches:
         return cls(whole) if is_replay(whole.name) else None
 
     def rows_in(self, table: str) -> tuple[str, ...]:
-        """Return the batches whose rows in a table the rows of the replay replace.
+        """Return the batches whose rows in a table are replaced by those of the replay.
 
         A replay of the same messages that isn't done is shut out: it commits nothing after this.
 
@@ -93,7 +93,7 @@ class ReplacedBatches:
         return tuple(found)
 
     def rejects_in(self) -> tuple[str, ...]:
-        """Return the batches whose rejects, in a table of rejects, those of the replay replace."""
+        """Return the batches whose rows in a table of rejects are replaced by those of the replay."""
         sources = self._replays[self._name].of
         known = dict.fromkeys([*sources, *(name for name in self._others() if self._has_all(name))])
         return tuple(name for each in known for name in self._names(each))

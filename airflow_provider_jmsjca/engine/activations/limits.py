@@ -90,7 +90,7 @@ class RunLimits:
     def reached(
         self, *, settled: int, elapsed: float, idle: float, failing: float, blocked: bool = False
     ) -> tuple[EndReason, str] | None:
-        """Return the end that is reached and its description; `None` if none is.
+        """Return why the run ends, with a description; `None` if no bound is reached.
 
         Args:
             settled: Number of settled messages.

@@ -101,7 +101,7 @@ class Steering:
 
 
 class ConnectUnlessStopped(Protocol):
-    """Opens a connection, with backoff; `functools.partial(open_connection, settings)` is one."""
+    """Opens a connection with backoff, as `functools.partial(open_connection, settings)` does."""
 
     def __call__(self, *, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
         """Return a connection, or `None` once `stop` is set; tell `on_failure` of every failed attempt."""

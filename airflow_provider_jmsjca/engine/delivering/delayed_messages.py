@@ -53,8 +53,9 @@ class DelayedMessages:
         activation: The activation's name in the store.
         jms_conn_id: The Airflow connection over which its messages are sent on.
         most_tries: Attempts to send a message before it stays as failed.
-        says_doubt: Messages in doubt are errors in the log.
-        clock: The clock of this host, for delays that begin before their message is put here.
+        says_doubt: Log a message in doubt as an error; otherwise as information.
+        clock: The clock of this host. Delays that handlers ask for begin by it; `put` converts them to the
+            clock of the store.
 
     Source: P12-P16.
     """
@@ -228,7 +229,14 @@ class DelayedMessages:
 
     @contextlib.contextmanager
     def unless_refused(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Take messages away again if the block raises: it didn't acknowledge the one they are there for."""
+        """Withdraw messages from limbo if the block raises.
+
+        The block acknowledges the message that they come from. If it fails, that message is redelivered,
+        and they might be sent twice. If the outcome is in doubt, they stay.
+
+        Args:
+            numbers: Numbers of the messages in limbo.
+        """
         try:
             yield
         except InDoubtError:  # it may be acknowledged

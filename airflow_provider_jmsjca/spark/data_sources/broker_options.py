@@ -44,7 +44,7 @@ class BrokerOptions:
         """Return the connection settings, with the password.
 
         Args:
-            client_id: Where the options say none.
+            client_id: JMS client id if the options name none.
 
         Raises:
             ConfigurationError: The password isn't at the configured place, or an option is invalid.

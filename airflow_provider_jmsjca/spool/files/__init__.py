@@ -235,7 +235,11 @@ def locked(place: SpoolPath, timeout: float) -> Iterator[None]:
 
 
 def add_mark(place: SpoolPath) -> None:
-    """Create an empty file durably; no other process uses the name."""
+    """Durably create an empty file. One that exists stays unchanged.
+
+    Raises:
+        FileExistsError: The file exists, and is not in an object store.
+    """
     if isinstance(place, ObjectPath):
         objects.put_new(place, b"")
     else:
@@ -378,7 +382,7 @@ def build_folder(
 
 
 def give_name(source: SpoolPath, place: SpoolPath) -> bool:
-    """Give a file that another process wrote its name in the spool, durably.
+    """Durably give a name in the spool to a file that another process wrote.
 
     Returns:
         `False` if the name was taken: nothing was changed.

@@ -247,7 +247,10 @@ class WebHdfs:
             self._ask("DELETE", "DELETE", key, recursive="false")
 
     def remove_temporary(self, key: str) -> None:
-        """Remove leftovers of crashed writers; an active writer writes its file again."""
+        """Remove leftovers of crashed writers.
+
+        This may remove the temporary file of an active writer too, which then writes the file again.
+        """
         for each in self.entries(key):
             if each.key.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
                 self.remove(each.key)

@@ -54,10 +54,10 @@ class SkippedSegment:
 def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
     """Give up the damaged segments of a batch, and keep all others.
 
-    Guarantee: no message of a sound segment is lost, and the rest of a damaged one is kept. Killed at any
-    point, called again it goes on. An unfinished batch stays so: its task goes on with it. A finished one is
-    submitted, streamed and recognised as before, without those messages. If the broker redelivers one of
-    them, it is stored once more.
+    Guarantee: no message of a sound segment is lost, and the rest of a damaged one is kept. After a kill at
+    any point, another call continues. An unfinished batch stays unfinished, and its task continues it. A
+    finished batch is submitted, streamed and recognised as before, without the messages given up. If the
+    broker redelivers one of these, it is stored once more.
 
     Args:
         spool: The folder of all batches.
@@ -68,9 +68,9 @@ def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
 
     Raises:
         BatchInUseError: A writer holds it.
-        SpoolError: There is no such batch, or it was pruned. Or its job is under way on parts of it, which
-            count on the rows of the whole. Or the place can't be read or written at the moment: then nothing
-            says that a segment is damaged.
+        SpoolError: There is no such batch, or it was pruned. Or the batch was split, and its job is not
+            done: the parts need all rows of the batch. Or the folder can't be read or written at the moment,
+            which doesn't show that a segment is damaged.
     """
     folder = spool / check_batch_id(batch_id)
     if not is_folder(folder):

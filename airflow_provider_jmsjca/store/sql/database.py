@@ -34,7 +34,9 @@ _UPGRADE: Final = "airflow jms store upgrade"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement in the driver's form: SQLAlchemy would process each parameter of each row.
+    """A statement in the driver's form.
+
+    Otherwise SQLAlchemy would process each parameter of each row.
 
     Attributes:
         text: The statement.

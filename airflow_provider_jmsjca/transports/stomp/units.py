@@ -69,8 +69,8 @@ class TransactionUnit(StompUnit):
     """A broker transaction.
 
     Acknowledgements are sent together with COMMIT. Any COMMIT or ABORT on the connection makes ActiveMQ
-    forget all messages acknowledged before it in any transaction. If that transaction is rolled back, its
-    messages cannot be acknowledged again.
+    forget all messages acknowledged before it, also those of other open transactions. If such a transaction
+    is rolled back later, its messages cannot be acknowledged again.
 
     With many unsettled messages, acknowledgements are sent immediately instead, because a broker that pages
     in 200 messages at a time would otherwise stall. A receipt before COMMIT then confirms that all of them

@@ -427,7 +427,7 @@ class Dialect(ABC):
 
         Args:
             outgoing: The message to send.
-            new_id: Returns a message id, for brokers that assign none; only its colons may need escaping.
+            new_id: Returns a message id, for brokers that assign none. In it only colons may need escaping.
             first: Encoded header lines to put before all others.
 
         Raises:
