@@ -47,13 +47,14 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.body_formats import Csv, Xml
+from airflow_provider_jmsjca.spark.bodies.formats import Avro, Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.evolution import add_columns
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import (
     Mapped,
     all_fit,
+    avro_fields,
     rescue_name,
     sort_json,
     sort_tried,
@@ -359,6 +360,45 @@ class Batch:
         body_format = Csv(delimiter=delimiter, quote=quote, header=header, null=null)
         sort = partial(
             sort_json, messages, schema, keep, body_format=body_format, timestamp_formats=timestamp_formats
+        )
+        return self._read(sort)
+
+    def avro(
+        self,
+        messages: DataFrame,
+        schema: StructType | str | None = None,
+        *,
+        writer_schema: str,
+        schema_id: int | None = None,
+        allow: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        timestamp_formats: Sequence[str] = (),
+    ) -> Mapped:
+        """Read each body as one Avro record, as strictly as `json`. Pass the `rejects` to `reject`.
+
+        Bodies are bytes in Avro's binary encoding, which doesn't name its schema. Bytes of another schema are
+        rejected unless they happen to be a record of this one; then their values are wrong. Executors read
+        the bodies in Python.
+
+        Args:
+            messages: With the columns of the message schema.
+            schema: The fields that are wanted, as for `json`. `None`: all fields of `writer_schema`.
+            writer_schema: The schema with which the bodies were written: an Avro record as JSON.
+            schema_id: The bodies begin with the prefix of Confluent's serializers, with this number of the
+                schema. Another prefix, or none, is rejected. `None`: the bodies have no prefix.
+            allow: Without `schema`, `variants`: a union of several types, and a type within itself, is a
+                `VARIANT`. They are refused otherwise.
+            keep: As for `json`.
+            timestamp_formats: As for `json`.
+
+        Raises:
+            ConfigurationError: As `mapping.sort_json`; or the writer's schema is no record, or has a part
+                without a type of Spark.
+        """
+        body_format = Avro(schema=writer_schema, schema_id=schema_id)
+        fields = avro_fields(schema, writer_schema, allow)
+        sort = partial(
+            sort_json, messages, fields, keep, body_format=body_format, timestamp_formats=timestamp_formats
         )
         return self._read(sort)
 

@@ -3,7 +3,7 @@
 Spark parses each JSON body twice, for any number of columns. Parsed as typed fields it gives the values.
 Parsed as one VARIANT it shows invalid JSON, a second value, and duplicate names. A few cheap comparisons
 recognise an ordinary row. Only for the other rows is the kind of every value compared with its field. JSON
-needs no Python on executors; XML and CSV are first turned into JSON there, by `body_formats`.
+needs no Python on executors; XML, CSV and Avro are first turned into JSON there, by `bodies`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.body_formats import KINDS, BodyFormat, Kind, Shape, Xml, read_body
+from airflow_provider_jmsjca.spark.bodies.formats import Avro, BodyFormat, Kind, Shape, Xml, read_body
 from airflow_provider_jmsjca.spark.failing import Attempt
 from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
 from airflow_provider_jmsjca.spark.tables.columns import (
@@ -295,8 +295,8 @@ def sort_json(
             that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
         keep: Columns of the message, or expressions in SQL with a name, to add to the fields: `message_id`,
             `properties['region'] AS region`. A message is rejected if one of these fails for it.
-        body_format: The bodies are XML or CSV. Text and bytes are read. The rules for values are those of
-            JSON, for a text that is written like a value of JSON.
+        body_format: The bodies are XML, CSV or Avro, and of the kinds that this format has. The rules for
+            values are those of JSON, for a text that is written like a value of JSON.
         timestamp_formats: Further forms of `TIMESTAMP`; the first that fits counts. `usual` reads the forms
             of Java, .NET, Jackson and Python, without digits beyond microseconds. `epoch_seconds`,
             `epoch_millis` and `epoch_micros` read whole numbers. Others are Spark's patterns for dates.
@@ -385,8 +385,7 @@ def _rescue_column(rescue: str, taken: Iterable[str], body_format: BodyFormat | 
     kind = kind.strip().upper() or "VARIANT"
     if body_format is not None:
         raise ConfigurationError(
-            f"rescue: not with {body_format.name}: only a value of JSON has a type of its own; add the names "
-            "to the schema"
+            f"rescue: only with JSON, not with {body_format.name}; add the names to the schema"
         )
     if not _PLAIN_NAME.fullmatch(name) or kind not in {"VARIANT", "STRING"}:
         raise ConfigurationError(
@@ -503,6 +502,53 @@ def _fields(schema: StructType | str) -> StructType:
     return fields
 
 
+def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequence[str] = ()) -> StructType:
+    """Return the fields of Avro bodies.
+
+    Args:
+        schema: The fields that are wanted; `None` means those of the writer's schema.
+        writer_schema: The schema with which the bodies were written, as JSON.
+        allow: `variants`: parts of the writer's schema without one type of Spark are `VARIANT`.
+
+    Raises:
+        ConfigurationError: A field can't have its type, or the writer's schema has a part without a type.
+    """
+    from airflow_provider_jmsjca.spark.schemas.schema_file import columns_of_writer  # noqa: PLC0415 - pyspark
+
+    if schema is None:
+        return columns_of_writer(writer_schema, allow=allow)
+    if allow:
+        raise ConfigurationError("avro: allow: only without fields of your own; leave out one of the two")
+    fields = _fields(schema)
+    faults = list(_misread_bytes(fields, columns_of_writer(writer_schema, allow=["variants"]), ""))
+    if faults:
+        raise ConfigurationError(f"schema: {'; '.join(faults)}")
+    return fields
+
+
+def _misread_bytes(wanted: DataType, written: DataType, path: str) -> Iterator[str]:
+    """Yield a fault for each field of bytes that is wanted as a text, or the other way round."""
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType  # noqa: PLC0415 - pyspark
+
+    match wanted, written:
+        case StructType(), StructType():
+            kinds = {field.name: field.dataType for field in written.fields}
+            for field in wanted.fields:
+                if field.name in kinds:
+                    yield from _misread_bytes(field.dataType, kinds[field.name], f"{path}{field.name}.")
+        case ArrayType(), ArrayType():
+            yield from _misread_bytes(wanted.elementType, written.elementType, f"{path[:-1]}[].")
+        case MapType(), MapType():
+            yield from _misread_bytes(wanted.valueType, written.valueType, f"{path[:-1]}[].")
+        case (VariantType(), _) | (_, VariantType()):
+            return
+        case _ if isinstance(wanted, BinaryType) != isinstance(written, BinaryType):
+            yield (
+                f"field {path[:-1]!r}: the bodies have {type_name(written)}, which isn't read as "
+                f"{type_name(wanted)}; expected {type_name(written)} or VARIANT"
+            )
+
+
 def _reserved_fault(name: str) -> str:
     return f"the name {name!r} is reserved for columns of this package"
 
@@ -549,6 +595,8 @@ def _shape(fields: StructType, body_format: BodyFormat) -> Shape:
     Raises:
         ConfigurationError: Bodies of this format have no values of a type.
     """
+    if isinstance(body_format, Avro):
+        return Shape(kind=Kind.STRUCT)  # values are written by the types of their own schema
     faults: list[str] = []
     shape = _shape_of(fields, body_format, "", faults)
     if faults:
@@ -634,7 +682,7 @@ def _value(forms: TimestampForms, kind: DataType, found: str) -> str:
 
 def _kinds(body_format: BodyFormat | None) -> str:
     """Return the kinds of bodies that are read, as a list in SQL."""
-    return ", ".join(f"'{kind}'" for kind in (_JSON_KINDS if body_format is None else KINDS))
+    return ", ".join(f"'{kind}'" for kind in (_JSON_KINDS if body_format is None else body_format.kinds))
 
 
 def _ordinary(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:

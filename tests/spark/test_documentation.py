@@ -56,7 +56,7 @@ def run(block: Block, table: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "documented"}
     # The path that the page writes to stands for one of the reader's.
     text = block.text.replace("/data/orders", str(table)).replace("/data/weights", str(table))
-    text = text.replace("/data/prices", str(table))
+    text = text.replace("/data/prices", str(table)).replace("/data/payments", str(table))
     exec(compile(text, str(block), "exec"), names)  # noqa: S102
     return names
 
@@ -70,7 +70,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 12
+    assert len(JOBS) == 13
 
 
 def test_a_job_of_ones_own(
@@ -160,6 +160,18 @@ def test_xml_and_csv_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path
         run(job("prices("), prices)["prices"](batch, spark)
     assert rows(spark, prices, "sku", "CAST(price AS STRING)") == [("a", "9.50")]
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
+
+
+def test_avro_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    good = JmsMessage.bytes(b"\x02\x02\x00\x00\x00\x00\x00\x00\xf8?", message_id="ID:1", destination=ORDERS)
+    manifest = make_batch([good, order(2, "\x02\x00")])
+
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(job("payments("), table)["payments"](batch, spark)
+
+    assert rows(spark, table, "id", "amount", "message_id") == [(1, 1.5, "ID:1")]
+    assert rejected(manifest) == [("ID:2", "expected an Avro body, found kind text")]
 
 
 def test_expressions_for_each_message(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are rejected.
 `--body xml --xml-root order` reads XML documents, and `--body csv` one CSV record from each body.
+`--body avro --avro-writer-schema order.avsc` reads Avro records, by default all of their fields.
 Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
 which identify the message of each row.
 `--schema-file` names a file with the fields: as text like that of `--schema`, in Spark's JSON form, as an
@@ -38,7 +39,7 @@ from airflow_provider_jmsjca.escaping import escaped, escaped_json
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
 from airflow_provider_jmsjca.spark.job import Batch, leave
 from airflow_provider_jmsjca.spark.preview import MESSAGES, Preview
-from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema
+from airflow_provider_jmsjca.spark.schemas.schema_file import read_schema, schema_text
 from airflow_provider_jmsjca.spark.tables import delta
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -138,12 +139,11 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
     messages = batch.messages(spark)
     rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
     schema, body = _schema(asked), body_options(asked)
-    if schema is not None:
+    if schema is not None or asked.body == "avro":
         if asked.rescue is not None:
             if asked.body != "json":
                 raise ConfigurationError(
-                    f"--rescue: not with --body {asked.body}: only a value of JSON has a type of its own; "
-                    "add the names to the schema"
+                    f"--rescue: only with JSON, not with --body {asked.body}; add the names to the schema"
                 )
             body |= {"rescue": asked.rescue}
         read = partial(getattr(batch, asked.body), **body)
@@ -158,17 +158,20 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
 
 
 def _schema(asked: argparse.Namespace) -> StructType | str | None:
-    """Return the fields of the bodies; `None` if the table has the columns of the message schema.
+    """Return the fields of the bodies; `None` for those of Avro's schema, or else of the message schema.
 
     Raises:
         ConfigurationError: An argument needs the fields, and there are none; or the file can't be read.
     """
     if asked.schema_file is not None:
         return read_schema(Path(asked.schema_file), allow=asked.schema_allow, type_name=asked.schema_type)
-    if asked.schema_allow or asked.schema_type is not None:
+    is_own = asked.body == "avro" and asked.schema is None  # the columns are those of Avro's schema
+    if (asked.schema_allow and not is_own) or asked.schema_type is not None:
         raise ConfigurationError("--schema-allow and --schema-type belong to --schema-file")
     if asked.schema is not None:
         return str(asked.schema)
+    if is_own:
+        return None
     if asked.format == "jdbc":
         raise ConfigurationError(
             "--format jdbc: a database has no type for all columns of a message; name the fields of its body "
@@ -267,7 +270,9 @@ def named_values(argument: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _add_body_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--body", choices=["json", "xml", "csv"], default="json", help="how bodies are read")
+    parser.add_argument(
+        "--body", choices=["json", "xml", "csv", "avro"], default="json", help="how bodies are read"
+    )
     parser.add_argument(
         "--timestamp-format",
         nargs="+",
@@ -285,21 +290,29 @@ def _add_body_arguments(parser: argparse.ArgumentParser) -> None:
         "--csv-header", action="store_const", const=True, help="with csv: the first line names the values"
     )
     parser.add_argument("--csv-null", help="with csv: the text that means NULL, empty by default")
+    parser.add_argument(
+        "--avro-writer-schema", metavar="FILE", help="with avro: the schema of the bodies (.avsc); required"
+    )
+    parser.add_argument(
+        "--avro-schema-id", type=int, metavar="N", help="with avro: the number in Confluent's prefix"
+    )
 
 
 def body_options(asked: argparse.Namespace) -> dict[str, object]:
-    """Return the arguments of `Batch.json`, `Batch.xml` or `Batch.csv` that the command line has.
+    """Return the arguments of the method of `Batch` for these bodies that the command line has.
 
     Args:
-        asked: With `body` and the arguments that begin with `xml_` and `csv_`, each of which may be `None`.
+        asked: With `body` and the arguments that begin with `xml_`, `csv_` and `avro_`, each of which may be
+            `None`.
 
     Raises:
-        ConfigurationError: An argument belongs to another format, or the root of XML is missing.
+        ConfigurationError: An argument belongs to another format, the root of XML or the schema of Avro is
+            missing, or the schema can't be read.
     """
     given = {
         name: value
         for name, value in vars(asked).items()
-        if name.startswith(("xml_", "csv_")) and value is not None
+        if name.startswith(("xml_", "csv_", "avro_")) and value is not None
     }
     foreign = [name for name in given if not name.startswith(f"{asked.body}_")]
     if foreign:
@@ -307,6 +320,15 @@ def body_options(asked: argparse.Namespace) -> dict[str, object]:
         raise ConfigurationError(f"{names}: not with --body {asked.body}")
     if asked.body == "xml" and "xml_root" not in given:
         raise ConfigurationError("--body xml: name the root element of the documents by --xml-root")
+    if asked.body == "avro":
+        if "avro_writer_schema" not in given:
+            raise ConfigurationError(
+                "--body avro: name a file with the schema of the bodies by --avro-writer-schema: the bytes "
+                "don't say which fields they have"
+            )
+        given["avro_writer_schema"] = schema_text(Path(given["avro_writer_schema"]))
+        if asked.schema is None and asked.schema_file is None:
+            given["avro_allow"] = asked.schema_allow
     return {name.removeprefix(f"{asked.body}_"): value for name, value in given.items()}
 
 

@@ -61,10 +61,19 @@ def is_avro(document: Any) -> bool:
 
 
 class AvroSchema(SchemaReader):
-    """Reads an Avro schema; see `SchemaReader`."""
+    """Reads an Avro schema; see `SchemaReader`.
 
-    def __init__(self, allowed: Collection[Allowance], levels: int = LEVELS) -> None:
+    Args:
+        allowed: As for `SchemaReader`.
+        levels: As for `SchemaReader`.
+        is_writers: The bodies are Avro, written with this schema. So each field is there, by its name.
+    """
+
+    def __init__(
+        self, allowed: Collection[Allowance], levels: int = LEVELS, *, is_writers: bool = False
+    ) -> None:
         super().__init__(allowed, levels)
+        self._is_writers = is_writers
         self._types: dict[str, tuple[Mapping[str, Any], str]] = {}
         self._names: dict[int, str] = {}
         self._namespace = ""
@@ -204,6 +213,9 @@ class AvroSchema(SchemaReader):
                 raise MalformedError(f"expected a field with a name, found {short(field)}")
             place = f"{path}.{name}" if path else name
             kind, is_nullable = self.read(field.get("type"), place)
+            if self._is_writers:
+                yield StructField(name, kind, is_nullable)
+                continue
             if field.get("default") is not None:
                 is_nullable = True
                 if Allowance.DEFAULTS not in self._allowed:

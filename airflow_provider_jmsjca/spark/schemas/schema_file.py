@@ -48,11 +48,8 @@ def read_schema(
         ConfigurationError: The file can't be read, is JSON of another form, or has parts without a type of
             Spark: each is named.
     """
-    try:
-        allowed = [Allowance(each) for each in allow]
-    except ValueError as error:
-        raise ConfigurationError(f"schema file: {error}; expected {', '.join(Allowance)}") from error
-    text = _content(path)
+    allowed = _allowed(allow)
+    text = schema_text(path)
     if not text.startswith(("{", "[")):
         return " ".join(text.split())
     try:
@@ -65,23 +62,54 @@ def read_schema(
         columns, faults = _read(found, allowed, type_name)
     except RecursionError as error:
         raise ConfigurationError(f"schema file {path}: has too many nested parts") from error
+    return _checked(columns, faults, f"schema file {path}")
+
+
+def columns_of_writer(schema: str, *, allow: Iterable[Allowance | str] = ()) -> StructType:
+    """Return the columns for bodies that were written with an Avro schema.
+
+    Args:
+        schema: A record as JSON.
+        allow: `variants`, as for `read_schema`. Defaults and aliases don't matter: each field is written.
+
+    Raises:
+        ConfigurationError: The schema is no record, or has parts without a type of Spark: each is named.
+    """
+    what = "avro: the writer's schema"
+    try:
+        document = json.loads(schema, object_pairs_hook=_object, parse_constant=_no_number)
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}") from error
+    return _checked(*_read(document, _allowed(allow), None, is_writers=True), what)
+
+
+def _allowed(allow: Iterable[Allowance | str]) -> list[Allowance]:
+    try:
+        return [Allowance(each) for each in allow]
+    except ValueError as error:
+        raise ConfigurationError(f"schema file: {error}; expected {', '.join(Allowance)}") from error
+
+
+def _checked(columns: StructType | None, faults: list[str], what: str) -> StructType:
     if columns is None or not columns.fields:
         shown = faults[:_MOST_FAULTS]
         if len(faults) > len(shown):
             shown.append(f"and {len(faults) - len(shown)} more")
         if not faults:
             shown.append("expected a record or an object with fields, for a body is an object")
-        raise ConfigurationError([f"schema file {path}: {fault}" for fault in shown])
+        raise ConfigurationError([f"{what}: {fault}" for fault in shown])
     return columns
 
 
 def _read(
-    document: Any, allowed: list[Allowance], type_name: str | None
+    document: Any, allowed: list[Allowance], type_name: str | None, *, is_writers: bool = False
 ) -> tuple[StructType | None, list[str]]:
     """Return the columns, or the faults. In a large schema the lower levels are untyped."""
     for levels in _FEWER_LEVELS:
         reader: SchemaReader
-        reader = AvroSchema(allowed, levels) if is_avro(document) else JsonSchema(allowed, levels)
+        reader = JsonSchema(allowed, levels)
+        if is_avro(document):
+            reader = AvroSchema(allowed, levels, is_writers=is_writers)
         try:
             return reader.columns(document, type_name), reader.faults
         except TooLargeError as error:
@@ -92,8 +120,12 @@ def _read(
     return None, [f"the whole: {fault}"]
 
 
-def _content(path: Path) -> str:
-    """Return the text of a file, of JSON without comments."""
+def schema_text(path: Path) -> str:
+    """Return the text of a file, of JSON without comments.
+
+    Raises:
+        ConfigurationError: The file can't be read, or is larger than 16 MiB.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)

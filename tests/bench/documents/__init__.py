@@ -3,6 +3,6 @@
     python -m tests.bench.documents FOLDER [--group NAME ...] [--results FILE]
 
 Each folder in `FOLDER` is a group of documents of one producer. A document is a `.json` or `.xml` file, a
-line of a `.jsonl` file or a record of a `.csv` file. A file `group.json` may say more; see `groups.Options`.
-The documents go to a queue of a real broker, from there into batches, and into a table.
+line of a `.jsonl` file, a record of a `.csv` file or of an Avro container. A file `group.json` may say more;
+see `groups.Options`. The documents go to a queue of a real broker, from there into batches, and into a table.
 """

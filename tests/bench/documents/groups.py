@@ -6,8 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+
+from tests.bench.documents import avro
 
 _LARGEST = 3 << 20
 
@@ -17,7 +19,7 @@ class Options:
     """What `group.json` says about a group.
 
     Attributes:
-        body: `json`, `xml` or `csv`; found by the ends of the files' names otherwise.
+        body: `json`, `xml`, `csv` or `avro`; found by the ends of the files' names otherwise.
         schema: The fields; proposed from the first documents otherwise.
         table: `parquet`, `delta` or `jdbc`.
         root: Of XML documents; that of most documents otherwise.
@@ -48,14 +50,16 @@ class Group:
     """Documents of one producer, in order.
 
     Attributes:
-        name: Of its folder.
+        name: Of its folder; with a number for each schema of Avro.
         options: What is known about the documents.
         bodies: The documents.
+        values: Of Avro, the values that the own reader found.
     """
 
     name: str
     options: Options
     bodies: list[bytes]
+    values: list[object] = field(default_factory=list)
 
 
 def groups(folder: Path, names: Sequence[str] = ()) -> Iterator[Group]:
@@ -70,6 +74,9 @@ def groups(folder: Path, names: Sequence[str] = ()) -> Iterator[Group]:
         files = sorted(each for each in place.iterdir() if each != said)
         kind = found.get("body") or _kind(files)
         options = Options(**found | {"body": kind})
+        if kind == "avro":
+            yield from _avro_groups(place.name, options, files)
+            continue
         bodies = [body for file in files for body in _bodies(file, options)][: options.most]
         yield Group(name=place.name, options=options, bodies=bodies)
 
@@ -106,3 +113,24 @@ def _records(content: bytes, options: Options) -> Iterator[bytes]:
             header = record
         else:
             yield (header + record).encode("latin-1")
+
+
+def _avro_groups(name: str, options: Options, files: list[Path]) -> Iterator[Group]:
+    found: dict[str, tuple[list[bytes], list[object]]] = {}
+    for file in files:
+        container = avro.read(file.read_bytes())
+        if not isinstance(container, str) and not container.is_of_records:
+            container = "its values are no records"
+        if isinstance(container, str):
+            print(f"  left out {name}/{file.name}: {container}")
+            continue
+        bodies, values = found.setdefault(container.schema, ([], []))
+        bodies += container.bodies
+        values += container.values
+    for number, (schema, (bodies, values)) in enumerate(
+        sorted(found.items(), key=lambda each: -len(each[1][0]))
+    ):
+        if bodies:
+            made = Options(body="avro", schema=schema, table=options.table)
+            most = options.most
+            yield Group(name=f"{name}-{number}", options=made, bodies=bodies[:most], values=values[:most])

@@ -1,4 +1,4 @@
-"""What a body's values are, and why it doesn't fit: read with Python's `json`, `xml.etree` and `csv` alone.
+"""What a body's values are, and why it doesn't fit: read with Python's `json`, `xml.etree`, `csv` and `avro`.
 
 The rules are those of the pages `json.md` and `xml-csv.md`, written down once more.
 """
@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from tests.bench.documents.avro import Beyond
 from tests.bench.documents.groups import Options
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -227,6 +228,70 @@ def _beyond(value: Any) -> bool:
         return math.isinf(float(value))
     each = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(map(_beyond, each))
+
+
+def read_avro(value: Any, schema: dict[str, Any]) -> Reading:
+    """Return the row of a record that was read from Avro.
+
+    Args:
+        value: As `avro.read` returns it.
+        schema: The columns.
+    """
+    faults: list[tuple[str, Any]] = []
+    row = _of_avro(schema, value, "", faults)
+    return Reading(faults=faults) if faults else Reading(row=row)
+
+
+def _of_avro(kind: Any, value: Any, path: str, faults: list[tuple[str, Any]]) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, dict):
+        match kind["type"]:
+            case "struct":
+                return {
+                    each["name"]: _of_avro(
+                        each["type"], value[each["name"]], f"{path}.{each['name']}".lstrip("."), faults
+                    )
+                    for each in kind["fields"]
+                }
+            case "array":
+                return [
+                    _of_avro(kind["elementType"], each, f"{path}[{at}]", faults)
+                    for at, each in enumerate(value)
+                ]
+            case "map":
+                return {
+                    name: _of_avro(kind["valueType"], each, f"{path}['{name}']", faults)
+                    for name, each in value.items()
+                }
+    if kind == "variant":
+        return _avro_variant(value)
+    if isinstance(value, Beyond) or (isinstance(value, float) and not math.isfinite(value)):
+        faults.append((f"field '{path}': the value is no ", _MISSING))
+    elif isinstance(value, Decimal) and len(value.as_tuple().digits) > int(kind[8:].split(",")[0]):
+        faults.append((f"field '{path}': the decimal has more than ", _MISSING))
+    return value
+
+
+def _avro_variant(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _avro_variant(each) for name, each in value.items()}
+        case list():
+            return [_avro_variant(each) for each in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.replace(tzinfo=None).isoformat() + ("Z" if value.tzinfo else "")
+        case date():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case float() | Decimal():
+            return _plain(Number(format(value, "f") if isinstance(value, Decimal) else repr(value)))
+        case bool() | str() | None:
+            return value
+    return _plain(Number(value))
 
 
 class _Builder(ET.TreeBuilder):

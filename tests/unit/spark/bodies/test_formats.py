@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.body_formats import Csv, Kind, Shape, Xml, read_body
+from airflow_provider_jmsjca.spark.bodies.formats import Csv, Kind, Shape, Xml, read_body
 
 
 def struct(**fields: Shape) -> Shape:

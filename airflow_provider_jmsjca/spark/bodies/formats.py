@@ -1,10 +1,10 @@
-"""Strict readers of XML and CSV bodies.
+"""Strict readers of XML, CSV and Avro bodies.
 
 Each reader turns a body into JSON text with the fields of a schema, or names the fault. The rules of
 `mapping.sort_json` then decide whether the values have the types of the fields. So a text that isn't written
 as a number reaches a number's field as a string, and is rejected with the reason that JSON has for it.
 
-The readers run in Python workers on the executors. They import neither PySpark nor anything of a cluster.
+The readers run in Python workers on the executors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from xml.parsers import expat
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.bodies.avro import EncodingError, read_record, reader_of
 
-KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES)
-"""The kinds of bodies that are read."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LINE_ENDS: Final = "\r\n"
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -78,6 +77,7 @@ class Csv:
 
     name: ClassVar[str] = "CSV"
     with_article: ClassVar[str] = "a CSV"
+    kinds: ClassVar[tuple[BodyKind, ...]] = (BodyKind.TEXT, BodyKind.BYTES)
     delimiter: str = ","
     quote: str = '"'
     header: bool = False
@@ -183,6 +183,7 @@ class Xml:
 
     name: ClassVar[str] = "XML"
     with_article: ClassVar[str] = "an XML"
+    kinds: ClassVar[tuple[BodyKind, ...]] = (BodyKind.TEXT, BodyKind.BYTES)
     root: str
     empty_as_null: bool = False
 
@@ -213,7 +214,44 @@ class Xml:
         return document.found
 
 
-BodyFormat = Csv | Xml
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Avro:
+    """Bodies of one record each, in Avro's binary encoding.
+
+    Attributes:
+        schema: The schema with which the records were written, a record as JSON.
+        schema_id: Bodies begin with the prefix of Confluent's serializers: a zero byte, and this number in
+            four bytes. `None`: they have no prefix.
+
+    Raises:
+        ConfigurationError: The schema is no record or has a fault, or the number has more than 32 bits.
+    """
+
+    name: ClassVar[str] = "Avro"
+    with_article: ClassVar[str] = "an Avro"
+    kinds: ClassVar[tuple[BodyKind, ...]] = (BodyKind.BYTES,)
+    schema: str
+    schema_id: int | None = None
+
+    def __post_init__(self) -> None:
+        reader_of(self.schema)
+        if self.schema_id is not None and not 0 <= self.schema_id < 2**32:
+            raise ConfigurationError(
+                f"avro: schema_id: expected a number of 32 bits, from 0 on, found {self.schema_id}"
+            )
+
+    def to_json(self, body: bytes, shape: Shape, *, is_text: bool) -> str:
+        """Return a body as a JSON object, with all fields; see `read_body`."""
+        del shape, is_text  # the bytes are only readable by their own schema
+        if not body:
+            raise _FaultyError(_EMPTY)
+        try:
+            return read_record(self.schema, body, self.schema_id)
+        except EncodingError as error:
+            raise _FaultyError(str(error)) from None
+
+
+BodyFormat = Csv | Xml | Avro
 
 
 def read_body(
@@ -227,7 +265,7 @@ def read_body(
         body: UTF-8 of a text; bytes as they came.
         body_type: As in the message schema.
     """
-    if body_type not in KINDS:
+    if body_type not in body_format.kinds:
         return None, None
     try:
         return body_format.to_json(bytes(body or b""), shape, is_text=body_type == BodyKind.TEXT), None
