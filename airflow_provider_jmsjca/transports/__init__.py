@@ -1,6 +1,7 @@
-"""Transports connect to brokers. `connect` selects one by the scheme of the settings.
+"""Connections to brokers, with one transport for each protocol.
 
-`base` is the port, `capabilities` describes brokers, and each folder is one transport. May import `core`.
+`connect` selects the transport by the URL scheme. `base` defines the interface that every transport
+implements, and `capabilities` describes brokers. Each folder is one transport. May import `core`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OTHER_BROKERS = {
 }
 """Scheme -> broker that JMSJCA supports and this package doesn't. Source: J3."""
 _OTHER_PROTOCOLS = {"tcp", "ssl", "nio", "nio+ssl", "amqp", "amqps"}
-"""Schemes of the supported brokers that aren't STOMP."""
+"""Schemes of other protocols of the supported brokers, which have no transport here."""
 
 _log = safe_logger(__name__)
 _warned: set[str] = set()
@@ -45,7 +46,7 @@ def connect(settings: ConnectionSettings) -> Connection:
 
     Raises:
         ConfigurationError: The argument is not a settings object, or no transport supports its scheme.
-        TransientBrokerError: No host answered in time; every attempt is named.
+        TransientBrokerError: No host answered in time; the text lists every attempt.
         ClientIdInUseError: Another connection has the client id.
         PermanentBrokerError: The broker refuses permanently, for example because of a wrong password.
     """

@@ -1,6 +1,7 @@
-"""The administration port: queue statistics, browsing, and changing messages on a queue.
+"""The interface for queue administration: statistics, browsing, moving, copying and deleting messages.
 
-`Connection.administration` returns an implementation. Its `operations` are those that the broker offers.
+`Connection.administration` returns an implementation. Its `operations` lists the operations that the broker
+offers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class QueueOperation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatistics:
-    """Figures of one queue, as the broker reports them. `None`: the broker does not report the figure.
+    """Statistics of one queue, as the broker reports them. `None`: the broker does not report the value.
 
     Attributes:
         name: The queue's name, without a prefix.
@@ -70,9 +71,9 @@ class BrokerResource:
 
     Attributes:
         name: Name of the resource, for example `memory`.
-        used_percent: Part in use; `None`: the broker does not report it.
+        used_percent: Percentage in use; `None`: the broker does not report it.
         blocking: Whether the broker blocks producers because the resource is used up.
-        figures: Use and limit as the broker reports them; empty if it does not.
+        figures: Use and limit as text; empty if the broker does not report them.
         remedy: What frees the resource or raises its limit on this broker.
         shown_by: The broker's own command that shows the figures.
     """
@@ -85,7 +86,7 @@ class BrokerResource:
     shown_by: str = ""
 
     def __str__(self) -> str:
-        """The name with the figures."""
+        """Return the name, followed by percentage and figures where known."""
         used = "" if self.used_percent is None else f"{self.used_percent:.0f} % used"
         shown = ", ".join(filter(None, (used, self.figures)))
         return f"{self.name} ({shown})" if shown else self.name
@@ -97,7 +98,11 @@ def mebibytes(number: int) -> str:
 
 
 def oldest_time(milliseconds: int) -> datetime | None:
-    """Return the time of a timestamp, `None` for 0 and for invalid values, which producers may set."""
+    """Convert a timestamp in milliseconds since the epoch.
+
+    Returns:
+        The time in UTC; `None` for 0 and for values out of range, which producers can set.
+    """
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
     except (ValueError, OverflowError, OSError):
@@ -106,10 +111,10 @@ def oldest_time(milliseconds: int) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSelection:
-    """The messages of a queue to change. Without ids and selector: all messages.
+    """Selects messages of a queue; without ids and selector, all messages.
 
     Attributes:
-        ids: Message ids, as `browse` returns them.
+        ids: Message ids, as `browse` returns them. If a selector is set too, messages must also match it.
         selector: A JMS message selector.
     """
 
@@ -121,17 +126,19 @@ class MessageSelection:
 
 
 class QueueAdministration:
-    """Operations on the queues of one broker; every call may block for a reply timeout. Close it after use.
+    """Operations on the queues of one broker. Close it after use.
 
-    A subclass overrides the operations that its broker offers. All others raise `CapabilityError`.
+    Every call blocks until the broker answers or a timeout expires. A subclass overrides the operations that
+    its broker offers. All others raise `CapabilityError`.
 
     Args:
-        broker: The broker, for errors.
+        broker: The broker, named in errors.
 
     Attributes:
-        browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
+        browse_note: The side effect of browsing on this broker, as a sentence; empty if browsing has none.
         way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
-        blocked_hint: Where the broker itself shows that it blocks producers, as a sentence.
+        blocked_hint: How to find out on the broker whether it blocks producers, as a sentence without a
+            period.
         selects_ids: Whether a consumer's selector can compare `JMSMessageID`.
     """
 
@@ -152,14 +159,17 @@ class QueueAdministration:
         """Return every queue of the broker that this user may see, sorted by name.
 
         Raises:
-            CapabilityError: The broker does not offer it.
-            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            CapabilityError: The broker can't list queues.
+            PermanentBrokerError: The user lacks the permission, or the answer can't be parsed.
             ConnectionLostError: The connection was lost, or the broker did not answer in time.
         """
         raise self._lacks("listing queues")
 
     def statistics(self, queue: str) -> QueueStatistics | None:
-        """Return the figures of one queue, `None` if it does not exist; errors as for `queues`."""
+        """Return the statistics of one queue, or `None` if the queue does not exist.
+
+        Raises the errors of `queues`.
+        """
         raise self._lacks(f"counting the messages of {queue!r}")
 
     def browse(
@@ -170,12 +180,12 @@ class QueueAdministration:
         Args:
             queue: The queue's name.
             selector: Return matching messages only.
-            skip: Number of messages to leave out.
+            skip: Number of matching messages to skip at the start of the queue.
             limit: Maximum number of messages to return.
 
         Raises:
-            CapabilityError: The broker does not offer it, or ignores selectors.
-            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            CapabilityError: The broker can't browse, or does not support selectors.
+            PermanentBrokerError: The user lacks the permission, or the answer can't be parsed.
             ConnectionLostError: The connection was lost, or the broker did not answer in time.
         """
         del selector, skip, limit
@@ -186,8 +196,8 @@ class QueueAdministration:
     ) -> Iterator[JmsMessage]:
         """Yield messages in queue order, and leave them on the queue.
 
-        Pages grow. Some brokers read each page from the start of the queue, so equal pages would take time in
-        proportion to the square of its length.
+        The page size grows, because some brokers read each page from the start of the queue. With pages of
+        equal size, the time would grow with the square of the queue's length.
 
         Args:
             queue: The queue's name.
@@ -211,8 +221,8 @@ class QueueAdministration:
         """Yield the messages of a selection, and leave them on the queue.
 
         Raises:
-            CapabilityError: As for `browse`. Or, after the messages that were found: the broker does not show
-                the whole queue, so others may be on it.
+            CapabilityError: As for `browse`. Also raised after the last message that was found, if the broker
+                does not show the whole queue and may hold further selected messages.
             JmsError: As for `browse`.
         """
         if not selection.ids:
@@ -227,28 +237,33 @@ class QueueAdministration:
                     return
 
     def count(self, queue: str, selection: MessageSelection) -> int:
-        """Return the number of messages of a selection; errors as for `find`.
+        """Return the number of messages of a selection.
 
-        Where `unseen` returns a text, this is the least number of messages.
+        If `unseen` returns a text, the number is a lower bound. Raises the errors of `find`.
         """
         return sum(1 for _ in self.find(queue, selection))
 
     def page_in(self, queue: str) -> str:
-        """Let selectors match all messages of a queue, on a broker where they match only those in memory.
+        """Make the broker load a queue into memory, so that selectors match all of its messages.
+
+        Does nothing unless the broker compares selectors only with messages in memory.
 
         Returns:
-            Why selectors still do not match all of them, as a sentence; empty if they do.
+            The reason why selectors still miss some messages, as a sentence; empty if they match all.
         """
         del queue
         return ""
 
     def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
-        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not.
+        """Explain why a browse ended before the end of the queue.
 
         Args:
             queue: The queue's name.
             selector: The selector of the browse.
             shown: Number of messages that a browse from the start of the queue returned; `None`: not known.
+
+        Returns:
+            The reason as a sentence; empty if the browse reached the end.
         """
         del queue, selector, shown
         return ""
@@ -268,28 +283,34 @@ class QueueAdministration:
     def copy(self, queue: str, target: str, selection: MessageSelection) -> int:
         """Copy messages to another queue; return their number.
 
-        A crash leaves the copies made so far. Errors as for `move`.
+        After a crash, the target has the copies made so far. Raises the errors of `move`.
         """
         del target, selection
         raise self._lacks(f"copying messages of {queue!r}")
 
     def delete(self, queue: str, selection: MessageSelection) -> int:
-        """Delete messages for good; return their number; errors as for `browse`."""
+        """Delete messages permanently; return their number.
+
+        Raises the errors of `browse`.
+        """
         del selection
         raise self._lacks(f"deleting messages of {queue!r}")
 
     def resources(self) -> list[BrokerResource]:
-        """Return the memory and disk of the broker, and which of them block producers.
+        """Return the broker's memory and disk use, and whether each of them blocks producers.
 
         Raises:
-            CapabilityError: The broker does not offer it.
-            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            CapabilityError: The broker does not report them.
+            PermanentBrokerError: The user lacks the permission, or the answer can't be parsed.
             ConnectionLostError: The connection was lost, or the broker did not answer in time.
         """
         raise self._lacks("reporting memory and disk use")
 
     def time(self) -> datetime:
-        """Return the time of the broker's clock, exact to a second; errors as for `resources`."""
+        """Return the time of the broker's clock, exact to a second.
+
+        Raises the errors of `resources`.
+        """
         raise self._lacks("telling the time of the broker's clock")
 
     def close(self) -> None:

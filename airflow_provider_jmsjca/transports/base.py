@@ -1,12 +1,12 @@
-"""The port to a broker: the interface of every transport.
+"""The interface that every transport implements.
 
 A `Connection` carries many `Consumer`s. The broker keeps a received message until it is settled: through
 `Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`, which `Received.unit` opens.
 Before that, the broker redelivers it after a crash, a lost connection or `Consumer.recover`.
 
-Every method may be called from any thread. Callbacks run on the connection's own thread and must not block;
-an exception in a callback is logged and ends the connection, so that its messages are redelivered.
-All waits have a deadline.
+Every method may be called from any thread. Callbacks run on the connection's own thread and must not block.
+An exception in a callback is logged and ends the connection, so that its messages are redelivered. All waits
+have a deadline.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ class ConnectionSettings:
 
     Attributes:
         scheme: `stomp`, `stomp+ssl` or `vm`.
-        hosts: Tried in order, each within `connect_timeout`; for `vm` the name of the broker and `None`.
-            Empty for a transport that finds its broker by `options`.
+        hosts: Pairs of host name and port, tried in order, each within `connect_timeout`. For `vm`: the
+            broker's name and `None`. Empty if the transport finds its broker by `options`.
         client_id: JMS client id: needed for durable subscriptions.
-        virtual_host: STOMP `host` header; `None` leaves it to the dialect.
-        connect_timeout: Limit for TCP, TLS and CONNECTED together, for each host.
+        virtual_host: STOMP `host` header; `None`: the default of the broker's dialect.
+        connect_timeout: Maximum time for each host, from TCP connect through TLS to CONNECTED.
         heart_beat: Interval of heart-beats in both directions; zero switches them off.
-        reply_timeout: How long to wait for a receipt before the connection counts as lost.
+        reply_timeout: Maximum wait for a receipt; after it, the connection counts as lost.
         max_frame_size: Maximum size of a frame from the broker in bytes, headers and body together; a larger
             frame ends the connection.
         management_url: Root of the broker's HTTP management API; RabbitMQ needs it for administration.
-        options: Further options of the broker or transport, unchanged.
-        name: Name for the log, such as an Airflow connection id; it is not part of the connection's identity.
+        options: Further options of the broker or transport, as given in the URL.
+        name: Name for the log, such as an Airflow connection id; ignored when settings are compared.
 
     Raises:
         ConfigurationError: A host is not a pair of a name and a port.
@@ -119,7 +119,7 @@ class ConnectionSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secret values, to be masked everywhere, even in text that the broker repeats."""
+        """Secret values, to be masked in every output, even where the broker repeats them."""
         return (self.password or "", *(given for name, given in self.options.items() if is_secret(name)))
 
     @property
@@ -147,22 +147,22 @@ class Subscription:
     """Subscription of a consumer.
 
     Attributes:
-        selector: JMS message selector; refused where the broker ignores them (`Capabilities.selector`). A
-            blank one becomes `None`, which selects every message.
+        selector: JMS message selector; `None` selects every message, and blank text becomes `None`. A broker
+            that ignores selectors (`Capabilities.selector`) causes an error.
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: Maximum number of unsettled messages at the consumer, as precisely as the broker supports;
             `None`: the default of the dialect.
-        prefetch_bytes: Minimum number of bytes to prefetch, where the broker limits them by size. Without it
-            such a broker would send large messages one by one.
+        prefetch_bytes: Minimum number of bytes to prefetch, for brokers that limit the prefetch by size. With
+            0, such a broker may send large messages one at a time.
         in_order: The caller promises to settle in the order of arrival, so that a transport may acknowledge
             many messages at once. A message settled early is acknowledged after all messages before it. A
             unit of work can settle only the next message.
-        alone: The caller promises to have no other consumer on the connection. A transport may then
-            acknowledge many messages at once, even where that covers all messages of the connection. It
-            refuses a second consumer.
-        one_of_several: The caller has several consumers of the destination, without an explicit prefetch.
-            Some brokers keep the order of a message group only within one consumer, and don't show the
-            group. Then a transport receives one message at a time.
+        alone: The caller promises to have no other consumer on the connection. The transport may then send
+            one acknowledgement for many messages, even if it covers all messages of the connection. The
+            transport refuses a second consumer.
+        one_of_several: The caller has several consumers of the destination and sets no prefetch. On a broker
+            that does not show message groups, the transport then receives one message at a time, to keep each
+            group in order.
     """
 
     destination: Destination
@@ -185,7 +185,8 @@ class Outgoing:
     Attributes:
         delay: Delay of its delivery; needs `Capabilities.delayed_delivery`.
         deduplication_id: The broker drops a second message with this id if `Capabilities.deduplicating_send`.
-        message_id: Id for a broker that assigns none; only a colon may need escaping. `None`: a new id.
+        message_id: Message id for a broker that assigns none; the colon is the only character in it that
+            STOMP may escape. `None`: a new id.
 
     Raises:
         ConfigurationError: `message` is not a `JmsMessage`, but for example a string.
@@ -206,11 +207,11 @@ class Outgoing:
 
 
 ABOUT_US: Final = (PoisonMessageError, MemoryError)
-"""Decoding errors that are raised unchanged: poison already, or not caused by the message."""
+"""Errors of decoding to raise unchanged: already a poison error, or not caused by the message."""
 
 
 def poisoned_by(error: Exception) -> PoisonMessageError:
-    """Return the error to raise after any failure to decode a message."""
+    """Return the `PoisonMessageError` to raise after a message could not be decoded."""
     return PoisonMessageError(f"the message can't be decoded: {type(error).__name__}: {error}")
 
 
@@ -242,11 +243,11 @@ class Received:
 
     @property
     def message(self) -> JmsMessage:
-        """The message.
+        """The decoded message.
 
         Raises:
-            PoisonMessageError: The message can't be decoded, for example because its text is not Unicode. No
-                content causes another error.
+            PoisonMessageError: The message can't be decoded, for example because its text is not Unicode. The
+                content of a message causes no other error.
         """
         if self._message is None:
             try:
@@ -260,8 +261,8 @@ class Received:
     def unit(self) -> UnitOfWork:
         """Open the unit of work of the message.
 
-        In JMS, a message belongs to the session that received it, and only a transaction of that session can
-        settle it. So a message comes with its unit; nobody picks one later. Other messages may join the unit.
+        In JMS, only a transaction of the session that received a message can settle it. The unit of work is
+        therefore opened through the message. Other messages may join the unit.
         """
         return self.consumer.unit(self)
 
@@ -329,24 +330,27 @@ class Consumer(Protocol):
     def unit(self, received: Received) -> UnitOfWork:
         """Open the unit of work of a message; callers use `Received.unit`.
 
-        The unit is a transaction of the session that received the message. Where a transaction belongs to the
-        connection, that is any new one.
+        The unit is a transaction of the session that received the message. On a broker where transactions
+        belong to the connection, the unit is a new transaction of the connection.
         """
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle without a unit of work. Stale deliveries are ignored: the broker has them back already.
+        """Settle messages without a unit of work.
 
-        Guarantee: pipelined; durable at the broker once `Connection.synchronize` has returned.
+        Stale deliveries are ignored, because the broker redelivers them.
+
+        Guarantee: does not wait for the broker. The acknowledgements are durable at the broker once
+        `Connection.synchronize` has returned.
 
         Raises:
-            ConnectionLostError: The connection is lost; they will be redelivered.
+            ConnectionLostError: The connection is lost; the broker redelivers the messages.
         """
 
     def recover(self) -> None:
         """Return all unsettled messages of this consumer to the broker, which redelivers them.
 
         Raises:
-            ConnectionLostError: The connection is lost; the broker redelivers them too.
+            ConnectionLostError: The connection is lost; the broker redelivers the messages in this case, too.
         """
 
     def close(self, *, delete_durable: bool = False) -> None:
@@ -371,23 +375,26 @@ class UnitOfWork(Protocol):
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle; a stale delivery is ignored.
 
-        Where a transaction belongs to a session, that of the message that opened the unit comes first. A
-        message of another session is settled right after it: a crash in between brings it back.
+        Where a transaction belongs to a session, the unit commits in the session of the message that opened
+        it. Messages of other sessions are settled right after the commit: a crash in between makes the broker
+        redeliver them.
 
         Raises:
-            ConfigurationError: The message is part of a unit of work already, of this or another one.
+            ConfigurationError: The message is already part of this or another unit of work.
         """
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Commit the unit.
 
         Args:
-            meanwhile: Function that must not raise; it may be called while waiting for the broker.
+            meanwhile: Function that may be called while the commit waits for the broker. The function must
+                not raise.
 
         Raises:
             InDoubtError: The connection was lost before the outcome was known.
             ConnectionLostError: The connection was lost before the commit began; nothing was committed.
-            PermanentBrokerError: The broker refused a part; nothing was acknowledged.
+            PermanentBrokerError: The broker refused a message or an acknowledgement; nothing was
+                acknowledged.
         """
 
     def rollback(self) -> None:
@@ -417,10 +424,13 @@ class Connection(Protocol):
         """Credentials of the connection; never show or send them."""
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection is lost (at once if it already is); not when it is closed."""
+        """Call `callback` once when the connection is lost, but not when it is closed.
+
+        If the connection is already lost, the call follows at once.
+        """
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back on the connection's own thread, after the messages that it has already read."""
+        """Call `function` on the connection's own thread, after the messages that it has already read."""
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         """Start receiving.
@@ -434,8 +444,8 @@ class Connection(Protocol):
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         """Send messages without a unit of work, pipelined, and wait until the broker confirmed all.
 
-        A call may open a second connection for many messages; they still arrive in order. After the loss of a
-        connection, the broker has the first messages without gaps.
+        For many messages, the call may open a second connection; the messages still arrive in order. If a
+        connection is lost, the broker has an unbroken sequence of messages from the first one on.
 
         Returns:
             The number of messages sent.
@@ -443,14 +453,14 @@ class Connection(Protocol):
         Raises:
             PermanentBrokerError: The broker refused a message. The text names it, or a range that contains
                 it. The broker has the messages before it, unless the text says that this is unknown.
-            InDoubtError: The connection was lost; the broker may have some of them.
+            InDoubtError: The connection was lost; the broker may have some of the messages.
 
         Guarantee: when it returns, the broker has confirmed all messages. Any other exception, for example
         from the caller's iterable, is raised after the messages sent so far are confirmed.
         """
 
     def unit(self) -> UnitOfWork:
-        """Begin a unit of work that sends before it settles messages, or settles none.
+        """Begin a unit of work without a received message, for example to send only.
 
         To settle messages, open the unit with `Received.unit`.
         """
@@ -480,11 +490,13 @@ class Connection(Protocol):
         """
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Return the backlog of a queue. Use a separate connection, because a refusal may end it.
+        """Return the backlog of a queue.
+
+        Use a separate connection: some brokers close the connection when they refuse a request.
 
         Raises:
-            CapabilityError: The broker doesn't report it (`Capabilities.backlog`).
-            PermanentBrokerError: The broker refused.
+            CapabilityError: The broker doesn't report backlogs (`Capabilities.backlog`).
+            PermanentBrokerError: The broker refused the request.
         """
 
     def administration(self) -> QueueAdministration:
@@ -497,13 +509,13 @@ class Connection(Protocol):
         """Wait until the broker has processed all earlier frames."""
 
     def delete_durable(self, name: str, destination: Destination) -> None:
-        """Delete an idle durable subscription and the messages it holds."""
+        """Delete a durable subscription without an active subscriber, and the messages it holds."""
 
     def close(self) -> None:
         """Close within the reply timeout; the broker takes back unsettled messages.
 
         Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
-        messages may be redelivered. None is lost.
+        messages may be redelivered. No message is lost.
         """
 
 
@@ -522,15 +534,15 @@ class Transport(Protocol):
             ClientIdInUseError: Another connection has the client id. Brokers that share a durable
                 subscription among connections don't raise it.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
-            ConfigurationError: The settings can't work.
+            ConfigurationError: The transport can't use these settings.
         """
 
 
 def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
-    """Refuse a delay, a deduplication id or a kind of body that the broker doesn't support.
+    """Refuse a message with a delay, deduplication id or kind of body that the broker doesn't support.
 
     Raises:
-        CapabilityError: The message has one of these.
+        CapabilityError: The broker doesn't support one of them.
     """
     capabilities = connection.capabilities
     if outgoing.delay:

@@ -18,9 +18,9 @@ class Capabilities:
     `priority` and `message_groups` inform users who choose a broker.
 
     Attributes:
-        atomic_commit: The sends and acknowledgements of a unit are atomic; where a transaction belongs to a
-            session, those of the session that opened the unit. Without it, sends are confirmed before the
-            acknowledgements: a crash in between duplicates messages but loses none.
+        atomic_commit: The sends and acknowledgements of a unit are atomic. Where a transaction belongs to a
+            session, this excludes acknowledgements of messages from other sessions. Without it, sends are
+            confirmed before the acknowledgements: a crash in between duplicates messages but loses none.
         deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
         delivery_count: `JmsMessage.delivery_count` is set.
         redelivered_flag: `JmsMessage.redelivered` is true for every redelivery.
@@ -63,13 +63,13 @@ class Capabilities:
         """Refuse a configuration that needs missing capabilities.
 
         Args:
-            broker: Named in the error.
+            broker: The broker, named in the error.
             names: Capabilities needed, by attribute name.
             purpose: The feature that needs them, as the subject of a sentence ("the message selector").
             otherwise: An alternative, as the end of a sentence; empty: there is none.
 
         Raises:
-            CapabilityError: One sentence for each missing capability.
+            CapabilityError: A capability is missing; the text has one sentence for each.
         """
         missing = [name for name in names if not getattr(self, name)]
         if missing:

@@ -1,4 +1,4 @@
-"""The hosts of a connection as members of a distributed destination: each is a separate broker."""
+"""The hosts of a connection as members of a distributed destination, where each host is a separate broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettin
 
 
 def limbo_name(jms_conn_id: str, member: str) -> str:
-    """Return the connection name of a member in limbo; Airflow's connection ids can't contain `@`.
+    """Return the name under which limbo keeps messages for a member of a connection.
+
+    The name is unambiguous, because Airflow's connection ids can't contain `@`.
 
     Raises:
         ConfigurationError: The name is too long for the stores.
@@ -68,7 +70,7 @@ def limbo_name(jms_conn_id: str, member: str) -> str:
 
 
 def in_limbo(name: str) -> tuple[str, str | None]:
-    """Return the Airflow connection id and the member, if any, of a connection name in limbo."""
+    """Split a name in limbo into the Airflow connection id and the member, `None` if it names no member."""
     jms_conn_id, _, member = name.partition("@")
     return jms_conn_id, member or None
 

@@ -15,8 +15,8 @@ class ReceivedUnit:
     """Messages of one consumer, and the unit of work that may settle them.
 
     Attributes:
-        messages: At least one, in the order of arrival. None is settled yet.
-        work: The unit of work, which holds nothing yet.
+        messages: At least one message, in order of arrival; all are unsettled.
+        work: A new unit of work, which does not contain the messages yet.
     """
 
     messages: list[Received]
@@ -34,7 +34,7 @@ class BufferedConsumer:
         subscription: The current subscription.
 
     Raises:
-        JmsError: As `Connection.consume`.
+        JmsError: As for `Connection.consume`.
     """
 
     def __init__(self, connection: Connection, subscription: Subscription) -> None:

@@ -26,13 +26,16 @@ from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscr
 from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, ReceivedUnit
 
 IDS_PER_SELECTOR: Final = 50
-"""A broker may limit the length of a selector."""
+"""Maximum number of ids in one selector: a broker may limit its length."""
 _MESSAGES_PER_COMMIT: Final = 100
 _SILENCE_SECONDS: Final = 1.0
 """A consumer that received nothing for this long has received every matching message."""
 
 Hides: TypeAlias = Callable[[str | None, int], bool]
-"""Returns whether a browse with a selector, which returned a number of messages, hid further ones."""
+"""Called with a selector and the number of messages that a browse returned.
+
+Returns whether the broker hid further matching messages from that browse.
+"""
 
 
 def refuse_same_queue(source: str, target: str) -> None:
@@ -42,7 +45,7 @@ def refuse_same_queue(source: str, target: str) -> None:
 
 
 def refuse_patterns(connection: Connection, *queues: str) -> None:
-    """Raise `ConfigurationError` if the broker reads a name as several queues or with options."""
+    """Raise `ConfigurationError` if the broker reads a queue name as a pattern or as a name with options."""
     syntax = connection.broker.names
     for each in queues:
         if (meaning := syntax.meaning(Destination.queue(each))) is not None:
@@ -79,7 +82,11 @@ def move_selected(
 def delete_selected(
     connection: Connection, source: str, selection: MessageSelection, *, hides: Hides = _hides_nothing
 ) -> int:
-    """Delete messages in units of work of 100; return their number; `ConfigurationError` as for moving."""
+    """Delete messages in units of work of 100; return their number.
+
+    Raises:
+        ConfigurationError: The name means more than one queue.
+    """
     refuse_patterns(connection, source)
     return _consume(connection, source, selection, None, hides)
 
@@ -95,7 +102,7 @@ def copy_selected(
     """Copy messages and return their number. A crash leaves the copies made so far.
 
     Raises:
-        ConfigurationError: As for moving.
+        ConfigurationError: As for `move_selected`.
         CapabilityError: A browse hides some of the messages; nothing was copied.
     """
     refuse_same_queue(source, target)
@@ -116,7 +123,8 @@ def copy_selected(
 def browse_ids(connection: Connection, source: str, selection: MessageSelection) -> Iterator[JmsMessage]:
     """Yield the messages with the ids of a selection, and leave them on the queue.
 
-    A broker may show fewer messages to a browse than match, so this browses until nothing new comes.
+    A browse may show only some of the matching messages, so the function browses again until a browse finds
+    no further message.
     """
     queue = Destination.queue(source)
     missing = dict.fromkeys(selection.ids)
@@ -131,13 +139,13 @@ def browse_ids(connection: Connection, source: str, selection: MessageSelection)
 
 
 def ids_selector(ids: Sequence[str], operator: str = "IN") -> str:
-    """Return a selector for messages with one of some ids, with `NOT IN` for all others."""
+    """Return a selector for messages with any of the given ids, or with `NOT IN` for all others."""
     listed = ", ".join("'" + each.replace("'", "''") + "'" for each in ids)
     return f"JMSMessageID {operator} ({listed})"
 
 
 def both(one: str | None, other: str) -> str:
-    """Return a selector for messages that match both."""
+    """Return a selector for messages that match both selectors; an empty first one matches all."""
     return f"{other} AND ({one})" if one else other
 
 
@@ -157,9 +165,9 @@ def _consume(
     target: Destination | None,
     hides: Hides,
 ) -> int:
-    """Consume the messages that are on the queue now; send each to `target`, without one delete it.
+    """Consume the messages now on the queue: send each to `target`, or delete it if `target` is `None`.
 
-    Where a browse hid messages, those are consumed in further rounds.
+    Messages that were hidden from a browse are consumed in further rounds.
     """
     destination = Destination.queue(source)
     done = unreadable = 0
@@ -192,9 +200,9 @@ def _consume(
 def _units(
     connection: Connection, source: Destination, selector: str | None, expected: int
 ) -> Generator[ReceivedUnit]:
-    """Yield units of work with a number of messages, the first on the queue.
+    """Yield units of work with the first `expected` matching messages.
 
-    Messages that arrive after the start stay: the caller has not seen them.
+    Messages that arrive after the start stay on the queue, because the caller has not seen them.
     """
     if not expected:
         return
@@ -214,7 +222,10 @@ def _units(
 
 
 def _settle(unit: ReceivedUnit, target: Destination | None) -> int:
-    """Send each message to `target`, without one delete it; return the number of the readable messages."""
+    """Send each message to `target`, or delete it if `target` is `None`; return the number settled.
+
+    With a target, a message that can't be decoded stays unsettled.
+    """
     settled = 0
     for received in unit.messages:
         if target is not None:

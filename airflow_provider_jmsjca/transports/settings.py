@@ -29,15 +29,15 @@ _lock = threading.Lock()
 def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
     """Return the connection settings for the configured broker.
 
-    Options of the connection or the installation without effect are logged once, as a warning. So are options
-    that override those of an activation.
+    Logs a warning once per process for each option of the connection or the installation that has no effect.
+    Also logs one for each option that overrides an option of an activation.
 
     Args:
         resolved: The result of `resolve`.
 
     Raises:
-        ConfigurationError: No level names a broker, no transport supports its scheme, or the URL has a
-            meaningless path.
+        ConfigurationError: No level names a broker, no transport supports its scheme, or the URL has a path,
+            which its scheme does not support.
 
     Source: J3, J32, J38, J46, J65, J76, J77.
     """
@@ -86,7 +86,8 @@ def check_url(url: ConnectionUrl) -> None:
     """Refuse a broker URL that no transport supports.
 
     Raises:
-        ConfigurationError: No transport supports its scheme, or it has a meaningless path.
+        ConfigurationError: No transport supports the scheme, or the URL has a path, which its scheme does not
+            support.
     """
     refuse_unknown_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):

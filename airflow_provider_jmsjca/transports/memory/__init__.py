@@ -1,7 +1,8 @@
 """`vm://name`: an in-process broker for tests of DAGs and of this package.
 
-It fulfils the same contract as the real brokers and supports every capability of the port. Its messages live
-in the memory of the process: they are not shared with other processes, and end with the process.
+The broker fulfils the same contract as the real brokers and supports every optional operation of the
+interface. Its messages live in the memory of the process: other processes can't see them, and they are lost
+when the process ends.
 
     from airflow_provider_jmsjca import memory_broker
 

@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_s
 
 
 class MemoryAdministration(QueueAdministration):
-    """Supports all operations of `QueueAdministration`, without counts of enqueued and dequeued messages.
+    """Administration with all operations, but without counts of enqueued and dequeued messages.
 
     Args:
         connection: A connection to the broker.

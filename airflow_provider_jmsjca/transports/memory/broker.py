@@ -39,7 +39,7 @@ class Client(Protocol):
         """The client's JMS client id."""
 
     def connection_lost(self, reason: ConnectionLostError) -> None:
-        """The broker is gone."""
+        """Handle the loss of the connection."""
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ class MemoryBroker:
             )
 
     def accept(self, outgoing: Iterable[Outgoing]) -> None:
-        """Accept messages atomically; the caller has checked their destinations."""
+        """Accept messages atomically. The caller must have checked their destinations with `check`."""
         with self.lock:
             touched: dict[int, MessageQueue] = {}
             for item in outgoing:
@@ -249,7 +249,7 @@ class MemoryBroker:
             del self._queues[name]
 
     def listen(self, topic: str, wants: Callable[[JmsMessage], bool]) -> MessageQueue:
-        """Begin a non-durable subscription."""
+        """Begin a non-durable subscription, and return its messages."""
         messages = MessageQueue()
         self._listeners.setdefault(topic, []).append((wants, messages))
         return messages
@@ -265,12 +265,14 @@ class MemoryBroker:
     def durable(
         self, key: tuple[str, str], topic: str, selector: str | None, wants: Callable[[JmsMessage], bool]
     ) -> MessageQueue:
-        """Return a durable subscription; a new topic or selector replaces it and deletes its messages.
+        """Return the messages of a durable subscription, which is created if needed.
+
+        A different topic or selector replaces the subscription and deletes its messages.
 
         Source: JMS 2.0 section 8.3.3.
 
         Raises:
-            PermanentBrokerError: The subscription has a subscriber.
+            PermanentBrokerError: The subscription has an active subscriber.
         """
         found = self._durable.get(key)
         if found is not None and found.messages.taken:
@@ -280,7 +282,7 @@ class MemoryBroker:
         return found.messages
 
     def delete_durable(self, key: tuple[str, str]) -> None:
-        """Delete a durable subscription; ignore an unknown one.
+        """Delete a durable subscription, if it exists.
 
         Raises:
             PermanentBrokerError: The subscription has a subscriber.

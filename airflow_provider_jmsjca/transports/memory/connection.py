@@ -268,7 +268,7 @@ class CallbackThread:
 
     Args:
         name: The name of the thread.
-        on_failure: Called with the exception of a callback.
+        on_failure: Called with the exception that a callback raised.
     """
 
     def __init__(self, name: str, on_failure: Callable[[Exception], None]) -> None:
@@ -280,7 +280,7 @@ class CallbackThread:
         self._stopped = False
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Queue a callback; dropped after `stop`."""
+        """Queue a callback; after `stop`, drop it."""
         with self._lock:
             if self._stopped:
                 return
@@ -372,7 +372,7 @@ class MemoryConnection:
 
     @property
     def capabilities(self) -> Capabilities:
-        """All existing capabilities."""
+        """The capabilities of the in-process broker."""
         return CAPABILITIES
 
     @property
@@ -390,7 +390,10 @@ class MemoryConnection:
         return _Guard(self)
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection is lost, at once if it already is; not when it is closed."""
+        """Call `callback` once when the connection is lost, but not when it is closed.
+
+        If the connection is already lost, the call follows at once.
+        """
         with self.server.lock:
             if self._loss is not None:
                 self._tell(callback, self._loss)
@@ -398,7 +401,7 @@ class MemoryConnection:
                 self._on_lost.append(callback)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call the function immediately: messages arrive one by one."""
+        """Call `function` immediately, on the caller's thread: the connection reads no messages ahead."""
         function()
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
@@ -416,7 +419,7 @@ class MemoryConnection:
             return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
-        """Send messages; those before a refused one are delivered."""
+        """Send messages one by one; if one is refused, the messages before it are delivered."""
         count = 0
         for item in outgoing:
             with self.guard():

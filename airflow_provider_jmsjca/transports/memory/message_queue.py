@@ -21,7 +21,7 @@ class QueuedMessage:
         position: The message's place in the queue: priority first, then the order of arrival. It never
             changes, so a returned message precedes all later messages of its priority.
         ready: `False` while a consumer holds the message.
-        gone: The message is settled or expired; removed by a later compaction.
+        gone: `True` once the message is settled or expired; a later compaction removes it.
         deliveries: Number of earlier deliveries.
     """
 

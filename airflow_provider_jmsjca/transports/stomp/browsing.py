@@ -48,7 +48,9 @@ def _all(link: Link, destination: Destination, selector: str | None, timeout: fl
 def first_messages(
     link: Link, queues: Sequence[tuple[Destination, str | None]], timeout: float
 ) -> list[JmsMessage | JmsError | None]:
-    """Return the first message of several queues in one round trip; see the port.
+    """Browse the first message of each of several queues in one round trip.
+
+    See `Connection.first_messages` for arguments and result.
 
     Raises:
         CapabilityError: The broker doesn't support browsing.
@@ -86,7 +88,7 @@ class _Browser:
         link: The link to the broker.
         destination: A queue.
         selector: Return matching messages only.
-        ack: `auto` for all messages, `client` for the first.
+        ack: `auto` to receive all messages, `client` to receive the first only.
 
     Raises:
         ConnectionLostError: The connection is lost.
@@ -118,7 +120,7 @@ class _Browser:
         """Return the next message, `None` after the last.
 
         Raises:
-            PermanentBrokerError: The broker refuses.
+            PermanentBrokerError: The broker refuses the subscription.
             ConnectionLostError: The connection was lost, or nothing arrived for `timeout` seconds, or a
                 spilled message can't be read back from disk.
         """
@@ -144,13 +146,19 @@ class _Browser:
             return self._decoder.salvage(frame)
 
     def _came(self, frame: Frame, _: bytes) -> None:
-        """Keep a message until it is read, large ones within the memory limit: a page has hundreds."""
+        """Buffer a message until it is read.
+
+        Large messages count against the memory limit, because a page has hundreds of messages.
+        """
         large = len(frame.body) + len(frame.head) >= LARGE
         self._frames.put(MEMORY.hold(frame) if large else frame)
 
     @property
     def is_blamed_with_others(self) -> bool:
-        """Whether an ERROR without a receipt id refused this browser, perhaps because of another request."""
+        """Whether an ERROR without a receipt id refused this browser.
+
+        The cause of such an ERROR may be another request.
+        """
         return self._is_refused and self._receipts.refused is None and self._link.is_up
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Units of work without transactions that settle messages: confirm the sends, then acknowledge.
+"""Units of work for brokers without usable transactions: confirm the sends, then acknowledge.
 
 Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts.md.
 """
@@ -23,13 +23,15 @@ from airflow_provider_jmsjca.transports.stomp.units import StompUnit, consumer_o
 
 
 class ConfirmedUnit(StompUnit):
-    """Sends messages, waits until the broker confirms each, then acknowledges.
+    """Unit of work that sends messages, waits until the broker confirms each, then acknowledges.
 
     On a crash in between, the sends are kept and the received messages are redelivered: this may duplicate
-    messages, but never loses one. If the broker drops duplicates and the unit settles exactly one message,
-    the deduplication ids of its sends are derived from the id of that message. The broker then drops the
-    repeated sends. With several messages no id would be safe: a redelivered batch may have other boundaries,
-    and a wrong id would make the broker drop a valid message.
+    messages, but never loses one.
+
+    If the broker drops duplicates and the unit settles exactly one message, its sends get deduplication ids
+    derived from the id of that message. After a redelivery, the broker then drops the repeated sends. With
+    several messages no id would be safe, because a redelivered batch may have other boundaries. A wrong id
+    would make the broker drop a valid message.
     """
 
     def __init__(self, link: Link) -> None:
@@ -113,9 +115,10 @@ class ConfirmedUnit(StompUnit):
         ]
 
     def _origin(self, received: Received) -> str | None:
-        """Return a unique id of a message that is stable on redelivery; `None` if it has none.
+        """Return an id of a delivery that is unique and stays the same on redelivery, or `None`.
 
-        Several subscriptions to a topic receive a message with the same id, and so may several queues.
+        The id contains the subscription, because several topic subscriptions or queues may receive the same
+        message id.
         """
         subscription = received.consumer.subscription
         is_topic = subscription.destination.kind is DestinationKind.TOPIC

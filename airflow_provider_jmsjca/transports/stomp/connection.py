@@ -1,4 +1,4 @@
-"""A connection to a broker over STOMP: the port of `transports.base` on a link."""
+"""A connection to a broker over STOMP: implements `transports.base.Connection` on a link."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 
 
 class StompConnection:
-    """A connection with any number of subscriptions. The port documents the guarantees of each method.
+    """A connection with any number of subscriptions.
+
+    `transports.base.Connection` documents the guarantees of each method.
 
     Args:
         link: An open link; the connection owns it.
@@ -63,7 +65,10 @@ class StompConnection:
         return self.link.state
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection is lost (at once if it already is); not when it is closed."""
+        """Call `callback` once when the connection is lost, but not when it is closed.
+
+        If the connection is already lost, the call follows at once.
+        """
         self.link.on_lost(callback)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
@@ -95,7 +100,7 @@ class StompConnection:
         return first_messages(self.link, queues, self.link.reply_timeout)
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Return the backlog of a queue; see the port."""
+        """Return the backlog of a queue."""
         return backlog(self.link, queue, self.link.reply_timeout)
 
     def administration(self) -> QueueAdministration:
@@ -117,6 +122,6 @@ class StompConnection:
         """Close within the reply timeout; the broker takes back unsettled messages.
 
         Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
-        messages may be redelivered. None is lost.
+        messages may be redelivered. No message is lost.
         """
         self.link.close()

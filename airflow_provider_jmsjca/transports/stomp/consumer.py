@@ -78,7 +78,12 @@ class UnsettledMessages:
         return current and token in self.frames and token not in self._early
 
     def take(self, received: Received, *, reserved: bool) -> bool:
-        """Remove a message if it is unsettled and `reserved` matches its state; return whether it did."""
+        """Remove a message if it is unsettled; return whether it was removed.
+
+        Args:
+            received: The message.
+            reserved: Whether a unit of work must have reserved the message (`True`) or must not (`False`).
+        """
         token = token_bytes(received.token)
         if not self.holds(received) or (token in self._reserved) is not reserved:
             return False
@@ -87,10 +92,11 @@ class UnsettledMessages:
         return True
 
     def take_in_order(self, received: Iterable[Received]) -> tuple[bytes | None, int]:
-        """Remove messages, or mark them as acknowledged out of order; reserved ones stay.
+        """Remove messages, or mark them as acknowledged out of order; reserved messages stay.
 
         Returns:
-            The id of the last removed message, `None` if there is none, and the number of removed messages.
+            The id of the last removed message (`None`: no message was removed), and the number of removed
+            messages.
         """
         frames, early = self.frames, self._early
         last, count = None, 0
@@ -120,7 +126,7 @@ class UnsettledMessages:
             Whether the message was unsettled.
 
         Raises:
-            ConfigurationError: A unit of work has already reserved it; its settlement would be lost.
+            ConfigurationError: A unit of work has already reserved the message.
         """
         if not self.holds(received):
             return False
@@ -136,7 +142,7 @@ class UnsettledMessages:
             self._reserved.pop(token_bytes(received.token), None)
 
     def last_reserved(self, headers: bytes) -> bytes | None:
-        """Return the last message that was reserved with these headers.
+        """Return the acknowledgement id of the last message reserved with `headers`, or `None`.
 
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
@@ -174,7 +180,10 @@ class UnsettledMessages:
             del self.frames[token], self._reserved[token]
 
     def cover(self, tokens: Iterable[bytes]) -> None:
-        """Remove messages acknowledged out of order before these: the same ACK settles them."""
+        """Remove earlier messages than `tokens` that were acknowledged out of order.
+
+        The ACK that settles `tokens` settles them, too.
+        """
         if not self._early:
             return
         left = set(tokens)
@@ -187,10 +196,11 @@ class UnsettledMessages:
                 del self.frames[token]
 
     def catch_up(self) -> tuple[bytes | None, int]:
-        """Remove messages acknowledged out of order that have no unsettled message before them any more.
+        """Remove messages acknowledged out of order for which all earlier messages are settled.
 
         Returns:
-            The id of the last removed message, `None` if there is none, and the number of removed messages.
+            The id of the last removed message (`None`: no message was removed), and the number of removed
+            messages.
         """
         frames, early = self.frames, self._early
         last, count = None, 0
@@ -233,13 +243,13 @@ def subscribe(
     on_received: OnReceived,
     unit: Callable[[], UnitOfWork] | None = None,
 ) -> StompConsumer:
-    """Start receiving; errors as for `Connection.consume`.
+    """Start receiving; raises the errors of `Connection.consume`.
 
     Args:
         link: The connection.
-        subscription: What to receive.
+        subscription: The destination and options of the consumer.
         on_received: Called with each message.
-        unit: Begins a unit of work; `None`: the messages are settled without one.
+        unit: Begins a unit of work; `None` if messages are settled without units of work.
     """
     link.prepare_for(subscription)
     consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription), unit)
@@ -265,8 +275,8 @@ class StompConsumer:
     The lock is held only briefly, and never while writing to the socket, because the reader takes it too.
 
     With `Subscription.in_order`, and if the broker supports cumulative acknowledgement, one frame
-    acknowledges all messages up to the named one. This halves the time that ActiveMQ Classic needs. In a
-    transaction, which it searches once for each frame, it needs a fifth of the time.
+    acknowledges all messages up to the named one. ActiveMQ Classic then needs half the time. In a transaction
+    it needs a fifth, because it searches the transaction once for each frame.
 
     Attributes:
         generation: The current generation. `recover` and `close` begin a new one, which makes earlier
@@ -486,7 +496,10 @@ class StompConsumer:
             self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle without a unit of work. Stale messages are ignored: they were returned to the broker."""
+        """Settle messages without a unit of work.
+
+        Stale messages are ignored, because the broker redelivers them.
+        """
         if self.settles_in_order:
             self._acknowledge_in_order(received)
             return
@@ -512,7 +525,7 @@ class StompConsumer:
         """Acknowledge a message and all earlier ones.
 
         Args:
-            taken: The id for the ACK, `None` for no ACK, and the number of messages that it acknowledges.
+            taken: The id for the ACK (`None`: send no ACK), and the number of messages that the ACK settles.
 
         Returns:
             Whether the buffered acknowledgements must be sent now.
@@ -534,7 +547,7 @@ class StompConsumer:
         return True
 
     def claim(self, received: Received, headers: bytes | None) -> Claim:
-        """Reserve a message for a unit of work, and acknowledge it with `headers` if they are given.
+        """Reserve a message for a unit of work, and acknowledge the message if `headers` are given.
 
         With cumulative acknowledgement, `acknowledgement_of` returns one ACK for all reserved messages.
         Otherwise the unit sends the acknowledgements together with its COMMIT (see `TransactionUnit`). With
@@ -542,7 +555,7 @@ class StompConsumer:
         deliver more.
 
         Raises:
-            ConfigurationError: A unit of work has already reserved it; its settlement would be lost.
+            ConfigurationError: A unit of work has already reserved the message.
         """
         with self._lock:
             if not self._unsettled.reserve(received, headers):
@@ -576,8 +589,8 @@ class StompConsumer:
     def acknowledgement_of(self, headers: bytes) -> bytes:
         """Return the ACK frame for the messages reserved by a unit; empty without cumulative acknowledgement.
 
-        Send it directly before COMMIT. On ActiveMQ any COMMIT or ABORT of a connection ends all
-        acknowledgements that the connection has sent so far, of other transactions too.
+        Send the frame directly before COMMIT. Any COMMIT or ABORT makes ActiveMQ forget all messages
+        acknowledged before it on the connection, also in other transactions.
 
         Args:
             headers: The headers that name the transaction, encoded.
@@ -684,7 +697,10 @@ class StompConsumer:
 
     @contextlib.contextmanager
     def _given_up_on_failure(self) -> Iterator[None]:
-        """Close the connection if returning messages or resubscribing fails: it would deliver nothing."""
+        """Close the connection if returning messages or resubscribing fails.
+
+        Otherwise the consumer would stay open and receive nothing.
+        """
         try:
             yield
         except JmsError as error:

@@ -52,7 +52,7 @@ class TemplateLearner:
         self._seen: dict[tuple[str, ...], Mapping[str, str]] = {}
 
     def match(self, frame: Frame) -> tuple[Template, re.Match[str]] | None:
-        """Return the current template and its match; `None` if the frame does not match it."""
+        """Return the current template and its match; `None` if the frame does not match the template."""
         template = self._template
         if template is None:
             return None
@@ -63,7 +63,7 @@ class TemplateLearner:
         return None if found is None else (template, found)
 
     def learn(self, frame: Frame, headers: Mapping[str, str], message: JmsMessage) -> None:
-        """Learn from a frame that `match` did not recognize; a template takes two similar frames.
+        """Learn from a frame that `match` did not recognize; two similar frames make a template.
 
         Args:
             frame: The received frame.
@@ -149,14 +149,15 @@ class Decoder:
         self._maps = TRANSFORMATION in options
 
     def decode(self, frame: Frame, *, again: bool) -> JmsMessage:
-        """Return the message.
+        """Decode a frame.
 
         Args:
             frame: The received frame.
-            again: The message was delivered before but the broker does not mark it: set `redelivered`.
+            again: Whether to set `redelivered`: the message was delivered before, but the broker does not
+                mark it.
 
         Raises:
-            PoisonMessageError: The message cannot be decoded. No content of a frame raises any other
+            PoisonMessageError: The message cannot be decoded. The content of a frame raises no other
                 exception.
         """
         if frame.fault is not None:
@@ -219,7 +220,7 @@ class ReceivedFrame(Received):
 
     @property
     def message(self) -> JmsMessage:
-        """The message.
+        """The decoded message.
 
         Raises:
             PoisonMessageError: The message cannot be decoded.

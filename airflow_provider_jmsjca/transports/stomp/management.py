@@ -23,11 +23,14 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 _ADDRESS: Final = "activemq.management"
 _NAMED_AT_MOST: Final = 1000
 _UNKNOWN: Final = "AMQ229067"
-"""Cannot find the resource: an auto-created queue is deleted once it is empty and unused."""
+"""Code of the error for an unknown resource.
+
+Such errors are normal, because the broker deletes an auto-created queue once it is empty and unused.
+"""
 
 
 class UnknownQueueError(PermanentBrokerError):
-    """There is no such queue."""
+    """The queue does not exist."""
 
 
 BROKER: Final = "broker"
@@ -60,7 +63,7 @@ class ManagementControl:
         )
 
     def __enter__(self) -> Self:
-        """Nothing more to do."""
+        """Return the control; its constructor has subscribed to the answers."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,8 +129,8 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
     """Return the backlog of a queue; all zero if the queue does not exist.
 
     Raises:
-        CapabilityError: The broker doesn't report it.
-        PermanentBrokerError: The user is not allowed to, or the answer can't be read.
+        CapabilityError: The broker doesn't report backlogs.
+        PermanentBrokerError: The user lacks the permission, or the answer can't be parsed.
         ConnectionLostError: The broker did not answer in time.
     """
     link.dialect.capabilities.require(link.broker, "backlog", purpose="asking what a queue holds")

@@ -28,7 +28,7 @@ _OURS: Final = frozenset(
 
 
 class StompTransport:
-    """The schemes `stomp` and `stomp+ssl`.
+    """The transport for the schemes `stomp` and `stomp+ssl`.
 
     `ConnectionSettings.options` are sent as headers of CONNECT, unchanged.
     """
@@ -37,8 +37,9 @@ class StompTransport:
         """Connect to the first host that answers.
 
         Raises:
-            TransientBrokerError: No host answered in time; every attempt is named.
-            ClientIdInUseError: A broker has another connection with our client id, and no other host accepts.
+            TransientBrokerError: No host answered in time; the text lists every attempt.
+            ClientIdInUseError: A broker has another connection with this client id, and no other host
+                accepted the connection.
             PermanentBrokerError: No host is usable: TLS fails with each, or none supports STOMP 1.2.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings are invalid.

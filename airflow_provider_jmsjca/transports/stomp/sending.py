@@ -29,9 +29,12 @@ _SEND: Final = b"SEND\n"
 _MOST_MESSAGES: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LARGE: Final = 1024 * 1024
-"""Characters from which a message is sent alone: the broker may refuse it by closing the connection."""
+"""Number of characters from which a message is sent alone.
+
+A broker may refuse a large message by closing the connection.
+"""
 _SECOND_CONNECTION_FROM: Final = 3
-"""Number of the transaction for which a second connection is opened; earlier it is not worth it."""
+"""Number of the transaction from which on a second connection saves time."""
 
 
 class _SendStrategy(Protocol):
@@ -101,7 +104,7 @@ def send_confirmed(link: Link, messages: list[Outgoing], frames: list[bytes]) ->
 
 
 def _pieces(frames: list[bytes]) -> Iterator[slice]:
-    """Yield slices of frames to send together: just large enough not to wake the reader too often."""
+    """Yield slices of frames to send together, large enough not to wake the reader too often."""
     start = size = 0
     for end, frame in enumerate(frames, 1):
         size += len(frame)
@@ -120,7 +123,7 @@ class _ConfirmedSends:
         self._largest = 0
 
     def send(self, messages: list[Outgoing], before: int, frames: list[bytes] | None = None) -> None:
-        """Send with receipts, once at most one batch is unconfirmed."""
+        """Wait until at most one batch is unconfirmed, then send messages with receipts."""
         link, receipts = self._link, self._receipts
         if frames is None:
             frames = [link.encode(one) for one in messages]

@@ -144,7 +144,7 @@ class FrameMemory:
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return a frame to keep in place of a large one: in memory if there is room, else in a file.
+        """Return a copy of a large frame to keep instead: in memory if the limit allows, else on disk.
 
         Raises:
             ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.

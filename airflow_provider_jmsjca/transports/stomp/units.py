@@ -68,14 +68,15 @@ class StompUnit:
 class TransactionUnit(StompUnit):
     """A broker transaction.
 
-    Acknowledgements are sent together with COMMIT. Any COMMIT or ABORT on the connection makes ActiveMQ
-    forget all messages acknowledged before it, also those of other open transactions. If such a transaction
-    is rolled back later, its messages cannot be acknowledged again.
+    Acknowledgements are sent together with COMMIT. The reason: any COMMIT or ABORT on the connection makes
+    ActiveMQ forget all messages acknowledged before it, also in other open transactions. If one of those
+    transactions is rolled back later, its messages cannot be acknowledged again.
 
     With many unsettled messages, acknowledgements are sent immediately instead, because a broker that pages
-    in 200 messages at a time would otherwise stall. A receipt before COMMIT then confirms that all of them
-    succeeded: the broker reports a rejected acknowledgement with an ERROR but would still commit the rest. If
-    the broker has forgotten a message, the unit closes the connection and the message is redelivered.
+    in 200 messages at a time would otherwise stall. The unit then waits for a receipt before COMMIT, to be
+    sure that all acknowledgements succeeded. The broker reports a rejected one with an ERROR, but would still
+    commit the rest. If the broker has forgotten a message, the unit closes the connection and the message is
+    redelivered.
 
     A consumer that settles in order acknowledges with one frame, sent together with COMMIT. The frame names
     the last message, which the broker remembers until it is settled. A unit with only such acknowledgements
@@ -228,7 +229,7 @@ class TransactionUnit(StompUnit):
         return self._link.dialect.forgotten in str(error)
 
     def _give_up_if_forgotten(self, fault: JmsError) -> None:
-        """Close the connection if the broker forgot a message, so that it is redelivered over another one."""
+        """Close the connection if the broker forgot a message, so that the message is redelivered."""
         if self._received and self._tells_of_forgotten(fault):
             loss = ConnectionLostError(f"closed, because a message can no longer be settled over it: {fault}")
             self._link.give_up(loss)

@@ -1,7 +1,7 @@
 """RabbitMQ: the HTTP API of its management plugin, at the `management_url` of the connection.
 
-RabbitMQ has no browsing. Its API takes messages off the queue and requeues them. Each of them is then marked
-as redelivered, and a quorum queue counts it as a delivery against its delivery limit.
+RabbitMQ can't browse. Its API takes messages off the queue and requeues them. RabbitMQ then marks each
+message as redelivered, and a quorum queue counts it as a delivery against its delivery limit.
 
 Source: RabbitMQ documentation, "Management Plugin"; HTTP API reference of 3.10.
 """
@@ -70,14 +70,16 @@ _HEADER_OF: Final = {
     "timestamp": "timestamp",
     "type": "type",
 }
-"""The header under which RabbitMQ's STOMP plugin shows an AMQP property."""
+"""AMQP property -> header in which RabbitMQ's STOMP plugin sends the property."""
 
 
 class HttpApiAdministration(QueueAdministration):
-    """See `QueueAdministration`. No selectors, moves or copies; deleting empties the whole queue.
+    """Administration of RabbitMQ queues without selectors, moves or copies.
+
+    Deleting always empties the whole queue.
 
     Args:
-        link: A link to RabbitMQ; its settings name the API.
+        link: A link to RabbitMQ; its settings contain the `management_url`.
     """
 
     browse_note: ClassVar[str] = (
@@ -99,7 +101,7 @@ class HttpApiAdministration(QueueAdministration):
 
     @property
     def operations(self) -> frozenset[QueueOperation]:
-        """The operations of the API, none without a `management_url`."""
+        """The operations that the API offers; empty without a `management_url`."""
         if not self._settings.management_url:
             return frozenset()
         offered = {
@@ -129,7 +131,7 @@ class HttpApiAdministration(QueueAdministration):
     def statistics(self, queue: str) -> QueueStatistics | None:
         """Return the figures of one queue, `None` if it does not exist.
 
-        RabbitMQ updates them every five seconds.
+        RabbitMQ updates the figures every five seconds.
         """
         path = f"queues/{self._vhost}/{_segment(queue)}"
         answer = self._call("GET", path, purpose=f"counting the messages of {queue!r}", missing=True)
@@ -157,7 +159,11 @@ class HttpApiAdministration(QueueAdministration):
         return [_message(decoder, queue, each) for each in answer[skip:]]
 
     def delete(self, queue: str, selection: MessageSelection) -> int:
-        """Delete all messages except in-flight ones; return their number from the last report before."""
+        """Delete all messages except in-flight ones.
+
+        Returns:
+            The number of deleted messages, from statistics taken before the deletion.
+        """
         if selection.ids or selection.selector:
             raise self._lacks(f"deleting selected messages of {queue!r}")
         before = self.statistics(queue)
@@ -189,7 +195,7 @@ class HttpApiAdministration(QueueAdministration):
         ]
 
     def time(self) -> datetime:
-        """Return the time of the API's answer."""
+        """Return the time in the `Date` header of an answer."""
         client = self._connected("asking for the time")
         try:
             # An answer of any status has the time.
@@ -216,7 +222,16 @@ class HttpApiAdministration(QueueAdministration):
         body: object = None,
         or_status: int | None = None,
     ) -> Any:
-        """Return the answer; `None` for a queue that does not exist, if `missing` allows it."""
+        """Call the API, and return the parsed answer; `None` if it is empty.
+
+        Args:
+            method: The HTTP method.
+            path: The path below `/api/`.
+            purpose: Purpose of the call, at the beginning of errors.
+            missing: Return `None` for status 404, instead of raising.
+            body: Value to send as JSON.
+            or_status: Further status that counts as success.
+        """
         client = self._connected(purpose)
         until = time.monotonic() + self._settings.reply_timeout.total_seconds()
         try:
@@ -282,11 +297,11 @@ def _tls(settings: ConnectionSettings) -> ssl.SSLContext | bool:
 
 
 def _segment(name: str) -> str:
-    """Return a name as one segment of a path.
+    """Escape a name as one segment of a path.
 
     Raises:
-        ConfigurationError: The name is not Unicode text, or is `.` or `..`: RabbitMQ resolves those even if
-            they are escaped, and emptying the queue `.` would delete a queue named `contents`.
+        ConfigurationError: The name is not Unicode text, or is `.` or `..`. RabbitMQ resolves those two even
+            if they are escaped: emptying the queue `.` would delete a queue named `contents`.
     """
     if name in {".", ".."}:
         raise ConfigurationError(f"RabbitMQ's management API cannot address the name {name!r}")
@@ -297,7 +312,12 @@ def _segment(name: str) -> str:
 
 
 def _content(response: httpx.Response, until: float) -> bytes:
-    """Return the body of a response, which must have arrived by `until`."""
+    """Return the body of a response.
+
+    Args:
+        response: The response, whose body is not read yet.
+        until: Deadline for the end of the body, on the clock of `time.monotonic`.
+    """
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():

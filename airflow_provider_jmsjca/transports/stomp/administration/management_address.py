@@ -1,7 +1,8 @@
 """Apache Artemis: statistics, browsing and changes through its management address, over STOMP.
 
-The user needs the permission `manage`. Artemis shows at most 256 characters of a body in a management
-answer, so a message is browsed by copying it to a queue that exists only for the length of the call.
+The user needs the permission `manage`. A management answer contains at most 256 characters of a body.
+Browsing therefore copies each message to a temporary queue, which exists only during the call, and reads the
+copy.
 
 Source: Artemis user manual, "Management"; QueueControl and ActiveMQServerControl of 2.56.
 """
@@ -58,7 +59,9 @@ _FLUSH: Final = 500
 
 
 class ManagementAddressAdministration(QueueAdministration):
-    """See `QueueAdministration`. Artemis moves and deletes by itself: ids and properties keep their types.
+    """Administration of Artemis queues.
+
+    The broker itself moves and deletes the messages, so their properties keep their types.
 
     Args:
         link: A link to Artemis.
@@ -110,11 +113,11 @@ class ManagementAddressAdministration(QueueAdministration):
     ) -> Sequence[JmsMessage]:
         """Return a page of messages in queue order.
 
-        Artemis lists the first messages of a queue only: 200, or `management-browse-page-size` of its
-        address settings.
+        Artemis lists only the first messages of a queue: 200, or `management-browse-page-size` of its address
+        settings.
 
         Raises:
-            CapabilityError: The page begins behind the messages that Artemis lists.
+            CapabilityError: The page begins after the last message that Artemis lists.
         """
         try:
             with self._control(queue_resource(queue)) as control:
@@ -128,7 +131,12 @@ class ManagementAddressAdministration(QueueAdministration):
     def browse_all(
         self, queue: str, *, selector: str | None = None, most: int | None = None
     ) -> Iterator[JmsMessage]:
-        """Yield messages in queue order; Artemis lists them once, within the limit of `browse`."""
+        """Yield messages in queue order.
+
+        Raises:
+            CapabilityError: The queue has more messages than Artemis lists (see `browse`). Raised after the
+                last listed message.
+        """
         try:
             with self._control(queue_resource(queue)) as control:
                 listed = self._listed(control, selector)
@@ -141,7 +149,7 @@ class ManagementAddressAdministration(QueueAdministration):
             return
 
     def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
-        """Yield the messages of a selection; each one with an id, however deep it is on the queue."""
+        """Yield the messages of a selection; messages selected by id alone are found at any depth."""
         if not selection.ids or selection.selector:
             yield from super().find(queue, selection)
             return
@@ -150,7 +158,7 @@ class ManagementAddressAdministration(QueueAdministration):
             yield from self._copies(control, queue, numbers)
 
     def count(self, queue: str, selection: MessageSelection) -> int:
-        """Return the number of messages of a selection, by the broker's own count where it has no ids."""
+        """Return the number of messages of a selection; if it has no ids, the broker counts them."""
         if selection.ids:
             return super().count(queue, selection)
         try:
@@ -160,7 +168,7 @@ class ManagementAddressAdministration(QueueAdministration):
             return 0
 
     def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
-        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not."""
+        """Explain why a browse ended before the end of the queue; return an empty text if it did not."""
         del shown
         try:
             with self._control(queue_resource(queue)) as control:
@@ -204,8 +212,8 @@ class ManagementAddressAdministration(QueueAdministration):
         """Return memory, disk, and addresses that block producers.
 
         Artemis blocks producers above `max-disk-usage`. An address with the policy `BLOCK` or `FAIL` blocks
-        or refuses them above its own limit and above `global-max-size`. The addresses of the 200 queues with
-        most messages are examined.
+        or refuses them above its own limit and above `global-max-size`. This examines the addresses of the
+        200 queues with the most messages.
         """
         with self._control(BROKER) as broker:
             memory = broker.attribute("AddressMemoryUsagePercentage")
@@ -280,7 +288,7 @@ class ManagementAddressAdministration(QueueAdministration):
         return self._link.dialect.subscribe(subscription, None).get("selector", "")
 
     def _listed(self, control: ManagementControl, selector: str | None) -> list[int]:
-        """Return the broker's numbers of the messages that it lists, in queue order."""
+        """Return the numeric ids of the messages that the broker lists, in queue order."""
         return [
             int(each["messageID"])
             for each in _read(control.call("listMessagesAsJSON", self._filter(selector)))
@@ -298,7 +306,7 @@ class ManagementAddressAdministration(QueueAdministration):
             )
 
     def _numbers(self, control: ManagementControl, selection: MessageSelection) -> list[int]:
-        """Return the broker's numbers of the selected messages."""
+        """Return the numeric ids of the selected messages."""
         wanted = [_number(each) for each in selection.ids]
         if wanted and not selection.selector:
             return wanted
@@ -311,7 +319,7 @@ class ManagementAddressAdministration(QueueAdministration):
 
     @contextmanager
     def _browse_queue(self) -> Iterator[str]:
-        """Create a queue for copies; destroy it at the end, with all that is on it."""
+        """Create a temporary queue for copies; at the end, destroy it with its messages."""
         name = f"jmsjca.browse.{uuid.uuid4().hex}"
         settings = {
             "name": name,
@@ -364,14 +372,14 @@ class ManagementAddressAdministration(QueueAdministration):
 
 
 def _number(message_id: str) -> int:
-    """Return the broker's number of a message; `-1`, which no message has, for an id of another form."""
+    """Return a message id as a number; `-1`, which no message has, if it is not a number."""
     return int(message_id) if message_id.isascii() and message_id.isdecimal() and len(message_id) < 20 else -1  # noqa: PLR2004 - digits of a Java long
 
 
 def _full(
     settings: Mapping[str, Any], percent: int, messages: int, size: int, memory: int
 ) -> tuple[str, str] | None:
-    """Return the exceeded limit of an address, and its figures; `None` if there is none."""
+    """Return the limit that an address exceeds, with figures; `None` if it exceeds none."""
     try:
         most_bytes = int(settings.get("maxSizeBytes", -1))
         most_messages = int(settings.get("maxSizeMessages", -1))

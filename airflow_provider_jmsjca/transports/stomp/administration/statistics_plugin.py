@@ -65,17 +65,17 @@ _PAGE: Final = 200
 """Messages that the broker reads into memory for each browse (`maxPageSize`)."""
 _MOST_PAGES: Final = 500
 _MOST_BLIND_PAGES: Final = 50
-"""As `_MOST_PAGES`, where the number of messages on the queue is not known."""
+"""Maximum number of pages if the number of messages on the queue is not known."""
 _PAGES_PER_CHECK: Final = 5
 _MOST_MEMORY_PERCENT: Final = 50
-"""Above this part of its memory, the broker is not made to read further messages."""
+"""Memory use from which this module makes the broker read no further messages."""
 _FULL_CURSOR_PERCENT: Final = 70
-"""Above this part of its memory the broker reads no more messages (`cursorMemoryHighWaterMark`)."""
+"""Memory use from which the broker itself reads no more messages (`cursorMemoryHighWaterMark`)."""
 _NOTHING: Final = ids_selector(["none"])
 
 
 class StatisticsPluginAdministration(QueueAdministration):
-    """See `QueueAdministration`.
+    """Administration of ActiveMQ Classic queues.
 
     Args:
         connection: The connection that owns the link.
@@ -114,22 +114,22 @@ class StatisticsPluginAdministration(QueueAdministration):
     ) -> Sequence[JmsMessage]:
         """Return a page of messages in queue order.
 
-        With a policy entry for the queue, the broker shows a limited number of messages to a browse
-        (`maxBrowsePageSize`, 400 by default); `unseen` tells.
+        If a policy entry applies to the queue, a browse returns at most `maxBrowsePageSize` messages (400 by
+        default). `unseen` returns a text if the broker hid any.
         """
         return list(islice(self._browsed(queue, selector), skip, skip + limit))
 
     def browse_all(
         self, queue: str, *, selector: str | None = None, most: int | None = None
     ) -> Iterator[JmsMessage]:
-        """Yield messages in queue order, from one browser; the limit is that of `browse`."""
+        """Yield messages in queue order, from one browse with the limit of `browse`."""
         return islice(self._browsed(queue, selector), most)
 
     def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
-        """Yield the messages of a selection; each one with an id, however deep it is on the queue.
+        """Yield the messages of a selection; messages selected by id are found at any depth.
 
         Raises:
-            CapabilityError: A message with an id was not found, and the broker has not read the whole queue.
+            CapabilityError: An id was not found, and the broker has not read the whole queue.
         """
         if not selection.ids:
             yield from self.browse_all(queue, selector=selection.selector)
@@ -153,12 +153,12 @@ class StatisticsPluginAdministration(QueueAdministration):
             )
 
     def page_in(self, queue: str) -> str:
-        """Let the broker read the queue into its memory: only there does it compare selectors."""
+        """Make the broker read the queue into memory, because it compares selectors only there."""
         destination = Destination.queue(queue)
         return self._look_deeper(queue, lambda: any(self._connection.browse(destination, _NOTHING)))
 
     def unseen(self, queue: str, *, selector: str | None = None, shown: int | None = None) -> str:
-        """Return why a browse ended before the end of the queue, as a sentence; empty if it did not."""
+        """Explain why a browse ended before the end of the queue; return an empty text if it did not."""
         selector = selector_text(selector)
         out_of_reach = "" if selector is None else self.page_in(queue)
         if shown is None:
@@ -185,7 +185,8 @@ class StatisticsPluginAdministration(QueueAdministration):
         """Move messages to the end of another queue; return their number.
 
         Raises:
-            CapabilityError: Some messages were moved, and the broker has not read the whole queue.
+            CapabilityError: The broker could not read the whole queue. The text has the number of messages
+                that were moved.
         """
         return self._changed(
             queue,
@@ -198,7 +199,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         """Copy messages to another queue; return their number.
 
         Raises:
-            CapabilityError: The broker shows only some of the messages; those with an id were copied.
+            CapabilityError: The broker shows only some of the messages. The text tells how many were copied.
         """
         return self._changed(
             queue,
@@ -211,7 +212,8 @@ class StatisticsPluginAdministration(QueueAdministration):
         """Delete messages for good; return their number.
 
         Raises:
-            CapabilityError: Some messages were deleted, and the broker has not read the whole queue.
+            CapabilityError: The broker could not read the whole queue. The text has the number of messages
+                that were deleted.
         """
         return self._changed(
             queue,
@@ -249,9 +251,10 @@ class StatisticsPluginAdministration(QueueAdministration):
         return self._connection.browse(Destination.queue(queue), selector)
 
     def _hides(self, queue: str, selector: str | None, shown: int) -> bool:
-        """Return whether a browse that showed a number of messages would have shown more without its limit.
+        """Return whether the broker's limit hid messages from a browse that showed `shown` messages.
 
-        A second one leaves out some of the first messages, so it shows others in their place.
+        A second browse excludes some of the first messages. If there are hidden messages, it shows them
+        instead.
         """
         destination = Destination.queue(queue)
         with contextlib.closing(self._browse(destination, selector)) as browsed:
@@ -266,7 +269,10 @@ class StatisticsPluginAdministration(QueueAdministration):
         yield from self._connection.browse(queue, selector)
 
     def _depth(self, queue: str) -> _Depth:
-        """Return how many messages there are; not known without an answer, and for several queues."""
+        """Return the number of messages and the memory use of a queue.
+
+        The number is `None` if no answer arrives, or if the name means several queues.
+        """
         if not self._has_statistics or self._connection.broker.names.meaning(Destination.queue(queue)):
             return _Depth()
         options = {f"{_PREFIX}List.End.With.Null": "true"}
@@ -282,7 +288,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         return _Depth(0)
 
     def _memory_percent(self, queue: str) -> int:
-        """Return the used part of the queue's memory, or of the broker's, whichever is larger."""
+        """Return the memory use of the queue or of the broker, whichever is larger."""
         with contextlib.closing(self._request(_OF_BROKER, {}, _DEPTH_SECONDS)) as answers:
             entries = _entries(next(answers))
         try:
@@ -291,15 +297,15 @@ class StatisticsPluginAdministration(QueueAdministration):
             raise _unreadable(error) from error
 
     def _look_deeper(self, queue: str, look: Callable[[], bool]) -> str:
-        """Look until nothing is missing; the broker reads 200 further messages for each browse.
+        """Call `look` until nothing is missing. Each browse makes the broker read 200 further messages.
 
         Args:
             queue: The queue's name.
-            look: Browses, and returns whether nothing is missing.
+            look: Function that browses, and returns whether it has found everything.
 
         Returns:
-            Why the broker has not read the whole queue, as sentences; empty if it has, or if nothing is
-            missing.
+            The reason why the broker has not read the whole queue, as sentences; empty if it has, or if
+            nothing is missing.
         """
         if look():
             return ""
@@ -328,7 +334,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         )
 
     def _look_blindly(self, queue: str, look: Callable[[], bool]) -> str:
-        """As `_look_deeper`, where the number of messages is not known."""
+        """Do the work of `_look_deeper` for a queue whose number of messages is not known."""
         few = IDS_PER_SELECTOR
         count = sum(1 for _ in islice(self._connection.browse(Destination.queue(queue)), few + 1))
         if count <= few and not self._hides(queue, None, count):
@@ -367,7 +373,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         ]
 
     def time(self) -> datetime:
-        """Return the time at which the broker made an answer."""
+        """Return the timestamp of an answer of the broker."""
         with contextlib.closing(self._request(_OF_BROKER, {})) as answers:
             answer = next(answers)
         try:
@@ -386,7 +392,11 @@ class StatisticsPluginAdministration(QueueAdministration):
     def _request(
         self, name: str, options: Mapping[str, str], within: float = _ANSWER_SECONDS
     ) -> Generator[Frame]:
-        """Yield the answers, without end; close it after the last one."""
+        """Send a request, and yield its answers.
+
+        The generator has no end: close it after the last answer. Each answer must arrive within `within`
+        seconds.
+        """
         if not self._has_statistics:
             raise self._without_answer(within)
         link, identifier = self._link, self._link.new_subscription_id()
@@ -438,7 +448,7 @@ class StatisticsPluginAdministration(QueueAdministration):
 
 @dataclass(frozen=True, slots=True)
 class _Depth:
-    """Messages on a queue, `None` if not known, and the used part of its memory in percent."""
+    """The number of messages on a queue (`None`: not known), and its memory use in percent."""
 
     messages: int | None = None
     memory_percent: int = 0
@@ -449,7 +459,7 @@ def _unreadable(error: Exception) -> PermanentBrokerError:
 
 
 def _entries(answer: Frame) -> dict[str, Any]:
-    """Return the map of an answer, `{}` for the mark of the end.
+    """Return the map of an answer; empty for the answer that marks the end.
 
     The broker writes `{"map": {"entry": [{"string": "size", "long": 3}, {"string": ["brokerName", "b"]}]}}`.
     """

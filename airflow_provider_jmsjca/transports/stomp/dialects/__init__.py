@@ -50,18 +50,21 @@ _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 def register_dialect(server: str, dialect: Dialect) -> None:
     """Register a custom dialect for a server, for all later connections of this process.
 
+    The dialect is checked first. It must
+
+    * be an instance of `Dialect`, with a method wherever `Dialect` has one
+    * read destination names as it writes them
+    * read id, delivery count and expiration of a message only from headers that senders can't set
+    * override the methods and have the unit kind that its capabilities require, and not claim `backlog`
+    * return bytes from `orphan`, and bytes or `None` from `acknowledgement`, without raising an error.
+
     Args:
         server: The server's name in the `server` header of CONNECTED, up to the slash.
         dialect: A dialect instance; all connections to such servers share it.
 
     Raises:
-        ConfigurationError: The server has a dialect of this package, or its name is not valid in the header.
-            Or `dialect` is not a dialect instance, has a value instead of a method, or doesn't read
-            destination names as it writes them. Or it reads the id, the delivery count or the expiration of a
-            message from a header that a sender may set. Or it claims a capability without the method
-            overrides or the unit kind that the capability requires, or claims `backlog`. Or its
-            `acknowledgement` or its `orphan` raises an error or doesn't return bytes; `acknowledgement` may
-            also return `None`.
+        ConfigurationError: The server already has a dialect of this package, its name is not valid in the
+            header, or the dialect fails a check.
     """
     given: object = dialect  # untyped callers may pass any object
     if not isinstance(given, Dialect):
@@ -91,7 +94,7 @@ def register_dialect(server: str, dialect: Dialect) -> None:
 
 
 def _check_methods(server: str, dialect: Dialect) -> None:
-    """Refuse a dialect that has a value instead of a method."""
+    """Refuse a dialect that has a plain value where `Dialect` has a method."""
     for name in sorted(dir(Dialect)):
         if callable(getattr(Dialect, name)) and not callable(found := getattr(dialect, name)):
             raise ConfigurationError(
@@ -167,7 +170,7 @@ def _lacking(dialect: Dialect) -> Iterator[str]:
 
 
 def _asked(dialect: Dialect) -> set[str]:
-    """Return the headers that the dialect reads for message facts that only the broker may set."""
+    """Return the headers from which the dialect reads values that only the broker may set."""
     headers = _Noting()
     for read in (dialect.message_id, dialect.delivery_count, dialect.expiration):
         # With no headers, a dialect may raise any error; each header it reads is recorded first.

@@ -1,4 +1,4 @@
-"""ActiveMQ Classic."""
+"""The dialect of ActiveMQ Classic."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class ActiveMqDialect(Dialect):
     """ActiveMQ Classic: transactions, selectors and browsing; property types and empty bodies are lost.
 
     The broker delivers Java map, stream and object messages without their body. They can't be distinguished
-    from a Java message without a body, or from empty or null text. All of these are undecodable unless this
-    package sent them; otherwise the body of the first three would be lost. An empty bytes message is
-    recognized by its content-length.
+    from a Java message without a body, or from empty or null text. All of these count as undecodable unless
+    this package sent them. Otherwise the bodies of map, stream and object messages would be lost unnoticed.
+    An empty bytes message is recognized by its content-length.
 
-    A destination with the option `transformation` delivers maps with their body. It isn't the default: an
-    object of a class that the broker doesn't trust then ends the connection (`untransformed`), and text that
-    looks like such a map can't be distinguished from one.
+    A destination with the option `transformation` delivers maps with their body. The option has two
+    drawbacks, so it isn't the default. An object of a class that the broker doesn't trust then ends the
+    connection (see `untransformed`). Text that looks like a converted map can't be distinguished from a map.
     """
 
     product: ClassVar[str] = "activemq"
@@ -126,11 +126,11 @@ class ActiveMqDialect(Dialect):
     no_local: ClassVar[frozenset[str]] = frozenset({"activemq.noLocal"})
 
     def process(self, session: str) -> str | None:
-        """Return the id without the connection number, or without the client id that replaces the number."""
+        """Return the session id without its last part, the connection number or the client id."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
-        """Also refuse a list of topics: the broker would deliver only the messages of the first one."""
+        """Also refuse a list of topics: the broker would deliver only the messages of the first topic."""
         super().check(subscription, broker, client_id)
         destination = subscription.destination
         if destination.kind is DestinationKind.TOPIC and "," in _without_options(destination):
@@ -140,7 +140,10 @@ class ActiveMqDialect(Dialect):
             )
 
     def prefetch(self, subscription: Subscription) -> int:
-        """Return 1 if several consumers share: the message groups of other clients aren't visible."""
+        """Return 1 if the caller has several consumers of the destination.
+
+        The broker hides message groups set by other clients, so only this keeps a group in order.
+        """
         return 1 if subscription.one_of_several else super().prefetch(subscription)
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
@@ -194,7 +197,7 @@ class ActiveMqDialect(Dialect):
         return Recovery.RESUBSCRIBE
 
     def ends_browsing(self, frame: Frame) -> bool:
-        """Check the message id too, which the broker sets: a producer may have set a header `browser`."""
+        """Also check the message id: a producer can set a header `browser`, but not the id."""
         return super().ends_browsing(frame) and frame.first(MESSAGE_ID) == b"0"
 
     def destination(self, destination: Destination) -> str:
@@ -218,14 +221,15 @@ class ActiveMqDialect(Dialect):
         return f"/{destination.kind}/{destination.name}"
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
-        """Add the properties; JMSXGroupID twice, because the broker hides its own from STOMP clients."""
+        """Add the properties, and copies of group properties, which the broker hides from STOMP clients."""
         super().property_headers(headers, properties)
         headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Send bytes with a content-length and text without: the broker distinguishes them by it.
 
-        Text needs a length only if it contains NUL. The broker passes both headers on to the consumer.
+        Text that contains NUL also needs a content-length. The header `amq-msg-type` then marks it as text.
+        The broker passes both headers on to the consumer.
         """
         if message.body_kind is BYTES:
             body = bytes_of(message)
@@ -261,11 +265,13 @@ class ActiveMqDialect(Dialect):
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Use our own marker; without it, a body with a content-length is bytes unless marked as text.
+        """Decode the body; determine its kind by the marker of this package, else by the headers.
+
+        Without the marker, a body with a content-length is bytes, unless `amq-msg-type` marks it as text.
 
         Raises:
-            PoisonMessageError: The text isn't Unicode, or the body is missing without our marker for a
-                message without a body.
+            PoisonMessageError: The text isn't Unicode. Or the body is missing, and the marker doesn't tell
+                that the message was sent without a body.
         """
         if frame.body and "content-length" not in headers and BODY_KIND not in headers:
             return TEXT, _text(frame.body)  # most messages are

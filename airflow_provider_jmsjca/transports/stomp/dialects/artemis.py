@@ -1,4 +1,4 @@
-"""Apache Artemis."""
+"""The dialect of Apache Artemis."""
 
 from __future__ import annotations
 
@@ -61,13 +61,16 @@ _FEW_CHARACTERS: Final = 20_000
 
 
 class ArtemisDialect(Dialect):
-    """Artemis: its ACK ignores transactions and its NACK destroys the message, so it gets neither.
+    """Artemis, used without transactions and NACK.
+
+    An ACK of Artemis ignores the transaction, and a NACK destroys the message.
 
     The broker delivers a Java map or stream message as a few bytes that aren't its body. It delivers an
-    object message without its body, like a Java message without a body and empty or null text. All of these
-    are undecodable unless this package sent them.
+    object message without its body, like a Java message without a body, and empty or null text. All of these
+    count as undecodable unless this package sent them.
 
-    Text with NUL is sent as bytes with our marker: this package receives it as text, Java as a bytes message.
+    Text with NUL is sent as bytes with a marker header. This package receives it as text, Java as a bytes
+    message.
     """
 
     product: ClassVar[str] = "artemis"
@@ -99,7 +102,7 @@ class ArtemisDialect(Dialect):
     choices: ClassVar[Mapping[str, frozenset[str]]] = {BODILESS: BODILESS_KINDS}
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
-        """Refuse selectors on names that match nothing."""
+        """Also refuse selectors on names that never match on this broker."""
         super().check(subscription, broker, client_id)
         if subscription.selector:
             _selector(self.portable(subscription.selector))
@@ -119,7 +122,7 @@ class ArtemisDialect(Dialect):
         return headers
 
     def window(self, subscription: Subscription) -> int:
-        """Return the maximum number of outstanding bytes."""
+        """Return the maximum size of unsettled messages in bytes."""
         return max(_window(subscription.prefetch), subscription.prefetch_bytes)
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
@@ -144,11 +147,11 @@ class ArtemisDialect(Dialect):
         return frame.last(ACK)
 
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header: a plain name; the type has a separate header."""
+        """Return the `destination` header: the plain name, because the type has a separate header."""
         return destination.name
 
     def reply_to(self, destination: Destination) -> str:
-        """Return the form that Java clients read."""
+        """Return the `reply-to` header in the form that Java clients read."""
         return str(destination)
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
@@ -176,9 +179,9 @@ class ArtemisDialect(Dialect):
     def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse headers for which the broker would end the connection, often without an ERROR.
 
-        The broker stores text in two bytes per character. All headers must fit into one record. Its limit is
-        the journal buffer. With a body large enough for a separate file, the limit is the size from which
-        bodies get such a file.
+        The broker stores text in two bytes per character. All headers must fit into one record, whose limit
+        is the size of the journal buffer. If the body is so large that it gets a separate file, the limit is
+        the minimum size of such a body.
         """
         if sum(len(name) + len(value) for name, value in headers) < _FEW_CHARACTERS:
             return
@@ -195,11 +198,13 @@ class ArtemisDialect(Dialect):
             )
 
     def property_name(self, header: str) -> str:
-        """Return the name of a property; the name of JMSXGroupID is restored."""
+        """Return the property name of a header, with the original name for JMSXGroupID."""
         return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Detect the kind by the position of content-length, which the broker puts last only for text.
+        """Decode the body; determine its kind by the marker of this package, else by content-length.
+
+        The broker puts content-length last only for text.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or the broker may have left out the body.
@@ -249,7 +254,7 @@ def _window(prefetch: int | None) -> int:
 
 
 def _selector(portable: str) -> str:
-    """Return the selector in the broker's syntax; comparing numbers requires its prefix.
+    """Return the selector in the broker's syntax, with the prefix for comparing numbers.
 
     Raises:
         CapabilityError: The selector uses a name that never matches on this broker.

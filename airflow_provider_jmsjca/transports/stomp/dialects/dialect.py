@@ -55,7 +55,7 @@ BODILESS: Final = "bodiless"
 BODILESS_KINDS: Final[frozenset[str]] = frozenset({TEXT, EMPTY})
 
 RENAMED: Final = "JMS_JMSJCA_Property_"
-"""Prefix of a property name that would otherwise be a header of STOMP or of the broker."""
+"""Prefix for the header of a property whose own name is a header of STOMP or of the broker."""
 
 Headers: TypeAlias = list[tuple[str, str]]
 Command: TypeAlias = tuple[str, dict[str, str]]
@@ -83,7 +83,7 @@ RESERVED: Final = frozenset(
         BODY_KIND,
     }
 )
-"""Headers with a special meaning in either direction."""
+"""Headers with a special meaning in sent or received messages."""
 
 _LARGEST: Final = 2**63 - 1
 _KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
@@ -114,7 +114,7 @@ def whole(name: str, text: str) -> int:
     """Return a header as a non-negative number that fits a Java `long`.
 
     Raises:
-        PoisonMessageError: The header is no such number.
+        PoisonMessageError: The header is not such a number.
     """
     try:
         found = int(text)
@@ -182,11 +182,11 @@ class Template(NamedTuple):
     """Pattern of frame heads that differ only in id, timestamp, redelivered flag and some properties.
 
     Attributes:
-        match: Matches such a head; its groups are the differing values.
-        identifier: The group of the id.
-        timestamp: The group of the timestamp.
-        redelivered: The group of the redelivered flag; 0 if there is none.
-        properties: The groups of differing properties, with header and name of each.
+        match: Matches a head; its groups contain the differing values.
+        identifier: Number of the group with the id.
+        timestamp: Number of the group with the timestamp.
+        redelivered: Number of the group with the redelivered flag; 0 if the head has no such flag.
+        properties: Group number, header and property name of each differing property.
         headers: All headers of one example, decoded.
         message: The message of that example, without its body.
     """
@@ -202,7 +202,7 @@ class Template(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def destination_of(text: str) -> Destination | None:
-    """Return the destination of `/queue/name` or `/topic/name`. Cached."""
+    """Return the destination of `/queue/name` or `/topic/name`; `None` for other text. Cached."""
     for kind in DestinationKind:
         prefix = f"/{kind}/"
         if text.startswith(prefix) and len(text) > len(prefix):
@@ -224,8 +224,8 @@ class Dialect(ABC):
             sends that wait for receipts at that moment.
         frame_end: Terminator of a body without content-length.
         cumulative: Which further messages an `ack:client` acknowledges.
-        returns_through_another: Whether NACK needs another active subscription after that of the message has
-            ended. A topic subscription is opened for it.
+        returns_through_another: Whether a NACK needs another active subscription once the subscription of the
+            message has ended. The transport then opens a topic subscription.
         writes_singly: Whether the broker writes each message separately.
         secret_length: Number of random characters at the start of subscription and transaction ids.
         receipt_length: Number of random characters in a receipt id; a multiple of four.
@@ -233,20 +233,21 @@ class Dialect(ABC):
         counts_messages: Whether the broker limits the number of unsettled messages of a consumer.
         highest_priority: Maximum message priority; JMS has 0 to 9.
         temporary: Prefixes of `reply-to` names that the broker accepts only unchanged.
-        cancelled: ERROR text after the broker has ended a subscription by itself.
-        forgotten: ERROR text for a message that can no longer be acknowledged.
-        ways_out: Advice by a part of an ERROR text about a message over a limit.
+        cancelled: Part of the ERROR text that reports that the broker has ended a subscription.
+        forgotten: Part of the ERROR text that reports a message that can no longer be acknowledged.
+        ways_out: Part of the ERROR text about a message over a limit -> advice for the user.
         hidden: Received headers that are not message properties.
         unread: Hidden headers with values that don't affect the message.
-        decisive: Visible headers that affect decoding of the body, with their equivalent values.
+        decisive: Visible headers that affect decoding of the body, each with the set of values that decode
+            alike.
         identifier: The header with the message id.
         taken: Names that a property can't have on the wire; such properties are sent under another name.
         consumer_options: Destination options that are headers of SUBSCRIBE.
         producer_options: Queue options that are headers of SEND.
         reading_options: Destination options that control the decoding of received messages.
-        choices: Allowed values of options that don't take any value.
-        reasons: Why an option is refused, or restricted to the values of `choices`.
-        warnings: Effects of a queue option on messages sent to the queue.
+        choices: Options that accept only certain values -> these values.
+        reasons: Option -> reason for which it is refused, or restricted to the values of `choices`.
+        warnings: Queue option -> its effect on messages sent to the queue.
         no_local: Consumer options that exclude messages of the same connection.
     """
 
@@ -284,7 +285,7 @@ class Dialect(ABC):
     no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
-        """Return the broker process of a CONNECTED session id, `None` if unknown."""
+        """Return the part of a CONNECTED session id that names the broker process, or `None`."""
         del session
         return None
 
@@ -384,11 +385,11 @@ class Dialect(ABC):
         Args:
             error: The text of an ERROR frame.
             last: The last message received on this connection.
-            since: Number of such reports since then.
+            since: Number of such reports since `last`.
 
         Raises:
-            ConnectionLostError: `error` reports one without naming it; the end of the connection returns the
-                message.
+            ConnectionLostError: `error` reports such a message, but its token can't be determined. The end of
+                the connection returns the message to the broker.
         """
         del error, last, since
         return None
@@ -419,7 +420,7 @@ class Dialect(ABC):
         """Return the `destination` header; `destination_from` is its inverse, so override both or neither."""
 
     def destination_from(self, text: str) -> Destination | None:
-        """Return the destination that `destination` writes as `text`; `None` if there is none."""
+        """Return the destination for a text that `destination` wrote; `None` for any other text."""
         return destination_of(text)
 
     def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
@@ -427,7 +428,8 @@ class Dialect(ABC):
 
         Args:
             outgoing: The message to send.
-            new_id: Returns a message id, for brokers that assign none. In it only colons may need escaping.
+            new_id: Returns a new message id, for brokers that assign none. Colons are the only characters in
+                it that STOMP may escape.
             first: Encoded header lines to put before all others.
 
         Raises:
@@ -498,8 +500,8 @@ class Dialect(ABC):
         """Return encoded header lines with message id and timestamp, if the broker sets none.
 
         Args:
-            given: The id to send; `None`: a new id.
-            new_id: As in `encode`.
+            given: The id to send; `None`: use a new id.
+            new_id: Returns a new message id; see `encode`.
         """
         del given, new_id
         return b""
@@ -533,7 +535,7 @@ class Dialect(ABC):
 
         Raises:
             ConfigurationError: The text is no valid selector.
-            CapabilityError: The selector has too many such names.
+            CapabilityError: The selector has too many names of this kind.
         """
         return Selector.parse(selector).portable_with({name: f"{RENAMED}{name}" for name in self.taken})
 
@@ -661,7 +663,7 @@ class Dialect(ABC):
         return replace(message, properties=MappingProxyType(unread | shown))
 
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
-        """Return the properties among the headers; names changed by the broker are restored."""
+        """Return the properties among the headers under their original names."""
         hidden = self.hidden
         if hidden.issuperset(headers):
             return NO_PROPERTIES
@@ -771,10 +773,10 @@ def check_broker_options(dialect: Dialect, destination: Destination) -> None:
 
 
 def consumer_headers(dialect: Dialect, destination: Destination) -> dict[str, str]:
-    """Return the headers for SUBSCRIBE.
+    """Return the options of a destination that are headers of SUBSCRIBE.
 
     Raises:
-        ConfigurationError: The broker doesn't know an option, or can't look the name up.
+        ConfigurationError: The broker doesn't know an option, or the destination is a name in JNDI.
 
     Source: J91.
     """
@@ -784,7 +786,7 @@ def consumer_headers(dialect: Dialect, destination: Destination) -> dict[str, st
 
 
 def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[str, str]]:
-    """Return the headers for SEND, without options for consumers.
+    """Return the options of a destination that are headers of SEND.
 
     Raises:
         ConfigurationError: The broker doesn't know an option.

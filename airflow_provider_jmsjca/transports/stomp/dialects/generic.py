@@ -41,7 +41,7 @@ class GenericDialect(Dialect):
         return {"destination": self.destination(subscription.destination)}
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Close the connection."""
+        """Return `DISCONNECT`, because unsettled messages return only when the connection closes."""
         del subscription
         return Recovery.DISCONNECT
 
@@ -50,14 +50,14 @@ class GenericDialect(Dialect):
         return f"/{destination.kind}/{destination.name}"
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Mark the kind."""
+        """Return the body, and mark its kind in a header."""
         body = bytes_of(message) if message.body_kind is BYTES else text_of(message).encode()
         headers.append((BODY_KIND, message.body_kind))
         headers.append(("content-length", str(len(body))))
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Use our own marker, then the content type; other bodies are bytes."""
+        """Decode the body; determine its kind by the marker of this package, else by the content type."""
         kind = marked_kind(headers)
         if kind is EMPTY:
             return EMPTY, None

@@ -36,10 +36,10 @@ _CLASS_WITHIN: Final = 48
 
 
 def with_map(message: JmsMessage) -> JmsMessage:
-    """Turn a text message with a Java map as XML, as requested from ActiveMQ, into a map message.
+    """Convert a text message that contains a Java map as XML into a map message.
 
-    The body of any other message stays unchanged. The header that the broker adds is removed from the
-    properties.
+    ActiveMQ sends such text if the subscription requests it. The body of any other message stays unchanged.
+    The header that the broker adds is removed from the properties.
     """
     properties = {name: value for name, value in message.properties.items() if name != TRANSFORMATION}
     message = replace(message, properties=MappingProxyType(properties))
@@ -62,7 +62,7 @@ def is_of_rabbitmq_client(body: bytes) -> bool:
 
 
 def _map(text: str) -> tuple[dict[str, ItemValue], dict[str, ItemType]] | None:
-    """Return the items, and the types that Python values don't imply; `None` if the text is no such map."""
+    """Return the items, and the types that Python values don't imply; `None` for any other text."""
     items: dict[str, ItemValue] = {}
     types: dict[str, ItemType] = {}
     if text == _EMPTY_MAP:

@@ -1,4 +1,4 @@
-"""RabbitMQ with its STOMP plugin."""
+"""The dialect of RabbitMQ with its STOMP plugin."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ class RabbitMqDialect(Dialect):
     When reading a name, the plugin decodes only `%2F`, as a slash. When writing one, it percent-encodes
     slashes, percent signs and non-ASCII characters. It passes `reply-to` on unchanged.
 
-    With a thousand pending receipts, each character of a receipt id costs about one percent of throughput. At
-    four characters, a forged receipt matches with a probability below one in ten thousand; otherwise it ends
-    the connection.
+    With a thousand pending receipts, each character of a receipt id costs about one percent of throughput.
+    With four characters, a forged receipt matches with a probability below one in ten thousand. One that
+    doesn't match ends the connection.
     """
 
     product: ClassVar[str] = "rabbitmq"
@@ -177,13 +177,13 @@ class RabbitMqDialect(Dialect):
         return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Hand back after UNSUBSCRIBE to keep the order, but not if UNSUBSCRIBE would drop the queue."""
+        """Return `HAND_BACK`, which keeps the order, unless UNSUBSCRIBE would delete the queue."""
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.NEGATIVE_ACKNOWLEDGE
         return Recovery.HAND_BACK
 
     def orphan(self, token: bytes, keeper: str) -> bytes:
-        """Return the NACK id with the name of another, active subscription.
+        """Return the id for a NACK through another, active subscription.
 
         The plugin looks up the subscription and then uses only the number after it, which counts deliveries
         of the whole connection. NACK is necessary because UNSUBSCRIBE doesn't requeue. Before UNSUBSCRIBE, a
@@ -194,9 +194,9 @@ class RabbitMqDialect(Dialect):
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
         """Return the token of a message that was in flight to a consumer when the consumer ended.
 
-        The plugin reports such a delivery with an ERROR and leaves it unacknowledged: without a NACK, no
-        consumer would receive it before the end of the connection. Deliveries are numbered consecutively, so
-        the number follows from the last received message.
+        The plugin reports such a delivery with an ERROR and leaves it unacknowledged. Without a NACK, no
+        consumer would receive the message before the end of the connection. Deliveries are numbered
+        consecutively, so the number follows from the last received message.
 
         Raises:
             ConnectionLostError: The last received message has no number.
@@ -249,7 +249,10 @@ class RabbitMqDialect(Dialect):
         return super().reply_to_from(text) if found is None else _unescaped(found)
 
     def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
-        """Return our own message id and the time; the broker's ids change with every delivery."""
+        """Return header lines with a message id of this package and the time.
+
+        The ids of the broker are no use, because they change with every delivery.
+        """
         escaped = (given or new_id()).replace(":", r"\c")
         return b"amqp-message-id:%b\ntimestamp:%d\n" % (escaped.encode(), time() * 1000)
 
@@ -261,10 +264,10 @@ class RabbitMqDialect(Dialect):
             headers.append((EXPIRATION, str(expiration)))
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Declare the kind by content type or marker, because the broker distinguishes no kinds.
+        """Return the body, and declare its kind by content type or marker header.
 
-        The broker parses headers character by character, so each character costs time. ASCII text therefore
-        has the content type text/plain without a charset.
+        The broker doesn't distinguish kinds of body. It parses headers character by character, so each
+        character costs time. ASCII text therefore has the content type text/plain without a charset.
         """
         kind = message.body_kind
         text = "" if kind is BYTES else text_of(message)
@@ -277,7 +280,7 @@ class RabbitMqDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Use our own marker, then the content type.
+        """Decode the body; determine its kind by the marker of this package, else by the content type.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or RabbitMQ's Java client serialized the message.

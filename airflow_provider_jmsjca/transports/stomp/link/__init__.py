@@ -1,5 +1,5 @@
-"""The link to one broker: its greeting and dialect, receipts, subscriptions by id, limits, ids, its end.
+"""The link to one broker: greeting, dialect, receipts, routes of subscriptions, limits, ids and its end.
 
 Consumers, units of work, senders and browsers share a `Link`, which imports none of them. It builds on `wire`
-and `dialects`; the port in `stomp` builds on it.
+and `dialects`; the modules in `stomp` build on it.
 """

@@ -33,8 +33,8 @@ class NoAnswerError(TransientBrokerError):
 class SizeLimits:
     """Detects the message that exceeded a size limit of the broker.
 
-    Brokers close the connection for such a message without naming it. It is the largest one sent on the
-    connection, because all others were accepted. Senders of smaller messages can retry.
+    Brokers close the connection for such a message without naming it. The message is the largest sent on the
+    connection, because the broker accepted all others. Senders of smaller messages can retry.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -71,8 +71,8 @@ def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
     """Return the error for a CONNECT that the broker did not answer with CONNECTED.
 
     Args:
-        text: The text of the broker's ERROR; `None`: it sent none.
-        reason: The cause of the connection's end; `None`: it has not ended.
+        text: The text of the broker's ERROR; `None`: the broker sent none.
+        reason: The reason why the connection ended; `None`: the connection has not ended.
     """
     if text is not None:
         if _IN_USE.search(text):

@@ -55,11 +55,11 @@ class ReceiptGroup:
         """Wait until at most `at_most` receipts are pending.
 
         Args:
-            timeout: Seconds to wait since the last receipt arrived.
+            timeout: Maximum seconds between two receipts.
             at_most: Number of receipts that may stay pending.
 
         Raises:
-            PermanentBrokerError: The broker answered one of them with an error.
+            PermanentBrokerError: The broker answered a frame of the group with an error.
             ReplyTimeoutError: No receipt arrived for `timeout` seconds.
             ConnectionLostError: The connection was lost.
         """

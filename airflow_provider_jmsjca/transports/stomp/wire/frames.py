@@ -1,7 +1,7 @@
 """Parses and encodes STOMP 1.2 frames. No I/O.
 
-The parser of stomp.py decodes every body, replaces bytes that are not UTF-8, and always keeps the first of
-repeated headers. At forty thousand frames a second it is also the bottleneck.
+The parser of stomp.py is unsuitable: it decodes every body, replaces bytes that are not UTF-8, and always
+keeps the first of repeated headers. At forty thousand frames a second it would also be the bottleneck.
 
 Source: STOMP 1.2, "Frames and Headers", "Repeated Header Entries".
 """
@@ -58,7 +58,10 @@ MAX_GREETING: Final = 64 * 1024
 MAX_HEAD: Final = 16 * 1024 * 1024
 MAX_HEADERS: Final = 10_000
 MAX_HEADER_LINE: Final = 8 * 1024 * 1024
-"""Limits for message headers: bytes in total, number, and bytes of one. More is a poison message."""
+"""Limits for the headers of a message: total bytes, number of headers, bytes of one header line.
+
+A message that exceeds a limit is a poison message.
+"""
 _MOST_SUSPECTS: Final = 1000
 
 
@@ -185,7 +188,10 @@ class SuspectIds:
 
 
 SUSPECTS: Final = SuspectIds()
-"""Shared by the whole process: a message that ended one connection is redelivered over the next."""
+"""The suspect ids of the whole process.
+
+All connections share them, because a message that ended one connection is redelivered over the next.
+"""
 
 
 class _Place(NamedTuple):
@@ -200,22 +206,24 @@ class _Place(NamedTuple):
 class FrameParser:
     """Splits a stream of bytes, in chunks of any size, into frames.
 
-    A broker may pass on a content-length from a producer. With a wrong length, the parser would read a part
-    of a message as frames. So every frame must contain a proof, which no producer can know. If a message is
-    followed by bytes without a proof, the parser reads it again: it then ends at the next frame with a proof.
-    If the message was already delivered, the parser ends the connection, and applies this reading when the
-    message is redelivered.
+    A broker may pass on a content-length set by a producer. If that length is wrong, a part of the body would
+    be read as frames. So every frame must contain a proof: bytes in its head that no producer can know, such
+    as a random subscription id.
+
+    If bytes without a proof follow a message, the parser reads the message again, up to the next frame with a
+    proof. If the message was already delivered, the parser raises an error that ends the connection. When the
+    message is redelivered, the parser reads it up to the next proof from the start.
 
     Args:
-        end: The attribute `end`.
-        suspects: Ids of messages to read up to the next proof immediately.
+        end: Initial value of the attribute `end`.
+        suspects: Ids of messages to read up to the next proof from the start.
 
     Attributes:
         end: Terminator of a body without content-length: NUL, or a longer sequence for a broker that allows
             NUL in such bodies.
         limit: Maximum bytes of a frame.
-        proofs: Each head must contain one of these or the id of a pending receipt. Empty before the call of
-            `believe_only`; then every frame is trusted.
+        proofs: Each head must contain one of these or the id of a pending receipt. Until `believe_only` is
+            called, this is empty and every frame is trusted.
     """
 
     def __init__(self, end: bytes = b"\0", suspects: SuspectIds = SUSPECTS) -> None:
@@ -236,10 +244,10 @@ class FrameParser:
         self._kinds: dict[bytes, tuple[bytes, bytes, int]] = {}
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """From now on, trust only frames with one of our ids or another proof.
+        """Trust only frames with an id of this client or another proof from now on.
 
         Args:
-            subscriptions: Prefix of our subscription ids.
+            subscriptions: Prefix of this client's subscription ids.
             is_asked: Returns whether a receipt with this id is pending.
             proofs: Other bytes that occur only in frames of the broker.
         """
@@ -260,14 +268,17 @@ class FrameParser:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the incomplete frame is a message with an untrusted length; it ends at the next frame."""
+        """Whether the incomplete frame is a message with an untrusted length.
+
+        The body of such a message ends at the next frame with a proof.
+        """
         return self._doubt
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the frames that `chunk` completes.
 
         Raises:
-            ProtocolError: These bytes are not STOMP.
+            ProtocolError: The bytes are not STOMP frames.
             FrameTooLargeError: A frame exceeds the limit.
             ForgedFrameError: A frame has no proof, and the message before it was already delivered.
         """
@@ -399,7 +410,8 @@ class FrameParser:
         value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
         if not value.isdigit() or len(value) > _MOST_DIGITS:
             return _NO_NUMBER
-        # In STOMP the first one counts. But only one of two is the broker's, and it may be either.
+        # In STOMP the first of repeated headers counts. But either of two lengths may come from the producer,
+        # so none is trusted.
         if stop >= 0 and self.proofs and chunk.find(_CONTENT_LENGTH, stop, end) >= 0:
             return _NO_NUMBER
         return body_at + int(value)
@@ -476,13 +488,13 @@ class FrameParser:
         return stop >= 0 and self._proof_at(chunk, message.body_at, stop) >= 0
 
     def _step_back(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> int:
-        """Read the message before bytes without a proof again, unless it was already delivered.
+        """Read the previous message again, because the bytes after it have no proof.
 
         Returns:
             The offset to continue at; -1 if more input is needed.
 
         Raises:
-            ForgedFrameError: The message was already delivered, or there is no message before.
+            ForgedFrameError: The previous message was already delivered, or there is no previous message.
         """
         if before >= 0 and frames[-1].command is _MESSAGE:
             message = frames.pop()
@@ -505,7 +517,10 @@ class FrameParser:
         )
 
     def _read_again(self, frames: list[Frame], chunk: bytes, message: _Place) -> int:
-        """Read a message up to the next frame with a proof; return that frame's offset, or -1 if none came.
+        """Read a message up to the next frame with a proof.
+
+        Returns:
+            The offset of that frame; -1 if it has not arrived yet.
 
         Raises:
             ForgedFrameError: The proof is not part of a frame.

@@ -1,4 +1,4 @@
-"""The greeting of a connection, on stomp.py: the CONNECT frame, and the heart-beats that both sides agree on.
+"""The greeting of a connection, built with stomp.py: the CONNECT frame and the agreed heart-beats.
 
 No other module imports stomp.py.
 """
@@ -17,7 +17,7 @@ _MOST_DIGITS: Final = 10
 
 
 class _FrameBuffer:
-    """What stomp.py's protocol object needs of a transport: it keeps the frame.
+    """Replaces stomp.py's transport, and keeps the encoded frame.
 
     Args:
         vhost: Value of the `host` header.
@@ -41,11 +41,11 @@ def connect_frame(
 ) -> bytes:
     """Return the encoded CONNECT frame.
 
-    CONNECT and not STOMP: its headers are not escaped, so any password passes.
+    The command is CONNECT instead of STOMP: its headers are not escaped, so any password can be sent.
 
     Args:
-        username: The login; `None`: none is sent.
-        password: The passcode; `None`: none is sent.
+        username: The login; `None`: send no login.
+        password: The passcode; `None`: send no passcode.
         virtual_host: Value of the `host` header.
         headers: Further headers.
     """
@@ -56,14 +56,14 @@ def connect_frame(
 
 
 def agreed_heart_beats(broker: str, own: tuple[int, int]) -> tuple[int, int]:
-    """Return the intervals of the heart-beats, of this client and of the broker; 0 for never.
+    """Return the heart-beat intervals that both sides agreed on.
 
     Args:
         broker: The `heart-beat` header of CONNECTED.
-        own: The two numbers of CONNECT.
+        own: The two numbers in the `heart-beat` header of CONNECT, in milliseconds.
 
     Returns:
-        Milliseconds.
+        The intervals of this client and of the broker in milliseconds; 0 means no heart-beats.
 
     Raises:
         ProtocolError: The header is not two numbers of milliseconds.

@@ -7,7 +7,7 @@ threads share only the underlying plain socket.
 `Wire` adds the reader, the buffer of outgoing frames, and heart-beats.
 
 One thread per connection, the reader, reads, sends heart-beats, and sends the frames that other threads left
-in the buffer. It waits only for the socket, so it continues to read even if the broker doesn't.
+in the buffer. It waits only for the socket, so it continues to read even if the broker stops reading.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class Channel(Protocol):
         """Return received bytes, `None` if there are none yet, and `b""` at the end of the stream."""
 
     def send(self, data: bytes) -> bool:
-        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent.
+
+        If not, call this again with `b""` when the descriptor is writable.
+        """
 
     def shut_down(self) -> None:
         """End both directions immediately, and wake threads that wait on the descriptor."""
@@ -110,7 +113,7 @@ class PlainChannel:
         return data
 
     def send(self, data: bytes) -> bool:
-        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent."""
         rest = memoryview(bytes(self._rest) + data if self._rest else data)
         try:
             while rest:
@@ -186,7 +189,7 @@ class TlsChannel:
                 self._incoming.write(data)
 
     def send(self, data: bytes) -> bool:
-        """Accept `data`; return whether all accepted data was sent. If not, send `b""` later."""
+        """Accept `data`; return whether all accepted data was sent."""
         with self._lock:
             if data:
                 self._tls.write(data)
@@ -357,7 +360,7 @@ class ReadPause:
 
         Args:
             messages: Number of messages in the last read.
-            others: Number of other frames in it.
+            others: Number of other frames in the last read.
             size: Size of the last read in bytes.
             now: Time of the last read, in seconds on a monotonic clock.
         """
@@ -402,12 +405,12 @@ class ReaderDelay:
 
 
 class Wire:
-    """Frames in and out of a channel.
+    """Sends and receives frames over a channel.
 
     The calling thread writes urgent frames (those with a receipt). Other frames are buffered. The buffer is
-    sent when the reader has no more input, with the next written frame, or at 64 KiB. `nudge` wakes the
-    reader, so a frame waits at most until the reader has delivered its last read, plus the millisecond of a
-    pause for gathering.
+    sent when the reader has no more input, with the next urgent frame, or at 64 KiB. `nudge` wakes the
+    reader. So a frame waits at most until the reader has delivered its last read, plus a millisecond if the
+    reader pauses to gather messages.
 
     Args:
         channel: The open connection.
@@ -416,9 +419,9 @@ class Wire:
         on_message: Called in the reader with every MESSAGE frame.
         on_receipt: Called in the reader with every receipt id.
         on_control: Called in the reader with the command, headers and body of CONNECTED and ERROR.
-        on_broken_off: Called in the reader when a frame stays incomplete. It must request an answer from the
-            broker, which shows whether the frame has ended.
-        on_end: Called once, at the end of the reader, with the reason (`None`: it was asked to stop).
+        on_broken_off: Called in the reader when a frame stays incomplete. The function must request an answer
+            from the broker, which shows whether the frame has ended.
+        on_end: Called once, at the end of the reader, with the reason; `None` after `end(None)`.
     """
 
     def __init__(
@@ -497,10 +500,10 @@ class Wire:
         self.gathering.allowed = False
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """Trust only frames with one of our ids or another proof, which no producer can know.
+        """Trust only frames with an id of this client or another proof, which no producer can know.
 
         Args:
-            subscriptions: Prefix of our subscription ids.
+            subscriptions: Prefix of this client's subscription ids.
             is_asked: Returns whether a receipt with this id is pending.
             proofs: Other bytes that occur only in frames of the broker.
         """
@@ -593,7 +596,7 @@ class Wire:
             self._wake()
 
     def end(self, reason: JmsError | None) -> None:
-        """Stop the reader; the first reason counts."""
+        """Stop the reader; only the first call has an effect."""
         with self._guard:
             if self._ended:
                 return
@@ -702,7 +705,7 @@ class Wire:
         self._wake_out.close()
 
     def _drain_input(self) -> None:
-        """Read a pending ERROR with the broker's reason; a write may have noticed the end before it."""
+        """Read a pending ERROR with the broker's reason, if a failed write ended the connection first."""
         try:
             while data := self._channel.receive():
                 self._dispatch(frame for frame in self._parser.feed(data) if frame.command == b"ERROR")
@@ -836,7 +839,7 @@ class Wire:
 
 
 def _failed(error: Exception) -> ConnectionLostError:
-    """Log an exception of a callback, which would otherwise get lost, and return the error to raise."""
+    """Log an exception of a callback, and return the error to raise in its place."""
     if isinstance(error, ConnectionLostError):
         return error
     _log.error(
