@@ -14,6 +14,7 @@ import threading
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
 from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection, nothing_on, print_message
@@ -21,7 +22,6 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
@@ -44,8 +44,10 @@ from airflow_provider_jmsjca.operating.queues import (
     queue_name,
     uncounted,
 )
-from airflow_provider_jmsjca.operating.rejects import RejectGroup, list_rejects, show_reject
 from airflow_provider_jmsjca.transports.administration import MessageSelection
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.operating.rejects import RejectGroup, RejectList
 
 _INTERRUPTED = 130
 _FIRST = 1000
@@ -76,16 +78,7 @@ def list_command(args: argparse.Namespace) -> None:
         if not found.examined:
             notes.append(nothing_on(args.queue, args.selector))
     if args.rejects or args.queue is None:
-        spool = spool_path(args.spool_path)
-        try:
-            rejects = list_rejects(spool, limit=limit or sys.maxsize)
-        except SpoolError as error:
-            if args.queue is not None or args.rejects:
-                raise
-            raise ConfigurationError(
-                "which dead letters? give the name of a dead-letter queue; airflow jms queues list --filled "
-                f"shows the queues with messages. There are no rejected rows of Spark batches: {error}"
-            ) from error
+        rejects = _rejects(args, limit)
         rows = [each | {"batch": "", "row": ""} for each in rows]
         rows += [_reject_row(each) for each in rejects.groups]
         if rejects.more:
@@ -104,6 +97,9 @@ def show_command(args: argparse.Namespace) -> None:
             message = find_message(administration, queue_name(args.queue), args.message)
         print_message(message, args.output, why_dead(message))
         return
+    from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - as below
+    from airflow_provider_jmsjca.operating.rejects import show_reject  # noqa: PLC0415 - as below
+
     found = show_reject(spool_path(args.spool_path), args.queue, args.message)
     why = {
         "batch": found.batch_id,
@@ -243,6 +239,27 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
         return edited_message(content), file
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}; your text is in {name}") from error
+
+
+def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:
+    """Return the rejected rows of the spool.
+
+    Raises:
+        SpoolError: The spool cannot be read, and the command names a queue or `--rejects`.
+        ConfigurationError: It cannot be read, and the command names neither.
+    """
+    from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - only rejects need the spool
+    from airflow_provider_jmsjca.operating.rejects import list_rejects  # noqa: PLC0415 - as above
+
+    try:
+        return list_rejects(spool_path(args.spool_path), limit=limit or sys.maxsize)
+    except SpoolError as error:
+        if args.queue is not None or args.rejects:
+            raise
+        raise ConfigurationError(
+            "which dead letters? give the name of a dead-letter queue; airflow jms queues list --filled "
+            f"shows the queues with messages. There are no rejected rows of Spark batches: {error}"
+        ) from error
 
 
 def _reject_row(group: RejectGroup) -> dict[str, str]:

@@ -15,7 +15,7 @@ from airflow.cli.cli_config import (
     lazy_load_command,
 )
 
-_COMMANDS = "airflow_provider_jmsjca.cli.commands"
+_CONFIGURATION = "airflow_provider_jmsjca.cli.configuration"
 _STORE = "airflow_provider_jmsjca.cli.store"
 _LIMBO = "airflow_provider_jmsjca.cli.limbo"
 _ATTEMPTS = "airflow_provider_jmsjca.cli.attempts"
@@ -65,7 +65,7 @@ def _store_commands() -> GroupCommand:
                 name="run",
                 help="Send due messages of limbo, until it is stopped",
                 description="Several may run at once, on any host that reaches the database.",
-                func=lazy_load_command(f"{_LIMBO}.run_command"),
+                func=lazy_load_command(f"{_STORE}.run_command"),
                 args=(
                     Arg(("--once",), action="store_true", help="send the messages that are due now, and end"),
                     ARG_VERBOSE,
@@ -842,7 +842,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                         "Resolves the three levels: the section \\[jmsjca] with environment variables, an "
                         "Airflow connection, an activation spec. Secrets are masked."
                     ),
-                    func=lazy_load_command(f"{_COMMANDS}.explain_command"),
+                    func=lazy_load_command(f"{_CONFIGURATION}.explain_command"),
                     args=(
                         Arg(
                             ("--conn-id",),
@@ -869,7 +869,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                         "properties: of a WBIA connector, or of Patch Bay's MessagingManager. "
                         "Several files about one bean belong together."
                     ),
-                    func=lazy_load_command(f"{_COMMANDS}.import_command"),
+                    func=lazy_load_command(f"{_CONFIGURATION}.import_command"),
                     args=(
                         Arg(("files",), nargs="+", metavar="FILE", help="the files"),
                         Arg(("--name",), help="which activation, where there are several"),

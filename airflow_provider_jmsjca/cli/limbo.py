@@ -1,13 +1,11 @@
-"""The commands of `airflow jms limbo`, and `airflow jms store run`."""
+"""The commands of `airflow jms limbo`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
-import signal
 import sys
-import threading
 
 from airflow_provider_jmsjca.cli.commands import (
     check_choice,
@@ -15,10 +13,7 @@ from airflow_provider_jmsjca.cli.commands import (
     one_line_errors,
     print_page,
 )
-from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
-from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.escaping import escaped_json
-from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operating.limbo import (
     LimboChange,
@@ -63,30 +58,6 @@ def release_command(args: argparse.Namespace) -> None:
 def purge_command(args: argparse.Namespace) -> None:
     """Drop messages from limbo."""
     _change(args, "purged", LimboChange.PURGE)
-
-
-@one_line_errors
-def run_command(args: argparse.Namespace) -> None:
-    """Send due messages of limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    with contextlib.closing(installed_store()) as store:
-        upkeep = StoreUpkeep(store, JmsHook.connect_for_limbo)
-        while not stopped.is_set():
-            try:
-                done = upkeep.round()
-            except TransientStoreError as error:
-                if args.once:
-                    raise
-                echo(f"error: {error}; it is tried again")
-            else:
-                if done.sent or done.failed or args.once:
-                    sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")
-                    sys.stdout.flush()
-            if args.once:
-                break
-            stopped.wait(EVERY.total_seconds())
 
 
 def _selection(args: argparse.Namespace, store: Store) -> LimboSelection:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_provider_jmsjca.cli.commands import activation_layer, one_line_errors, print_rows
+from airflow_provider_jmsjca.cli.commands import one_line_errors, print_rows
+from airflow_provider_jmsjca.cli.configuration import activation_layer
 from airflow_provider_jmsjca.cli.queues import broker_connection
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination

@@ -26,7 +26,6 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
-from airflow_provider_jmsjca.operating.attempts import attempts_at_message
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
 from airflow_provider_jmsjca.operating.queues import (
     DestinationUse,
@@ -46,6 +45,7 @@ from airflow_provider_jmsjca.operating.queues import (
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.triggers.metadata import destination_uses, jms_connections
 
 _DEFAULT: Final = "jms_default"
 _OPTIONAL: Final = ("dequeued", "enqueued", "in_flight", "oldest")
@@ -217,6 +217,10 @@ def _attempts(message_id: str) -> dict[str, str]:
     """Return the attempts at a message that the store has, as lines of its description."""
     if not store_in_use():
         return {}
+    from airflow_provider_jmsjca.operating.attempts import (  # noqa: PLC0415 - other commands need no store
+        attempts_at_message,
+    )
+
     try:
         with contextlib.closing(installed_store()) as store:
             found = attempts_at_message(store, message_id)
@@ -240,8 +244,6 @@ def _attempts(message_id: str) -> dict[str, str]:
 
 def _all_connections() -> list[str]:
     """Return the JMS connections that Airflow lists, and the default one: a secrets backend may have it."""
-    from airflow_provider_jmsjca.triggers.watchers import jms_connections  # noqa: PLC0415 - takes 0.2 s
-
     found = set(jms_connections())
     with contextlib.suppress(AirflowException, ValueError):
         JmsHook.get_connection(_DEFAULT)
@@ -255,8 +257,6 @@ def _all_connections() -> list[str]:
 
 def _uses() -> Iterator[DestinationUse]:
     """Yield the destinations of this installation: of its DAGs, and of activations in the store."""
-    from airflow_provider_jmsjca.triggers.watchers import destination_uses  # noqa: PLC0415 - takes 0.2 s
-
     yield from destination_uses()
     if store_in_use():
         with contextlib.closing(installed_store()) as store:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
+import threading
 
-from airflow_provider_jmsjca.cli.commands import one_line_errors
-from airflow_provider_jmsjca.hooks.store import store_database
+from airflow_provider_jmsjca.cli.commands import echo, one_line_errors
+from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
+from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.store import installed_store, store_database
 from airflow_provider_jmsjca.store.sql.tables import REVISIONS
 
 
@@ -32,3 +37,27 @@ def check_command(args: argparse.Namespace) -> None:
         with database.write():
             pass  # nobody holds it, and it isn't read-only
         sys.stdout.write(f"The store {database.name} can be used: schema {REVISIONS[-1]}\n")
+
+
+@one_line_errors
+def run_command(args: argparse.Namespace) -> None:
+    """Send due messages of limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with contextlib.closing(installed_store()) as store:
+        upkeep = StoreUpkeep(store, JmsHook.connect_for_limbo)
+        while not stopped.is_set():
+            try:
+                done = upkeep.round()
+            except TransientStoreError as error:
+                if args.once:
+                    raise
+                echo(f"error: {error}; it is tried again")
+            else:
+                if done.sent or done.failed or args.once:
+                    sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")
+                    sys.stdout.flush()
+            if args.once:
+                break
+            stopped.wait(EVERY.total_seconds())

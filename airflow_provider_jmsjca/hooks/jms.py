@@ -9,21 +9,18 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Connection
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.layers import Layer, call_layer, connector_layer
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import option_by_field
-from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
 from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
 from airflow_provider_jmsjca.hooks.settings import (
     connection_layer,
@@ -38,6 +35,10 @@ from airflow_provider_jmsjca.hooks.stored_connections import undefined
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
+    from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 
 _PRODUCTS = {
     "activemq": "ActiveMQ",
@@ -175,6 +176,8 @@ class JmsHook(BaseHook):
 
         Source: J41, J46-J49, J77, J113, W30, W31.
         """
+        from airflow_provider_jmsjca.core.activation import ActivationSpec  # noqa: PLC0415 - its caller has it
+
         optional = spec.connection_url and self.jms_conn_id == self.default_conn_name
         resolved = resolve_levels(None if optional and not self._is_defined() else self, spec.layer())
         in_force = looked_up(ActivationSpec.from_resolved(resolved))
@@ -270,7 +273,7 @@ class JmsHook(BaseHook):
         Raises:
             JmsError: As `get_conn`.
         """
-        return jms_connection(settings_for(self.jms_conn_id, options), options, find)
+        return _shared(settings_for(self.jms_conn_id, options), options, find)
 
     @classmethod
     def connect_for_limbo(
@@ -293,7 +296,7 @@ class JmsHook(BaseHook):
         settings = settings_for(conn_id, options)
         if member is not None:
             settings = settings_of(member, settings)
-        return jms_connection(replace(settings, client_id=None), options, find or finder())
+        return _shared(replace(settings, client_id=None), options, find or finder())
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and describe broker, encryption and user; on failure return the error in one line."""
@@ -346,6 +349,16 @@ class JmsHook(BaseHook):
         return resolve_connection(
             found[0], lookups=lookups, section=_section(), environment=os.environ, call=call
         )
+
+
+def _shared(
+    settings: ConnectionSettings, options: Resolved, find: Callable[[str], Destination]
+) -> JmsConnection:
+    from airflow_provider_jmsjca.hooks.connection_cache import (  # noqa: PLC0415 - sessions load with their first user
+        jms_connection,
+    )
+
+    return jms_connection(settings, options, find)
 
 
 @contextlib.contextmanager

@@ -15,12 +15,12 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.crypto import get_fernet
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
     from airflow_provider_jmsjca.store.sql.database import Database
     from airflow_provider_jmsjca.store.sql.limbo import Cipher
     from airflow_provider_jmsjca.store.sql.store import SqlStore

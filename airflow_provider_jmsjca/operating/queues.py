@@ -12,14 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.watching.peek import browse_or_receive
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
-from airflow_provider_jmsjca.operating.activations import list_activations
-from airflow_provider_jmsjca.store.base import RunStatus, Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
@@ -28,6 +26,9 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueStatistics,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.store.base import Store
 
 _AT_ONCE: Final = 8
 _BY_CONSUMING: Final = (
@@ -128,6 +129,11 @@ def registered_uses(store: Store) -> list[DestinationUse]:
     Raises:
         TransientStoreError: The store can't be used now.
     """
+    from airflow_provider_jmsjca.operating.activations import (  # noqa: PLC0415 - other functions need no store
+        list_activations,
+    )
+    from airflow_provider_jmsjca.store.base import RunStatus  # noqa: PLC0415 - as above
+
     found = []
     for activation in list_activations(store):
         for run in activation.runs:

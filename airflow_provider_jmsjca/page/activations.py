@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.plots import plot
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.store.base import Store, WantedState
-from airflow_provider_jmsjca.triggers.watchers import scheduling_assets
+from airflow_provider_jmsjca.triggers.metadata import scheduling_assets
 
 _RESUME: Final = "resume"
 _ACTIONS: Final = {

@@ -28,7 +28,8 @@ from airflow_provider_jmsjca.operating.doctor import (
     examine_watchers,
 )
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state, environment_connections
+from airflow_provider_jmsjca.triggers.metadata import environment_connections
+from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state
 
 LEAST_FREE: Final = float(1 << 30)
 """Minimum free disk space of spool and store, bytes."""

@@ -205,6 +205,51 @@ def test_the_queue_provider_loads_nothing_of_ours_until_its_scheme_matches() -> 
     assert {each for each in _modules_after(script) if each.startswith(unwanted)} == set()
 
 
+@pytest.mark.parametrize(
+    ("modules", "unwanted"),
+    [
+        (
+            ("activations", "attempts", "limbo"),
+            ("core.activation", "engine", "hooks.jms", "migrate", "spark", "spool", "transports", "triggers"),
+        ),
+        (
+            ("dead_letters", "queues"),
+            (
+                "core.activation",
+                "core.delivery",
+                "engine.activations",
+                "engine.connecting",
+                "engine.delivering",
+                "engine.session",
+                "migrate",
+                "operating.checking",
+                "operating.doctor",
+                "operating.rejects",
+                "spark",
+                "spool",
+                "store",
+                "transports.stomp",
+                "triggers.activation_options",
+                "triggers.producers",
+                "triggers.watchers",
+            ),
+        ),
+    ],
+)
+def test_a_list_command_loads_only_the_modules_of_its_list(
+    modules: tuple[str, ...], unwanted: tuple[str, ...]
+) -> None:
+    """A user waits for the imports of each command: it runs in a new process."""
+    named = ", ".join(f"{package.__name__}.cli.{each}" for each in modules)
+    loaded = _modules_after(f"import sys, {named}; print(*sys.modules)")
+    assert f"{package.__name__}.cli.{modules[0]}" in loaded
+    assert {
+        each for each in loaded if each.startswith(("stomp", "sqlalchemy.orm", "airflow.models"))
+    } == set()
+    names = {each.removeprefix(f"{package.__name__}.") for each in loaded}
+    assert {each for each in names for room in unwanted if f"{each}.".startswith(f"{room}.")} == set()
+
+
 def _modules_after(script: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
