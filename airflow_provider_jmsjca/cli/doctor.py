@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.triggers.examination import (
     examine_airflow,
     examine_installed_spool,
     examine_installed_store,
+    installed_runs,
 )
 
 _GIB: Final = 1 << 30
@@ -44,9 +45,11 @@ def doctor_command(args: argparse.Namespace) -> None:
 def _examined(args: argparse.Namespace) -> Iterator[Finding]:
     state, found = examine_airflow()
     yield from found
+    runs = installed_runs()
     for conn_id in args.conn_id or connections_in_use(state):
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
         queues = state.dead_letter_queues | frozenset(args.dead_letter_queue or ())
-        yield from examine_broker(conn_id, JmsHook(conn_id).settings, watched, queues, browse=args.browse)
+        settings = JmsHook(conn_id).settings
+        yield from examine_broker(conn_id, settings, watched, queues, browse=args.browse, runs=runs)
     yield from examine_installed_store(args.min_free * _GIB)
     yield from examine_installed_spool(args.min_free * _GIB)

@@ -120,7 +120,7 @@ def _resources(administration: QueueAdministration) -> Check:
     except JmsError as error:
         return Check(name=name, passed=False, detail=str(error))
     if blocking := [each for each in found if each.blocking]:
-        causes = "; ".join(f"{each}: {each.remedy} ({each.shown_by} shows it)" for each in blocking)
+        causes = "; ".join(f"{each}: {each.remedy} (for the figures: {each.shown_by})" for each in blocking)
         return Check(name=name, passed=False, detail=f"the broker blocks producers, out of {causes}")
     shown = ", ".join(map(str, found))
     return Check(name=name, passed=True, detail=shown or "the broker reports no alarm")

@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.operating.checking import CLOCK_SECONDS, clock_difference
 from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
+from airflow_provider_jmsjca.operating.queues import is_same_broker
 from airflow_provider_jmsjca.spool.files import SpoolPath
 from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
 from airflow_provider_jmsjca.store.base import (
@@ -197,6 +198,7 @@ def examine_broker(
     dead_letter_queues: Collection[str] = (),
     *,
     browse: bool = False,
+    runs: Sequence[ActivationRun] = (),
 ) -> Iterator[Finding]:
     """Log in to one broker; find alarms, dead letters, and messages that wait for paused DAGs.
 
@@ -206,9 +208,11 @@ def examine_broker(
         watched: Watched destinations of this connection.
         dead_letter_queues: Dead-letter queues besides those recognised by their names (`orders.dlq`, `DLQ`).
         browse: Look at dead letters also where that has a side effect; see `QueueAdministration.browse_note`.
+        runs: Runs in the registry. Their last errors explain dead letters that are not browsed.
     """
     try:
-        connection = connect(replace(settings(), client_id=None))
+        found = settings()
+        connection = connect(replace(found, client_id=None))
     except JmsError as error:
         yield Finding(
             symptom=f"connection {conn_id!r} cannot log in",
@@ -220,7 +224,9 @@ def examine_broker(
     with contextlib.closing(connection), contextlib.closing(connection.administration()) as administration:
         yield from _guarded(conn_id, "memory and disk of the broker", _alarms(conn_id, administration))
         yield from _guarded(conn_id, "clock of the broker", _clock(conn_id, administration))
-        letters = _letters(conn_id, administration, dead_letter_queues, browse=browse)
+        here = [each for each in runs if is_same_broker(each.report.broker, found.url)]
+        senders = [each for each in here if each.report.dead_lettered]
+        letters = _letters(conn_id, administration, dead_letter_queues, senders, browse=browse)
         yield from _guarded(conn_id, "dead letters", letters)
         yield from _guarded(conn_id, "waiting messages", _paused(watched, _counting(administration)))
 
@@ -363,7 +369,7 @@ def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Findi
                 symptom=f"connection {conn_id!r}: the broker blocks producers; sends and dead-letter moves "
                 "hang",
                 cause=f"the broker answered that it has run out of {each}",
-                fix=f"at the broker: {each.remedy}; {each.shown_by} shows it",
+                fix=f"at the broker: {each.remedy}; for the figures: {each.shown_by}",
             )
         elif each.used_percent is not None and each.used_percent >= _FILLING_PERCENT:
             yield Finding(
@@ -385,7 +391,12 @@ def _clock(conn_id: str, administration: QueueAdministration) -> Iterator[Findin
 
 
 def _letters(
-    conn_id: str, administration: QueueAdministration, known: Collection[str], *, browse: bool
+    conn_id: str,
+    administration: QueueAdministration,
+    known: Collection[str],
+    senders: Sequence[ActivationRun],
+    *,
+    browse: bool,
 ) -> Iterator[Finding]:
     for queue in administration.queues():
         if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
@@ -394,6 +405,7 @@ def _letters(
         if QueueOperation.BROWSE not in administration.operations:
             pass
         elif administration.browse_note and not browse:
+            cause = _last_error(queue.name, senders) or cause
             cause += "; not browsed, which would mark them as redelivered (airflow jms doctor --browse does)"
         elif groups := grouped(administration.browse(queue.name, limit=_MOST_LETTERS)):
             largest = groups[0]
@@ -407,6 +419,27 @@ def _letters(
             cause=cause,
             fix=f"airflow jms dlq list {shlex.quote(queue.name)} --conn-id {shlex.quote(conn_id)}",
         )
+
+
+def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
+    """Return the last error of a run that moved dead letters on this broker; empty if none is known.
+
+    The registry has no name of the dead-letter queue. Runs on a destination whose name is part of the queue's
+    name come first.
+    """
+    named = [
+        each
+        for each in senders
+        if any(text.partition("://")[2] in queue for text in each.report.destination.split(", "))
+    ]
+    reports = [each.report for each in named or senders if each.report.last_error_at is not None]
+    if not reports:
+        return ""
+    last = max(reports, key=lambda report: report.last_error_at or report.since)
+    return (
+        f"activation {last.title or last.activation} moved {_number(last.dead_lettered)} to a dead-letter "
+        f"destination; its last error: {last.last_error}"
+    )
 
 
 def _number(messages: int) -> str:

@@ -162,10 +162,11 @@ def used_queues(
         jms_conn_id: The Airflow connection of the broker.
         settings: Settings of that connection. Uses that name a broker belong to it if a host is the same.
     """
-    here = _addresses(settings.url)
     found: defaultdict[str, set[str]] = defaultdict(set)
     for use in uses:
-        belongs = use.jms_conn_id == jms_conn_id if use.jms_conn_id else bool(_addresses(use.broker) & here)
+        belongs = (
+            use.jms_conn_id == jms_conn_id if use.jms_conn_id else is_same_broker(use.broker, settings.url)
+        )
         if belongs and use.destination.kind is DestinationKind.QUEUE:
             found[use.destination.name].add(use.user)
     return {name: tuple(sorted(users)) for name, users in sorted(found.items())}
@@ -279,6 +280,11 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
     if before is None or now is None or now < before or seconds <= 0:
         return None
     return (now - before) / seconds
+
+
+def is_same_broker(one: str, other: str) -> bool:
+    """Return whether the URLs or addresses of two brokers have a host and port in common."""
+    return bool(_addresses(one) & _addresses(other))
 
 
 def _addresses(broker: str) -> frozenset[str]:

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.triggers.examination import (
     examine_connections,
     examine_installed_spool,
     examine_installed_store,
+    installed_runs,
 )
 
 _SECONDS: Final = 20.0
@@ -39,7 +40,9 @@ def of_installation(visit: Visit) -> Response:
 def of_brokers(visit: Visit) -> Response:
     """Show findings about the brokers of all JMS connections."""
     state, _ = examine_airflow()
-    found = examine_connections(connections_in_use(state), state, settings_of, within=_SECONDS)
+    found = examine_connections(
+        connections_in_use(state), state, settings_of, runs=installed_runs(), within=_SECONDS
+    )
     rows = [
         (each, visit.may(Permission.READ_MESSAGES, conn_id))
         for conn_id, findings in found.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.store import installed_store, store_database, store_in_use
+from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.operating.doctor import (
     Finding,
     FindingKind,
@@ -27,6 +28,7 @@ from airflow_provider_jmsjca.operating.doctor import (
     examine_triggerer,
     examine_watchers,
 )
+from airflow_provider_jmsjca.store.base import ActivationRun
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.metadata import environment_connections
 from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state
@@ -74,6 +76,7 @@ def examine_connections(
     settings_of: Callable[[str], ConnectionSettings],
     *,
     dead_letter_queues: Collection[str] = (),
+    runs: Sequence[ActivationRun] = (),
     within: float,
 ) -> dict[str, list[Finding]]:
     """Examine several brokers at the same time; return the findings by connection.
@@ -83,13 +86,14 @@ def examine_connections(
         state: The state of Airflow.
         settings_of: Returns how to connect.
         dead_letter_queues: Dead-letter queues besides those that are known by their names or from watchers.
+        runs: Runs of activations, as `installed_runs` returns them.
         within: Maximum time in seconds. A finding names each broker that took longer.
     """
     queues = state.dead_letter_queues | frozenset(dead_letter_queues)
 
     def examine(conn_id: str) -> list[Finding]:
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
-        return list(examine_broker(conn_id, lambda: settings_of(conn_id), watched, queues))
+        return list(examine_broker(conn_id, lambda: settings_of(conn_id), watched, queues, runs=runs))
 
     pool = ThreadPoolExecutor(_AT_ONCE, "jms-doctor")
     try:
@@ -101,6 +105,20 @@ def examine_connections(
         }
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def installed_runs() -> list[ActivationRun]:
+    """Return the runs of activations in the registry, ended ones too; none if the store can't be used.
+
+    `examine_installed_store` reports why it can't be used.
+    """
+    if not store_in_use():
+        return []
+    try:
+        with contextlib.closing(installed_store()) as store:
+            return [run for each in list_activations(store, ended=True) for run in each.runs]
+    except JmsError:
+        return []
 
 
 def examine_installed_store(least_free: float = LEAST_FREE) -> Iterator[Finding]:

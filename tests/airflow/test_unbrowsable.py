@@ -12,7 +12,16 @@ import httpx
 import pytest
 from airflow.cli import cli_parser
 
-from airflow_provider_jmsjca import Destination, DestinationKind, JmsHook, JmsMessage
+from airflow_provider_jmsjca import (
+    Activation,
+    ActivationSpec,
+    Delivery,
+    Destination,
+    DestinationKind,
+    JmsHook,
+    JmsMessage,
+    open_store,
+)
 from tests.servers.broker import Broker
 from tests.unit.engine.listening import until
 
@@ -73,9 +82,7 @@ def test_what_in_a_spec_would_not_work_is_said(tmp_path: Path, capsys: pytest.Ca
     assert "destinatoin" in capsys.readouterr().err
 
 
-def test_why_the_broker_itself_moved_a_message(
-    rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def name_management(rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch) -> str:
     if "management" not in rabbitmq.ports:
         pytest.skip("only our own broker has a management plugin for certain")
     url = f"http://{rabbitmq.address()[0]}:{rabbitmq.ports['management']}"
@@ -83,6 +90,49 @@ def test_why_the_broker_itself_moved_a_message(
     monkeypatch.setenv(
         variable, json.dumps(json.loads(os.environ[variable]) | {"extra": {"management_url": url}})
     )
+    return url
+
+
+def doctor_causes(queue: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):  # the letters are a problem
+        run("doctor", "--conn-id", CONN_ID, "--output", "json")
+    return [each["cause"] for each in json.loads(capsys.readouterr().out) if queue in each["symptom"]]
+
+
+@pytest.mark.usefixtures("metadata")
+def test_doctor_says_why_a_listener_moved_a_message_without_a_look_at_it(
+    rabbitmq: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name_management(rabbitmq, monkeypatch)
+    store_url = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", store_url)
+    queue = f"failing.{uuid.uuid4().hex[:8]}"
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        session.send(f"queue://{queue}", JmsMessage.text("7"))
+
+    def refuse(delivery: Delivery) -> None:
+        raise ValueError(f"order {delivery.body!s} is refused")
+
+    spec = ActivationSpec(destination=f"queue://{queue}", redelivery_handling="1:move(queue:$.dlq)")
+    with contextlib.closing(open_store(store_url)) as store:
+        listener = Activation(spec, refuse, connection=rabbitmq.settings(), store=store)
+        listener.start()
+        until(lambda: listener.counts.moved == 1)
+        listener.stop()
+    # The plugin updates its counts every five seconds.
+    until(lambda: doctor_causes(f"{queue}.dlq", capsys) != [], within=60)
+    [cause] = doctor_causes(f"{queue}.dlq", capsys)
+    assert cause.startswith(
+        f"activation {queue} moved 1 message to a dead-letter destination; its last error: "
+        "ValueError: order 7 is refused; not browsed, "
+    )
+
+
+def test_why_the_broker_itself_moved_a_message(
+    rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = name_management(rabbitmq, monkeypatch)
     name = f"moved.{uuid.uuid4().hex[:8]}"
     letters = f"{name}.dlq"
     to_letters = (("x-dead-letter-exchange", "amq.direct"), ("x-dead-letter-routing-key", letters))
