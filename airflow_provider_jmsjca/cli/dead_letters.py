@@ -246,7 +246,7 @@ def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:
 
     Raises:
         SpoolError: The spool cannot be read, and the command names a queue or `--rejects`.
-        ConfigurationError: It cannot be read, and the command names neither.
+        ConfigurationError: The spool cannot be read, and the command names neither.
     """
     from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - only rejects need the spool
     from airflow_provider_jmsjca.operating.rejects import list_rejects  # noqa: PLC0415 - as above

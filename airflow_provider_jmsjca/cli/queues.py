@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.metadata import destination_uses, jms_connections
 from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
 from airflow_provider_jmsjca.operating.queues import (
@@ -45,7 +46,6 @@ from airflow_provider_jmsjca.operating.queues import (
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
-from airflow_provider_jmsjca.triggers.metadata import destination_uses, jms_connections
 
 _DEFAULT: Final = "jms_default"
 _OPTIONAL: Final = ("dequeued", "enqueued", "in_flight", "oldest")

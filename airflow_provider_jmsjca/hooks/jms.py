@@ -16,6 +16,7 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.layers import Layer, call_layer, connector_layer
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination
@@ -37,7 +38,6 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
 
 if TYPE_CHECKING:
-    from airflow_provider_jmsjca.core.activation import ActivationSpec
     from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 
 _PRODUCTS = {
@@ -176,8 +176,6 @@ class JmsHook(BaseHook):
 
         Source: J41, J46-J49, J77, J113, W30, W31.
         """
-        from airflow_provider_jmsjca.core.activation import ActivationSpec  # noqa: PLC0415 - its caller has it
-
         optional = spec.connection_url and self.jms_conn_id == self.default_conn_name
         resolved = resolve_levels(None if optional and not self._is_defined() else self, spec.layer())
         in_force = looked_up(ActivationSpec.from_resolved(resolved))

@@ -11,6 +11,7 @@ from typing import Final
 from starlette.responses import Response
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.metadata import scheduling_assets
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
 from airflow_provider_jmsjca.operating.activations import (
     ActivationStatus,
@@ -25,7 +26,6 @@ from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.plots import plot
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.store.base import Store, WantedState
-from airflow_provider_jmsjca.triggers.metadata import scheduling_assets
 
 _RESUME: Final = "resume"
 _ACTIONS: Final = {

@@ -10,11 +10,11 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.metadata import jms_connections
 from airflow_provider_jmsjca.operating.queues import open_connection
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
-from airflow_provider_jmsjca.triggers.metadata import jms_connections
 
 _PATIENCE: Final = timedelta(seconds=10)
 """How long a view waits for one answer of a broker, at most."""

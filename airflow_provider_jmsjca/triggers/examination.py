@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
+from airflow_provider_jmsjca.hooks.metadata import environment_connections
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.store import installed_store, store_database, store_in_use
 from airflow_provider_jmsjca.operating.activations import list_activations
@@ -30,7 +31,6 @@ from airflow_provider_jmsjca.operating.doctor import (
 )
 from airflow_provider_jmsjca.store.base import ActivationRun
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.triggers.metadata import environment_connections
 from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state
 
 LEAST_FREE: Final = float(1 << 30)
@@ -115,6 +115,8 @@ def installed_runs() -> list[ActivationRun]:
     if not store_in_use():
         return []
     try:
+        with contextlib.closing(store_database()) as database:
+            database.check()  # `installed_store` would create missing tables
         with contextlib.closing(installed_store()) as store:
             return [run for each in list_activations(store, ended=True) for run in each.runs]
     except JmsError:
