@@ -1,10 +1,11 @@
 """Sends due messages of limbo, each over the connection that it names.
 
 Guarantee: no message is sent before it is due, no message is lost, and two processes never send the same
-message at once. If a process is killed between the broker's confirmation and the store's, another process
-takes over its messages when the lease expires. On brokers with transactions and selectors, send markers
-(`engine.send_markers`) show whether the broker has them; Artemis drops duplicates; elsewhere they are sent
-again. A process that is suspended for longer than its lease may also send messages a second time.
+message at once. A process may be killed between the broker's confirmation and the store's. Then another
+process takes over its messages when the lease expires. On brokers with transactions and selectors, send
+markers (`engine.send_markers`) show whether the broker already has the messages. Artemis drops duplicates. On
+other brokers the messages are sent again. A process that is suspended for longer than its lease may also send
+messages a second time.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class LimboSender:
         return done
 
     def _start_over(self) -> None:
-        """Lease under a new owner name, so that the markers of the old name belong to its leases alone."""
+        """Use a new owner name for leases, so that markers of the old name belong only to its leases."""
         self._owner = uuid.uuid4().hex
         self._send_markers.clear()
         self._doubtful = False
@@ -371,9 +372,9 @@ class StoreUpkeep:
 
     Args:
         store: The store.
-        connect: As for `LimboSender`.
-        connections: As for `LimboSender`.
-        clock: As for `LimboSender`.
+        connect: Opens a connection by its name in limbo.
+        connections: Names of the connections to use; `None`: all except private ones.
+        clock: The clock of the store, for leases and due times; `None`: `Limbo.now`.
     """
 
     def __init__(
@@ -390,10 +391,10 @@ class StoreUpkeep:
         self._next_sweep: datetime | None = None
 
     def round(self) -> SendResult:
-        """Send due messages of limbo; every ten minutes drop surplus and expired attempts and ids.
+        """Send due messages of limbo; every ten minutes, delete surplus and expired attempts and ids.
 
         Raises:
-            TransientStoreError: As for `LimboSender.send_due`.
+            TransientStoreError: The store is unavailable; see `LimboSender.send_due`.
         """
         done = self._sender.send_due()
         now = self._clock()
@@ -414,14 +415,14 @@ def kept_up(
 ) -> Iterator[None]:
     """Maintain a store in a thread until the block ends.
 
-    The end of the block waits at most 3 seconds for a running round. A longer round keeps its leases: no
+    The end of the block waits at most 3 seconds for a running round. A longer round keeps its leases, so no
     other process sends its messages.
 
     Args:
         open_store: Opens the store in that thread. Errors are logged and retried.
-        connect: As for `LimboSender`.
-        connections: As for `LimboSender`.
-        wanted: Called after each round; `False` ends the thread early.
+        connect: Opens a connection by its name in limbo.
+        connections: Names of the connections to use; `None`: all except private ones.
+        wanted: Called after each round; if it returns `False`, the thread ends early.
     """
     stopped = threading.Event()
     upkeep_of = functools.partial(StoreUpkeep, connect=connect, connections=connections)
@@ -482,7 +483,7 @@ def _by_connection(messages: Iterable[LimboMessage]) -> dict[str, list[LimboMess
 
 
 def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> JmsError | None:
-    """Send a group; return the broker's refusal, `None` if it accepted all.
+    """Send a group; return the broker's refusal, or `None` if it accepted all messages.
 
     Args:
         connection: The connection.

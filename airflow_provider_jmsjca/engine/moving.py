@@ -38,7 +38,7 @@ def check_target(broker: BrokerInfo, target: Destination, source: Destination) -
 
 @functools.lru_cache(maxsize=1024)
 def _check_target(names: NameSyntax, product: str, target: Destination, source: Destination) -> None:
-    """Check a target once: listeners check theirs at the start, and again for each message."""
+    """Check a target, with a cache: listeners check the same targets again for each message."""
     names.check_target(target, source, product)
 
 
@@ -60,7 +60,7 @@ def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Des
     """Refuse redelivery handling with an impossible move.
 
     Raises:
-        ConfigurationError: As for `target_of`.
+        ConfigurationError: A move has an impossible target; see `target_of`.
     """
     for action in handling.actions:
         for target in action.all_targets if isinstance(action, Move) else ():
@@ -108,7 +108,7 @@ def commit_with_fallback(
 
 @contextlib.contextmanager
 def rolled_back(unit: UnitOfWork) -> Iterator[None]:
-    """Roll the unit back if it can't be filled; its messages would stay in it forever."""
+    """Roll a unit back if the block raises; otherwise its messages would stay in it forever."""
     try:
         yield
     except Exception as error:
@@ -121,7 +121,7 @@ class FailedDeadLetterSends:
     """Counts connections lost while sending the dead letter of a message, in one process.
 
     As in a listener, the first loss repeats the same form, because it may be chance; each later loss selects
-    a smaller one. It remembers at most 1,000 messages, and forgets the oldest first.
+    a smaller form. Counts are kept for at most 1,000 messages; the oldest are forgotten first.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Send markers: records at the broker of the limbo messages it has, for senders killed before they note that.
+"""Send markers: records at the broker of the limbo messages that it has received.
 
-A send marker is a message on a queue of the broker. It names messages and is sent in their transaction, so it
-exists exactly if they do.
+They are read if a sender was killed before it recorded its sends in the store. A send marker is a message on
+a queue of the broker. It contains the numbers of messages and is sent in their transaction. So it exists
+exactly if the broker has these messages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SEND_MARKERS: Final = Destination.queue("jmsjca.limbo.witnesses")
 """The queue of send markers; limbo senders empty it."""
 
 KEPT_FOR: Final = timedelta(days=7)
-"""How long an unclaimed send marker is kept: its sender was killed after recording all sends."""
+"""How long send markers are kept that nobody reads, because their sender recorded all sends."""
 
 _OWNER: Final = "owner"
 _END: Final = "end"
@@ -36,7 +37,7 @@ _log = safe_logger(__name__)
 def are_supported(connection: JmsConnection) -> bool:
     """Return whether the broker supports send markers: transactions and selectors.
 
-    A broker that drops duplicates needs none.
+    A broker that drops duplicates needs none, so this returns `False` for it.
     """
     able = connection.capabilities
     return able.atomic_commit and able.selector and not able.deduplicating_send
@@ -64,11 +65,11 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
 
     Args:
         connection: A connection to the owner's broker.
-        owner: As in `send_marker`; the owner must send nothing during this call.
+        owner: Owner of the leases, as in `send_marker`. The owner must send nothing during this call.
         note: Called once, with the numbers of the messages that the broker has.
 
     Raises:
-        TransientBrokerError: The broker doesn't deliver them in time; they are still there.
+        TransientBrokerError: The broker doesn't deliver the send markers in time; they are still there.
         PermanentBrokerError: The broker denies reading or writing the queue.
     """
     numbers: list[int] = []
@@ -96,7 +97,7 @@ def drop_old(connection: JmsConnection, now: datetime) -> None:
     """Remove expired send markers from the broker.
 
     Raises:
-        PermanentBrokerError: As for `take`.
+        PermanentBrokerError: The broker denies reading the queue.
     """
     oldest = round((now - KEPT_FOR).timestamp() * 1000)
     with connection.session(transacted=True, prefetch=_PREFETCH) as session:

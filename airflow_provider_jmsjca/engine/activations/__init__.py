@@ -1,4 +1,4 @@
-"""Running consumptions: plain, on every member of a cluster, and of a distributed subscription.
+"""Activations: on one connection, on every member of a cluster, and on a distributed subscription.
 
-The top floor of the engine; may import everything below it.
+The top layer of the engine; may import every other folder of it.
 """

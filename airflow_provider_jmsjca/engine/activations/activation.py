@@ -3,9 +3,9 @@
 | event | effect on the message |
 |---|---|
 | the handler returns | committed, together with the messages it sent |
-| it raises, or asks for a rollback | rolled back, its sends discarded; redelivered, attempt + 1 |
-| it takes longer than the transaction timeout | rolled back as soon as it returns |
-| it doesn't return before the deadline of a stop | abandoned, rolled back, returned to the broker |
+| the handler raises, or asks for a rollback | rolled back, its sends discarded; redelivered, attempt + 1 |
+| the handler exceeds the transaction timeout | rolled back when the handler returns |
+| the handler doesn't return before the deadline of a stop | abandoned, rolled back, returned to the broker |
 | the connection is lost | redelivered over the next one; the handler's sends are discarded |
 | the process is killed | redelivered, to this or another process |
 """
@@ -64,14 +64,15 @@ class Activation(Listener):
         with Activation(spec, handler, connection="stomp://localhost:61613") as activation:
             ...  # it consumes until the end of the block
 
-    Or `activation.run(idle_for=60)`, which returns the counts. The spec selects the kind: a listener on each
-    member (`distributed_destination_connection`), a share of a distributed durable subscription
-    (`subscription_name`), or a listener on one connection. All have the same methods.
+    Or call `activation.run(idle_for=60)`, which consumes for a bounded time and returns the counts. The spec
+    selects one of three kinds, which have the same methods. With `distributed_destination_connection`, it is
+    a listener on each member. With a distributed `subscription_name`, it is a share of a distributed durable
+    subscription. Otherwise it is a listener on one connection.
 
-    Guarantee: a message is settled after its handler has returned, or by the redelivery handling. After any
-    crash before that, it is redelivered. A crash between a handler's return and the broker's confirmation
-    delivers it once more. Attempt counts last as long as this object, with `use_store` as long as the store
-    keeps them.
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling moves
+    or deletes it. After any crash before that, it is redelivered. A crash between a handler's return and the
+    broker's confirmation delivers it once more. Attempt counts last as long as this object. With `use_store`
+    they last as long as the store keeps them.
 
     Every method may be called from any thread, but not from a signal handler.
 
@@ -79,34 +80,34 @@ class Activation(Listener):
         spec: The activation spec, or its fields in a mapping.
         handler: Called with each `Delivery`, in a thread of a pool.
         connection: Address of the broker: a URL with options in its query, or settings. The `connection_url`,
-            `username` and `password` of the spec override those of a URL. `None`: those of the spec.
+            `username` and `password` of the spec override those of a URL. `None`: the spec has the address.
         instance: Identifies this process among others of the activation, for `generate_unique_client_id`.
-        confirm_acknowledgements: Wait for the broker after each message; also a field of the spec.
-        non_blocking_redelivery: Leave delays above 5 seconds to limbo, or without limbo to the broker, if it
-            can delay; also a field of the spec.
+        confirm_acknowledgements: Wait until the broker confirms each settlement; also a field of the spec.
+        non_blocking_redelivery: Don't block during redelivery delays above 5 seconds: the message waits in
+            limbo. Without limbo the broker delays the message, if it can. Also a field of the spec.
         subscribes: Returns whether a message is wanted; others move to `unsubscribed_destination` of the
-            spec. It must be quick: other messages wait for it.
-        find: Returns the destination of a name to which the handler sends.
+            spec. The function must be quick, because other messages wait for it.
+        find: Returns the destination for a name that the handler passes to `send`.
         store: Keeps attempts, ids and delayed messages over restarts, for a spec with `use_store`; close it
             after the activation has stopped. A running activation sends the delayed messages of its
-            connection when they are due, over a second connection without the client id. With any spec, the
-            activation is listed in the store, and obeys `airflow jms activations`.
-        jms_conn_id: With `store`: name of this connection in limbo. Airflow's processes send the messages of
-            an Airflow connection too. Empty: a name made of URL, virtual host and user, which only
-            activations with the same connection use.
+            connection when they are due, over a second connection without the client id. With or without
+            `use_store`, the activation is listed in the store, and obeys `airflow jms activations`.
+        jms_conn_id: With `store`: name under which limbo keeps the messages of this connection. If it is the
+            id of an Airflow connection, Airflow's processes send these messages too. Empty: a name made of
+            URL, virtual host and user, which only activations with the same connection use.
         owner: With `store`: the owner shown by `airflow jms activations list`. Empty: name of the program.
         start_within: Seconds to wait at the start of a `with` block until it consumes.
-        stop_within: Seconds for running handlers at the end of a `with` block.
+        stop_within: Seconds that running handlers get at the end of a `with` block.
 
     Attributes:
         spec: The spec in force.
-        client_id: JMS client id, with members without the suffix of the member; `None`: none.
+        client_id: JMS client id; with members, without the suffix of a member. `None`: no client id.
         consuming: A read-only `threading.Event`, set while the broker has confirmed the subscriptions.
         ended_by: Reason for the end of the last `run`; `None` before.
         missing: Members that weren't up when the last `run` ended; `None` without members.
 
     Raises:
-        ConfigurationError: There is no address of the broker, or both the settings and the spec have one. Or
+        ConfigurationError: The broker's address is missing, or both the settings and the spec have one. Or
             no transport supports the scheme, or a listener doesn't support an option of the spec.
     """
 
@@ -159,7 +160,7 @@ class Activation(Listener):
         self._health = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Start, and wait until it consumes; with members, until one is up and all were tried.
+        """Start, and wait until the activation consumes; with members, until one does and each was tried.
 
         Raises:
             PermanentBrokerError: The broker refuses.
@@ -195,13 +196,13 @@ class Activation(Listener):
         return prometheus_text([measured(self)])
 
     def serve_health(self, port: int, host: str = "127.0.0.1") -> HealthServer:
-        """Serve `/healthz` and `/metrics` over HTTP, until `run` or the `with` block ends, or `stop`.
+        """Serve `/healthz` and `/metrics` over HTTP, until `stop` or the end of `run` or the `with` block.
 
         While the activation has stopped by itself, `/healthz` answers 503 with the reason.
 
         Args:
             port: TCP port; 0 takes a free one.
-            host: Address to listen on. There is no login: let nobody else reach another address.
+            host: Address to listen on. There is no login: restrict access to any address but the default.
 
         Returns:
             The server, with its `port`, its `url` and `close()`.
@@ -219,7 +220,7 @@ class Activation(Listener):
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Start with a limit; see `Listener.begin`."""
+        """Start with an optional limit; see `Listener.begin`."""
         started = not self.running
         if started and self._supervision is not None:
             self._supervision.end()
@@ -268,7 +269,7 @@ def _connections(
     context: ListenerContext,
     admit: Callable[[], object],
 ) -> Connections:
-    """Return the connections that a spec selects; arguments as of `activation_of`."""
+    """Return the connections that a spec selects; the arguments are those of `activation_of`."""
 
     def connect_admitted(settings: ConnectionSettings) -> Connection:
         admit()

@@ -43,11 +43,11 @@ class Health:
     """The health of a listener.
 
     Attributes:
-        healthy: Whether it consumes, or is suspended by hand.
-        state: State of its connection.
+        healthy: Whether the listener consumes, or is suspended by hand.
+        state: State of the listener's connection.
         suspended: Whether delivery is suspended by hand.
-        refused: Why nothing is consumed, or not everything.
-        stop_reason: Why it stopped; empty until it has stopped.
+        refused: Reasons why some or all destinations are not consumed; see `Statistics.refused`.
+        stop_reason: Why the listener stopped; empty until it has stopped.
     """
 
     healthy: bool
@@ -58,7 +58,7 @@ class Health:
 
 
 class HealthyListener(Protocol):
-    """A listener, as far as its health needs it."""
+    """The part of a listener from which its health is read."""
 
     @property
     def ready(self) -> bool:
@@ -85,7 +85,7 @@ class HealthyListener(Protocol):
 
 
 def health_of(listener: HealthyListener) -> Health:
-    """Return the health of a listener; from any thread."""
+    """Return the health of a listener; call it from any thread."""
     suspended = listener.suspended
     return Health(
         healthy=listener.ready or (listener.running and suspended),
@@ -107,13 +107,13 @@ class HealthServer:
     errors of the broker.
 
     Args:
-        health: Returns the health; called for each request, in any thread.
-        metrics: Returns the metrics as text, likewise.
+        health: Returns the health; called for each request to `/healthz`, in the thread of that request.
+        metrics: Returns the text of `/metrics`; called for each request to it, in the thread of that request.
         port: TCP port, 0 to 65535; 0 takes a free one.
         host: Address to listen on.
 
     Attributes:
-        host: The address.
+        host: The address on which it listens.
         port: The port in use.
 
     Raises:
@@ -147,7 +147,7 @@ class HealthServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def close(self) -> None:
-        """Stop listening; requests under way are answered. Closing twice is harmless."""
+        """Stop listening; requests under way are still answered. Closing twice is harmless."""
         with self._lock:
             if self._closed:
                 return
@@ -156,7 +156,7 @@ class HealthServer:
         self._server.server_close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the server."""
         return self
 
     def __exit__(
@@ -165,7 +165,7 @@ class HealthServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the server."""
         self.close()
 
 
@@ -229,7 +229,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Request(socketserver.BaseRequestHandler):
-    """One request, and the answer; the connection is closed after it."""
+    """Handles one request; the connection is closed after the answer."""
 
     server: _Server
 
@@ -243,7 +243,7 @@ class _Request(socketserver.BaseRequestHandler):
             self._send(answer, with_body=method != b"HEAD", deadline=deadline)
 
     def _read_head(self, deadline: float) -> bytes | None:
-        """Return the request up to the end of its headers or beyond; `None` if it never ends."""
+        """Return the bytes up to the end of the headers, 8 KiB at most; `None` if the client closes first."""
         head = b""
         while b"\r\n\r\n" not in head and len(head) < _MOST_BYTES:
             self.request.settimeout(max(0.001, deadline - time.monotonic()))

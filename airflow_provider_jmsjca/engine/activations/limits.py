@@ -1,4 +1,4 @@
-"""Bounds that end the run of a listener, the streak of failures that one of them measures, and the report."""
+"""The bounds that end a listener's run, the measure of failures behind one of them, and the report."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STOP_WITHIN = 30.0
 """Default time in seconds that running handlers get at a stop."""
 
 TICK_SECONDS = 0.05
-"""Interval of checks whether a run has ended."""
+"""Seconds between two checks of whether a run has ended."""
 
 FAILURE_TIMEOUT = timedelta(hours=1)
-"""Default time after which a run ends that sees only failures."""
+"""Default of `failure_timeout`: a run ends after this time with failures only."""
 
 Seconds: TypeAlias = float | timedelta
 """A duration in an argument: a number of seconds, or a `timedelta`."""
@@ -59,8 +59,8 @@ class RunLimits:
         run_for: The activation has run this long.
         idle_for: No message arrived and none was in flight for this long while the broker was connected.
         failure_timeout: Only failures happened for this long: redelivered messages failed again, many times,
-            and none was settled. If the broker may hold messages for a connection on which it did not
-            answer: no message arrived for this long and for `idle_for`.
+            and none was settled. If the broker may hold messages for a connection on which it did not answer
+            (`blocked`), a quiet run ends only after the longer of `failure_timeout` and `idle_for`.
 
     Raises:
         ConfigurationError: A bound is out of range.
@@ -95,7 +95,7 @@ class RunLimits:
         Args:
             settled: Number of settled messages.
             elapsed: Seconds since the start.
-            idle: Seconds without anything to do.
+            idle: Seconds since the last activity.
             failing: Seconds with failures only, as measured by `FailureStreak`.
             blocked: Value of `Listener.blocked`.
         """
@@ -124,7 +124,7 @@ class FailureStreak:
     Parking a message until its redelivery is no progress: the message has only failed.
 
     Args:
-        settings: Contains the number of failures after which a message is moved or deleted.
+        settings: Delivery settings; they say after how many failures a message is moved or deleted.
         now: Current time, in seconds.
     """
 
@@ -135,7 +135,7 @@ class FailureStreak:
         self._since = self._last = now
 
     def seconds(self, counts: Counts, now: float, messages: Callable[[], int | None]) -> float:
-        """Return the seconds from the last progress to the last failure; 0 after few failures.
+        """Return the seconds from the last progress to the last failure; 0 while failures are few.
 
         Args:
             counts: Message counts so far.
@@ -160,7 +160,7 @@ _FAILURES = 10
 
 
 def failures_of_each(settings: DeliverySettings) -> int:
-    """Return how often each message must fail before this can end a run: redelivery handling comes first."""
+    """Return the failures per message that can end a run: 10 more than redelivery handling needs."""
     actions = settings.handling.actions
     return (actions[-1].at if actions else 0) + _FAILURES
 
@@ -168,12 +168,12 @@ def failures_of_each(settings: DeliverySettings) -> int:
 def run_report(
     counts: Counts, ended_by: EndReason | None, stop_reason: str = "", **besides: object
 ) -> dict[str, Any]:
-    """Return the report of a run, JSON only.
+    """Return the report of a run, with JSON values only.
 
     Args:
         counts: Message counts of the run.
-        ended_by: The end it reached; `None`: it stopped by itself.
-        stop_reason: Why it stopped; included only for `EndReason.STOPPED`.
+        ended_by: Why the run ended; `None` is reported as `EndReason.STOPPED`.
+        stop_reason: Why the listener stopped; included only if `ended_by` is `EndReason.STOPPED`.
         besides: Further entries, for some kinds of activation.
     """
     report: dict[str, Any] = {**counts.as_dict(), "ended_by": str(ended_by or EndReason.STOPPED)}

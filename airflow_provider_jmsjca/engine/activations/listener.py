@@ -1,4 +1,4 @@
-"""Consumes over one or several connections: runs, stops, drains, restarts, reports, JMSJCA's MBean."""
+"""A listener over one or several connections: start, stop, drain, restart, reports, JMSJCA's MBean."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunMonitor:
     clock: Callable[[], float]
 
     def until_end(self, running: Listener) -> tuple[EndReason, str] | None:
-        """Return the end that was reached and its description; `None` if the activation stopped first."""
+        """Return why the run ends, with a description; `None` if the activation stopped first."""
         began = idle_since = self.clock()
         failing = FailureStreak(running.settings.delivery, began)
         next_progress = began + self.progress_every.total_seconds()
@@ -95,7 +95,7 @@ class RunMonitor:
         """Stop the activation, wait until it has stopped, and return why it ended.
 
         Args:
-            running: The activation. Setting `stop` while it ends shortens the wait.
+            running: The activation. If `stop` is set during the wait, `within_if_stopped` applies.
             found: Result of `until_end`.
         """
         ended_by, reason = found or (EndReason.STOPPED, "told to stop")
@@ -122,7 +122,7 @@ class RunMonitor:
         return True
 
 
-# The first of these states that a connection is in is the state of the whole.
+# The state of a listener is the first of these that any of its connections has.
 _STATES = (
     ActivationState.UP,
     ActivationState.CONNECTING,
@@ -132,11 +132,13 @@ _STATES = (
 
 
 class _RunConsuming(threading.Event):
-    """Set while a run consumes; keeps the listener's event set while every run of `every` consumes.
+    """An event that is set while one run consumes.
+
+    The event of the listener (`whole`) is set while the events of all its runs are set.
 
     Args:
         whole: The listener's event.
-        every: Events of the runs; this one is appended.
+        every: Events of all runs; this one is appended.
     """
 
     _lock = threading.Lock()
@@ -169,10 +171,10 @@ class Listener:
     Concurrency and bounds apply to all connections together: in serial mode one handler runs at a time.
     Connections with a backlog take turns.
 
-    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling
-    explicitly says so; a crash of either side before that redelivers it. A crash between a handler's return
-    and the broker's confirmation delivers it once more. In-flight messages of a lost connection are
-    redelivered over its successor.
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling moves
+    or deletes it. A crash of either side before that leads to a redelivery. A crash between a handler's
+    return and the broker's confirmation delivers the message once more. In-flight messages of a lost
+    connection are redelivered over the next one.
 
     Every method may be called from any thread, but not from a signal handler.
 
@@ -183,16 +185,16 @@ class Listener:
         chance: Returns a random number, 0 up to but not including 1.
 
     Attributes:
-        settings: How it consumes.
-        runs: One for each connection: first those whose messages the handler gets.
+        settings: Settings of the listener.
+        runs: The runs, one for each connection. Those whose messages the handler gets come first.
         consuming: Event to wait for. It is set while the broker, or every member, has confirmed the
             subscriptions: messages published from then on arrive. It is cleared when a connection is lost, by
             `suspend` and by `stop`. With several destinations, it doesn't wait for refused ones. Read-only.
-        ended_by: The end that the last `run` reached; `STOPPED` also when the handler stopped the listener.
-        missing: Members that weren't up when the last `run` ended; their messages are still there. `None`:
+        ended_by: Why the last `run` ended; `STOPPED` also when the handler stopped the listener.
+        missing: Members that weren't up when the last `run` ended; their messages stay at the broker. `None`:
             there are no members, or there was no run.
         member_names: Members of the cluster with a connection each; empty with a single connection.
-        watchable: Whether another component may check for waiting messages while the listener doesn't run.
+        watchable: Whether another component may check for waiting messages while the listener is stopped.
 
     Raises:
         ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
@@ -263,7 +265,7 @@ class Listener:
 
     @property
     def ready(self) -> bool:
-        """Whether it consumes; with several members, whether one consumes and all were tried."""
+        """Whether the listener consumes; with members, whether one consumes and each was tried."""
         return all(each.answered for each in self.runs) and any(each.ready for each in self._consumers)
 
     @property
@@ -308,7 +310,7 @@ class Listener:
 
     @property
     def failing(self) -> int | None:
-        """Number of messages in a row that failed, counted anew after each success and each new message.
+        """Number of distinct messages that failed since the last success and the last new message.
 
         `None`: not known yet, because a handler is processing a message that hasn't failed so far.
         """
@@ -322,7 +324,7 @@ class Listener:
 
     @property
     def fault(self) -> JmsError | None:
-        """The fault that stopped the listener, a shared subscription's first; `None` if there was none."""
+        """The fault that stopped the listener, if any; that of a shared subscription takes precedence."""
         mover = () if self._mover is None else (self._mover,)
         return next((each.fault for each in (*mover, *self._consumers) if each.fault is not None), None)
 
@@ -333,7 +335,7 @@ class Listener:
 
     @property
     def looks(self) -> bool:
-        """Whether a check for messages that stay at the broker is running; during it, no run ends as idle."""
+        """Whether a check for messages that stay at the broker is running; no run ends as idle during it."""
         return any(each.looks for each in self._consumers)
 
     @property
@@ -388,16 +390,16 @@ class Listener:
         return {each.name: each.statistics() for each in self.runs}
 
     def reset_statistics(self) -> None:
-        """Reset `statistics`; `counts` continue."""  # J120
+        """Reset `statistics`, but not `counts`."""  # J120
         for each in self.runs:
             each.reset_statistics()
 
     def report(self, so_far: Counts | None = None, ended_by: EndReason | None = None) -> dict[str, Any]:
-        """Return the report of the last run, JSON only: its counts, its end, and why it stopped.
+        """Return the report of the last run, with JSON values only: counts, end, and reason of a stop.
 
         Args:
-            so_far: Counts of earlier runs that it continues.
-            ended_by: The end it reached; `None`: the end that the run recorded.
+            so_far: Counts of earlier runs, which are added.
+            ended_by: Why the run ended; `None`: the value of `self.ended_by`.
         """
         besides: dict[str, object] = {} if self.missing is None else {"members_down": list(self.missing)}
         if self._mover is not None:
@@ -432,7 +434,7 @@ class Listener:
         waits for its end. Handlers run in the context (`contextvars`) of the caller.
 
         Raises:
-            ConfigurationError: A handler calls it while a stop is under way, and would wait for itself.
+            ConfigurationError: A handler calls this while a stop is under way, and would wait for itself.
         """
         self._begin(None, timedelta(seconds=STOP_WITHIN))
 
@@ -445,9 +447,9 @@ class Listener:
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Start like `start`, within bounds; call it only when no stop is under way.
+        """Start like `start`, with an optional limit; call it only when no stop is under way.
 
-        Runs that are still running continue.
+        Runs that haven't stopped simply continue.
 
         Args:
             limit: Settle at most this many messages; `None`: no limit.
@@ -485,11 +487,11 @@ class Listener:
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
     ) -> None:
-        """Begin to stop and return at once; a stop under way ends sooner if this one allows less time.
+        """Begin to stop, and return at once; this can only shorten the time of a stop under way.
 
         Args:
             within: Seconds that running handlers get.
-            reason: For the log.
+            reason: Reason for the stop, for the log.
             delete_durable: Whether the durable subscription may be deleted, if the settings say so.
         """
         request = StopAsked(reason=reason, within=duration("within", within))
@@ -498,16 +500,16 @@ class Listener:
                 each.request_stop(request, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return the result of `stop`."""
+        """Wait for the end of a stop, until a deadline on the clock; return what `stop` returns."""
         ended = [each.await_stop(deadline) for each in self.runs]
         return all(ended)
 
     def await_end(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether a run has stopped by itself."""
+        """Wait at most `seconds` for a run to stop; return whether one has stopped."""
         return self.runs[0].await_end(seconds) or any(each.await_end(0) for each in self.runs)
 
     def delete_subscription(self) -> None:
-        """Delete the durable subscription and its messages, on each member; the activation must not run.
+        """Delete the durable subscription and its messages, on each member. Stop the activation first.
 
         Raises:
             ConfigurationError: There is no durable subscription, or the activation is running.
@@ -526,7 +528,7 @@ class Listener:
             within: Seconds that running handlers get.
 
         Raises:
-            ConfigurationError: A handler calls it, and would wait for itself.
+            ConfigurationError: A handler calls this, and would wait for itself.
         """  # J120
         self.refuse_in_handler("restart")
         deadline = self._clock() + duration("within", within).total_seconds()
@@ -544,7 +546,7 @@ class Listener:
             Whether all have finished; `False` if the time ran out first.
 
         Raises:
-            ConfigurationError: A handler calls it, and would wait for itself.
+            ConfigurationError: A handler calls this, and would wait for itself.
         """
         self.refuse_in_handler("drain")
         deadline = self._clock() + duration("within", within).total_seconds()
@@ -556,19 +558,19 @@ class Listener:
         return True
 
     def stop(self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
-        """Stop, and wait for the end: delays, back-off and attempts to connect end at once.
+        """Stop, and wait for the end; delays, backoff and connection attempts end at once.
 
         A durable subscription is deleted if the settings say so, the stop was clean and the connection is up.
-        Otherwise it stays, with its messages. A distributed one always stays.
+        Otherwise it stays, with its messages. A distributed subscription always stays.
 
-        Running handlers may return, and their deliveries are committed. A handler that doesn't return in time
-        is abandoned: the connection is closed, which rolls its delivery back. Called in a handler, this only
-        requests the stop and returns `False`.
+        Handlers that return in time have their deliveries committed. A handler that doesn't is abandoned: the
+        connection is closed, which rolls its delivery back. Called in a handler, this only requests the stop
+        and returns `False`.
 
         Args:
             within: Seconds that running handlers get and that this call takes at most, for all members
                 together.
-            reason: For the log.
+            reason: Reason for the stop, for the log.
 
         Returns:
             Whether the stop was clean. `False`: a handler was abandoned, or the broker didn't confirm the
@@ -582,7 +584,7 @@ class Listener:
         return clean
 
     def _unused(self) -> None:
-        """Release what serves a running activation: it was stopped, or its run has ended."""
+        """Release resources that only a running activation needs; called after a stop or a run."""
 
     def refuse_in_handler(self, method: str) -> None:
         """Raise `ConfigurationError` if the caller is a handler of this activation."""
@@ -602,14 +604,15 @@ class Listener:
         progress: Progress | None = None,
         progress_every: Seconds = 5.0,
     ) -> Counts:
-        """Consume until an end is reached, then stop.
+        """Consume until a bound is reached, then stop.
 
         The bounds apply to the messages of all members together; for a distributed subscription, to those of
-        its queue. With members, `idle_for` needs one that is up, and ignores those that aren't. It first
-        waits until every member has connected or failed once.
+        its queue. With members, `idle_for` requires that one is up, and ignores those that are down. The idle
+        time starts after every member has connected or failed once.
 
         Args:
-            max_messages: End when this many messages are settled: committed, moved or deleted; never more.
+            max_messages: End when this many messages are settled (committed, moved or deleted), and never
+                settle more.
             run_for: End after this many seconds.
             idle_for: End when, with the connection up, no message arrived and none was in flight for this
                 many seconds. After the broker failed to answer in time on a connection, it may hold that
@@ -620,7 +623,8 @@ class Listener:
             stop: Ends the run when it is set. A durable subscription then stays, regardless of the settings,
                 and collects messages for a later run.
             within: Seconds that running handlers get at the end.
-            within_if_stopped: Upper bound of `within` once `stop` is set, also during the end; `None`: none.
+            within_if_stopped: Upper bound of `within` once `stop` is set, also during the end; `None`: no
+                bound.
             progress: Called with the counts at regular intervals; `None`: never.
             progress_every: Seconds between two such calls.
 
@@ -629,8 +633,8 @@ class Listener:
 
         Raises:
             PermanentBrokerError: The broker refuses; with several members, all of them do.
-            ConfigurationError: The settings can't work on this broker, a bound is out of range, the
-                activation is already running and `max_messages` is given, or a handler calls it and would
+            ConfigurationError: The settings can't work on this broker, or a bound is out of range. Or the
+                activation is already running and `max_messages` is given. Or a handler calls this, and would
                 wait for itself.
         """
         self.refuse_in_handler("run")

@@ -1,7 +1,7 @@
 """The attributes and operations of JMSJCA's MBean for an activation, under the same names.
 
-`attributes` returns the attributes, `operate` carries out an operation. `UNAVAILABLE` lists names without a
-meaning in a library, with the reason.
+`attributes` returns the attributes, `operate` carries out an operation. `UNAVAILABLE` lists names that have
+no meaning in a library, with the reason.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ManagedActivation(Protocol):
         """Start."""
 
     def stop(self) -> bool:
-        """Stop; return whether everything ended in good order."""
+        """Stop, and return whether the stop was clean."""
 
     def restart(self) -> None:
         """Stop and start."""
@@ -74,15 +74,15 @@ UNAVAILABLE: Final = MappingProxyType(
         "MBeanServer": "there is no MBean server to register in",
     }
 )
-"""Names of the MBean without a meaning here, with the reason."""
+"""Names of the MBean that have no meaning here, with the reason."""
 
 
 def attributes(activation: ManagedActivation) -> dict[str, object]:
     """Return the attributes of an activation under JMSJCA's names; secrets are masked.
 
-    `ActivationSpec` is a dump of the spec, `Stats` a snapshot (`Statistics.as_map`), `Status` the result of
-    getStatus. `NMessages` counts calls of the handler until the statistics are reset, EndOfBatch messages and
-    calls before a restart included. `Suspended` is true after `suspend` and after `stop`.
+    `ActivationSpec` is the `repr` of the spec, `Stats` a snapshot (`Statistics.as_map`), `Status` the result
+    of getStatus. `NMessages` counts calls of the handler until the statistics are reset, including EndOfBatch
+    messages and calls before a restart. `Suspended` is true after `suspend` and after `stop`.
     """
     # J56, J116, J117, J119-J121
     settings, statistics = activation.settings, activation.statistics()
@@ -104,7 +104,7 @@ def attributes(activation: ManagedActivation) -> dict[str, object]:
 
 
 def properties(activation: ManagedActivation) -> dict[str, str]:
-    """Return the properties of getProperties by key, with empty texts for unset ones."""  # J118, J120
+    """Return the result of getProperties as a mapping; unset properties are empty texts."""  # J118, J120
     settings = activation.settings
     spec, subscription = settings.spec, settings.subscription
     server, port = activation.server
@@ -144,7 +144,7 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 def operate(activation: ManagedActivation, name: str) -> object:
     """Carry out an operation of the MBean and return its result.
 
-    `stop` returns whether everything ended in good order (`Activation.stop`). `isStartable`, `isStoppable`
+    `stop` returns whether the stop was clean (`Activation.stop`). `isStartable`, `isStoppable`
     and `isRestartable` return a boolean. `getStatus`, `getProperties` and `getJMSServerType` return a text,
     the others nothing.
 

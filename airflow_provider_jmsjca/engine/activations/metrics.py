@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statist
 
 
 class MeasuredListener(Protocol):
-    """A listener, as far as its metrics need it."""
+    """The part of a listener from which its metrics are read."""
 
     settings: ListenerSettings
 
@@ -39,9 +39,9 @@ class MeasuredListener(Protocol):
 
 
 def measured(listener: MeasuredListener) -> Measured:
-    """Return the metrics of a listener now; from any thread.
+    """Return the current metrics of a listener; call it from any thread.
 
-    Counters count from the last start of the listener.
+    Counters start at 0 at each start of the listener.
     """
     settings, counts, statistics = listener.settings, listener.counts, listener.statistics()
     states = listener.states.values()
@@ -67,7 +67,7 @@ def measured(listener: MeasuredListener) -> Measured:
 
 
 def measured_collection(identity: Identity, steering: Steering) -> Measured:
-    """Return the metrics of a collector now; from any thread."""
+    """Return the current metrics of a collector; call it from any thread."""
     suspended = steering.suspended.is_set()
     return Measured(
         tags=tags_of(identity),
@@ -94,7 +94,7 @@ def tags_of(identity: Identity) -> dict[str, str]:
 
 
 def counted(counts: Counts) -> dict[str, float]:
-    """Return the counters of messages."""
+    """Return the message counters by their names in `core.metrics`."""
     return {
         "deliveries": counts.delivered,
         "redeliveries": counts.redelivered,

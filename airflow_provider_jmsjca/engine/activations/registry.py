@@ -1,13 +1,14 @@
-"""Registers running activations in the store, and obeys the states requested for them there.
+"""Registers running activations in the store, and carries out requests to suspend, drain or stop them.
 
 A `Registrar` is one thread for a store and process, however many activations the process runs. Every second
-it reads the requests for all of them in one statement, and reports runs after a change of state. Counts are
-reported every five seconds, all in one statement. Once a minute their differences are added to the samples.
+it reads the requests for all of them in one statement, and reports runs whose state changed. Counts are
+reported every five seconds, all in one statement. Once a minute the counts since the last minute are added to
+the samples.
 
 | event | effect |
 |---|---|
 | the store is unavailable | activations continue; reports and requests catch up once it is back |
-| it is unavailable when a run starts | the run waits up to 5 seconds for requests, then consumes |
+| the store is unavailable when a run starts | the run waits up to 5 seconds for requests, then consumes |
 | the process is killed | its runs are shown as lost; the broker redelivers their in-flight messages |
 | a request is made | every process obeys within two seconds, and the activation logs it |
 """
@@ -61,26 +62,26 @@ POLL_EVERY: Final = timedelta(seconds=1)
 """How often a process reads the requests for its activations."""
 
 REPORT_EVERY: Final = timedelta(seconds=5)
-"""How often it reports counts that changed; changes of state are reported at the next poll."""
+"""How often a process reports changed counts; it reports changed states at the next poll."""
 
 SAMPLE_EVERY: Final = timedelta(seconds=60)
-"""How often it adds the counts since then to the samples."""
+"""How often a process adds the counts since the last sample to the samples."""
 
 _SWEEP_SECONDS = 600.0
 _FIRST_ANSWER_SECONDS = 5.0
 _END_SECONDS = 1.0
 _LINGER_SECONDS = 60.0
-# For a while after a request reports follow each other faster, so that its effect is seen.
+# For a while after a request, reports are more frequent, so that operators soon see its effect.
 _SETTLE_SECONDS = 0.2
 _SETTLED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The part of a report that stays the same during a run; attributes as in `RunReport`.
+    """The part of a report that is constant during a run; most attributes are those of `RunReport`.
 
     Attributes:
-        probed: The queues whose depth is reported as the backlog; `None`: none is reported.
+        probed: The queues whose depth is reported as the backlog; `None`: no backlog is reported.
     """
 
     activation: str
@@ -94,7 +95,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The state of a run now; attributes as in `RunReport`."""
+    """The current state of a run; the attributes are those of `RunReport`."""
 
     status: RunStatus
     broker: str = ""
@@ -117,7 +118,7 @@ class Supervised(Protocol):
         """Return the state of the run."""
 
     def obey(self, order: ActivationOrder | None) -> None:
-        """Do as requested; called when the request changes. `None`: the request was withdrawn."""
+        """Carry out a request; called when it changes. `None`: the request was withdrawn."""
 
 
 def spec_digest(spec: ActivationSpec | None) -> str:
@@ -130,9 +131,9 @@ class Registration:
 
     Attributes:
         key: Unique id of the run.
-        order: The request in force, as read last; `None`: the run may consume.
-        report: The latest report that the store has; `None`: it has none.
-        sampled: The report whose counts the samples have; `None`: they have none.
+        order: The request in force, as last read; `None`: the run may consume.
+        report: The latest report in the store; `None`: there is none yet.
+        sampled: The report whose counts were last added to the samples; `None`: there is none yet.
     """
 
     def __init__(self, registrar: Registrar, identity: Identity, run: Supervised, *, refuses: bool) -> None:
@@ -176,7 +177,7 @@ class Registration:
 
     @property
     def is_changing(self) -> bool:
-        """Whether the next report is due before the others: it may tell of another state."""
+        """Whether the next report is due early, because the state may have changed."""
         report = self.report
         return report is None or self.ended or self._told or report.status is not RunStatus.UP
 
@@ -186,9 +187,9 @@ class Registration:
         return self._answered.is_set()
 
     def tell(self, order: ActivationOrder | None) -> bool:
-        """Note the request in force, and return whether it changed: then the run obeys.
+        """Note the request in force, and return whether it changed; after a change the run obeys it.
 
-        For the registrar's thread.
+        Call it in the registrar's thread only.
         """
         with self._lock:
             changed = order != self.order
@@ -202,15 +203,15 @@ class Registration:
         return changed
 
     def release(self) -> None:
-        """Let the run consume: there is no store to ask."""
+        """Let the run consume without an answer, because the store failed permanently."""
         self._answered.set()
 
     def reported_end(self) -> None:
-        """Note that the store has the end of the run."""
+        """Note that the end of the run is stored."""
         self._reported.set()
 
     def end(self, within: float = _END_SECONDS) -> None:
-        """Report the end of the run, and wait for that.
+        """Report the end of the run, and wait until it is stored.
 
         Args:
             within: Seconds to wait at most. The registrar keeps trying for a minute.
@@ -251,13 +252,13 @@ class Registrar:
         self._pid = os.getpid()
 
     def register(self, identity: Identity, run: Supervised, *, refuses: bool = True) -> Registration:
-        """Register a run, which is about to start.
+        """Register a run that is about to start.
 
         Args:
-            identity: The run.
-            run: Reports its state, and obeys.
-            refuses: A request to drain or stop that is there before `Registration.admit` has returned makes
-                that raise; the run isn't told.
+            identity: The constant part of the run's reports.
+            run: Reports its state, and carries out requests.
+            refuses: If a request to drain or stop is read before `Registration.admit` returns, `admit`
+                raises, and `run.obey` is not called. `False`: `run.obey` is called for every request.
         """
         if self._pid != os.getpid():  # forked: the thread and its runs are the parent's
             self._start_empty()
@@ -352,7 +353,7 @@ class _Rounds:
         self._complete = True
 
     def do(self, store: Store, registrations: list[Registration]) -> bool:
-        """Report runs that changed, and let all of them obey; return whether one has something to obey."""
+        """Report changed runs, and pass requests to all runs; return whether any request changed."""
         now = time.monotonic()
         counts_are_due = self._complete or now >= self._next_report
         if counts_are_due:
@@ -398,7 +399,7 @@ class _Rounds:
     def _sample(
         self, store: Store, registrations: list[Registration], now: float, stored_now: datetime
     ) -> None:
-        """Add the counts since the last samples to them: once a minute, and of runs that end."""
+        """Add the counts since the last sample to the samples: once a minute, and when a run ends."""
         is_due = now >= self._next_sample
         sampled = [
             (each, each.report)
@@ -416,7 +417,7 @@ class _Rounds:
 
 
 def _sample(report: RunReport, before: RunReport | None, now: datetime) -> ActivationSample:
-    """Return what a run has done since the report before."""
+    """Return the counts of a run since an earlier report of it."""
 
     def since(name: str) -> int:
         done: int = getattr(report, name) - (0 if before is None else getattr(before, name))
@@ -487,7 +488,7 @@ class _Listening:
         self._activation = activation
         self._suspended = self._draining = False
         self._drained = ""
-        # An activation that is started again is over until then.
+        # Before a restarted activation runs again, it is still over from its previous run.
         self._may_end = not activation.over
 
     def sample(self) -> Sample:
@@ -511,7 +512,7 @@ class _Listening:
         )
 
     def enforce(self) -> None:
-        """Suspend the activation if that was requested: a request may come before it has started."""
+        """Suspend the activation if requested; the request may have come before the start."""
         if self._suspended and not self._activation.suspended:
             self._activation.suspend()
 
@@ -552,9 +553,10 @@ class Supervision:
     """Registers the runs of a listener, one after the other.
 
     Args:
-        registrar: Of the store in which they are registered.
+        registrar: Registrar of the store in which the runs are registered.
         owner: The task, asset or application that runs the listener.
-        connection: How the listener connects, to report the backlog of its queues; `None`: it isn't reported.
+        connection: Settings for querying the backlog of the listener's queues; `None`: no backlog is
+            reported.
     """
 
     registrar: Registrar
@@ -569,13 +571,13 @@ class Supervision:
         return None if self._registration is None else self._registration.order
 
     def admit(self) -> None:
-        """Return once the listener may connect; see `Registration.admit`. It may be suspended then."""
+        """Return once the listener may connect; see `Registration.admit`. Suspend it if requested."""
         if self._registration is not None and self._listening is not None:
             self._registration.admit()
             self._listening.enforce()
 
     def begin(self, activation: Listener) -> None:
-        """Register a run, which is about to start."""
+        """Register a run that is about to start."""
         settings = activation.settings
         identity = Identity(
             activation=settings.whole or settings.name,
@@ -657,7 +659,7 @@ class _Collecting:
 def register_collector(
     registrar: Registrar, identity: Identity, steering: Steering, stop: Callable[[], object]
 ) -> Registration:
-    """Register a collector; arguments as of `collecting`."""
+    """Register a collector; the arguments are those of `collecting`."""
     return registrar.register(identity, _Collecting(identity, steering, stop))
 
 
@@ -696,17 +698,17 @@ def collecting(
 
 
 def application() -> str:
-    """Return the name of this process's program, for runs that no task owns."""
+    """Return the name of this process's program: the owner of runs that belong to no task."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
 
 
-# A registrar holds its store, so that the id of the store is not used again.
+# A registrar refers to its store, so `id(store)` isn't reused while the registrar exists.
 _registrars: weakref.WeakValueDictionary[int, Registrar] = weakref.WeakValueDictionary()
 _making = threading.Lock()
 
 
 def registrar_of(store: Store) -> Registrar:
-    """Return the registrar of an open store, one for each; the caller that opened the store closes it."""
+    """Return the one registrar of an open store. The registrar doesn't close the store."""
     with _making:
         found = _registrars.get(id(store))
         if found is None:

@@ -28,10 +28,10 @@ class RunSettings:
 
     Attributes:
         name: Key of the run in states and statistics: a member's host and port, or the listener's name.
-        settings: How it consumes.
+        settings: Settings of the listener.
         connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does;
             called repeatedly while the broker is down.
-        handler: Called with each message instead of the listener's handler; `None`: that handler is called.
+        handler: Called with each message instead of the listener's handler; `None`: the listener's handler.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Connections:
     Attributes:
         settings: Settings of the whole listener.
         consumers: Connections whose messages the handler gets.
-        mover: Moves messages from a shared subscription to the queue of the one consumer; `None`: there is no
-            such subscription.
+        mover: Moves messages from a shared subscription to the queue of the only consumer; `None`: there is
+            no shared subscription.
         member_names: Names of the consumers, if each is a member of a cluster.
     """
 
@@ -59,13 +59,13 @@ class Connections:
 
 
 def one_connection(settings: ListenerSettings, connect: ConnectFunction) -> Connections:
-    """Return the connections of a listener with a single one; arguments as of `RunSettings`."""
+    """Return the connections of a listener with a single connection."""
     only = RunSettings(name=settings.name, settings=settings, connect=connect)
     return Connections(settings=settings, consumers=(only,))
 
 
 class ListenerRun:
-    """Consumption over one connection, of one or several destinations of a broker.
+    """Consumption of one or several destinations of a broker over one connection.
 
     Attempt counts last as long as this object, or as long as the store keeps them.
 
@@ -75,12 +75,12 @@ class ListenerRun:
         clock: Monotonic seconds.
         chance: Returns a random number, 0 up to but not including 1.
         gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise the run
-            tries again.
-        on_stop: Called when the handler requests a stop, in its thread.
-        consuming: Set while the broker has confirmed the subscriptions.
+            retries.
+        on_stop: Called when the handler requests a stop, in the handler's thread.
+        consuming: Event that is set while the broker has confirmed the subscriptions.
 
     Attributes:
-        own: The settings of the run, with `name` and `settings` as attributes of the run too.
+        own: The settings of the run; its `name` and `settings` are attributes of the run, too.
 
     Raises:
         ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
@@ -164,7 +164,7 @@ class ListenerRun:
 
     @property
     def failing(self) -> int | None:
-        """Number of messages that failed since anything else happened; see `Listener.failing`."""
+        """Number of failing messages; see `Listener.failing`."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.failing
@@ -216,7 +216,7 @@ class ListenerRun:
 
     @property
     def durable(self) -> bool:
-        """Whether it has a durable subscription."""
+        """Whether the run has a durable subscription."""
         return any(each.durable_name is not None for each in self.settings.subscriptions)
 
     def statistics(self) -> Statistics:
@@ -230,7 +230,7 @@ class ListenerRun:
             )
 
     def reset_statistics(self) -> None:
-        """Reset `statistics`; `counts` continue."""
+        """Reset `statistics`, but not `counts`."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             dispatcher.counters.reset(self._clock())
@@ -250,7 +250,7 @@ class ListenerRun:
         stop_within: timedelta = timedelta(seconds=STOP_WITHIN),
         room: ConcurrencyLimit | None = None,
     ) -> None:
-        """Start, unless it is running; call it only when no stop is under way.
+        """Start, unless the run is running; call it only when no stop is under way.
 
         Args:
             limit: Settle at most this many messages; `None`: no limit.
@@ -299,7 +299,7 @@ class ListenerRun:
         return ended and closed and not left_alone
 
     def await_end(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether the run has stopped by itself."""
+        """Wait at most `seconds` for the run to stop; return whether it has stopped."""
         return self._dispatcher.stopped.wait(seconds)
 
     def quiet_since(self) -> float | None:

@@ -7,11 +7,11 @@ subscriber.
 | event | effect on the messages |
 |---|---|
 | the active subscriber stops or dies | unmoved messages stay in the subscription; a standby takes over |
-| it dies during a move, ActiveMQ | both sides of the move happen or neither |
-| the same, Artemis | the broker drops the repeated message by its id |
-| the same, RabbitMQ | messages of the batch may arrive twice, with the same message id |
+| it dies during a move on ActiveMQ | both sides of the move happen, or neither |
+| it dies during a move on Artemis | the broker drops the repeated message by its id |
+| it dies during a move on RabbitMQ | messages of the batch may arrive twice, with the same message id |
 | the broker refuses a move | the batch stays in the subscription and is retried |
-| a message can't be sent on | dead-letter destination; else it stays and is logged; later ones continue |
+| a message can't be sent on | moved to the dead-letter destination; without one, it stays and is logged |
 
 ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
 these clients: there, all of them are active.
@@ -146,7 +146,11 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
 
 
 def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
-    """Return the spec's targets for poison of the topic side, which doesn't apply the spec's handling."""
+    """Return the dead-letter targets for poison messages of the topic side.
+
+    The topic side has its own redelivery handling. So without dead-letter targets in the spec, the targets of
+    the spec's last action apply, if it is a move.
+    """
     delivery = settings.delivery
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
     if delivery.dead_letter or not isinstance(last, Move):
@@ -158,7 +162,8 @@ def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Conne
     """Connect, and check that the broker takes the queue's name, which is derived from the topic, literally.
 
     Raises:
-        ConfigurationError: The broker doesn't: subscriptions to different topics might share a queue.
+        ConfigurationError: The broker reads another name, so subscriptions to different topics might share a
+            queue.
     """
     connection, topic = connect(), settings.topic_side.delivery.destination
     broker = connection.broker
@@ -185,7 +190,7 @@ def shared_subscription(
     Args:
         settings: Result of `load_balancing`.
         connect_topic: Opens a connection with the client id, for the topic side.
-        connect_queue: Opens a connection without one, for the queue side.
+        connect_queue: Opens a connection without a client id, for the queue side.
     """
     # J204-J211
     topic, queue = settings.topic_side, settings.queue_side

@@ -1,4 +1,4 @@
-"""Takes the messages of a queue in batches and acknowledges each batch once it is sealed.
+"""Receives messages of a destination in batches, and acknowledges them once they are sealed.
 
 May import `engine.moving`.
 """

@@ -23,12 +23,12 @@ class BatchSpec:
     `max_time` must be given.
 
     Attributes:
-        subscription: The source. Without a `prefetch` it prefetches one segment, and never less where the
-            broker counts messages acknowledged in a transaction.
+        subscription: The source. Its `prefetch` is one segment by default. Where the broker counts messages
+            acknowledged in an open transaction, a smaller prefetch is raised to a segment.
         max_messages: Maximum number of messages, including those of earlier attempts.
         max_bytes: The batch ends once bodies and properties received in this attempt reach this size.
         max_time: How long this attempt collects, outages included.
-        idle_time: The batch ends after this time without a message; `None`: it doesn't.
+        idle_time: The batch ends after this time without a message; `None`: silence doesn't end it.
         segment_messages: Maximum number of messages in a segment, 1 to 10,000; one commit per segment.
         segment_bytes: A segment is sealed once its bodies and properties reach this size, in bytes.
         flush_time: A partial segment is sealed after this time without a message.
@@ -84,7 +84,7 @@ class EndReason(enum.StrEnum):
     BLOCKED = "blocked"
     """No message arrived, and the broker may hold some for a blocked connection (listeners only)."""
     DRAINED = "drained"
-    """An operator drained it: received messages are sealed (batches only)."""
+    """An operator drained the batch: received messages are sealed (batches only)."""
     COMPLETE = "complete"
     """An earlier attempt had finished the batch; no message was received."""
 
@@ -94,17 +94,18 @@ class CollectResult:
     """Result of a collection.
 
     Attributes:
-        reason: Why it ended.
-        manifest: URI of the batch's manifest; `None` if it was stopped: the next attempt continues.
+        reason: Why the collection ended.
+        manifest: URI of the batch's manifest; `None` if the collection was stopped, because the next attempt
+            continues the batch.
         rows: Messages in the batch, including those of earlier attempts.
         segments: Segments in the batch.
         received: Deliveries by the broker in this attempt.
         stored: Messages sealed in this attempt.
-        duplicates: Deliveries dropped because their message was sealed before.
+        duplicates: Deliveries that were dropped because their message is in a sealed segment.
         undecodable: Stored messages that the transport couldn't decode.
         left: Undecodable messages without readable bytes; they stay at the broker.
         reconnects: Number of reconnects.
-        seconds: Duration.
+        seconds: Duration in seconds.
     """
 
     reason: EndReason

@@ -4,19 +4,19 @@ Messages are received, appended, sealed on disk and acknowledged, always in this
 
 A queue gets a new consumer for every segment: at every acknowledgement ActiveMQ Classic searches all
 uncommitted deliveries of the consumer, so a long-lived consumer gets slower and slower. Artemis limits the
-prefetch in bytes; the driver raises this limit once it is too small to fill a segment. Where one
-acknowledgement covers a whole segment, as on RabbitMQ, a consumer lives as long as its prefetch fits, and no
-messages return to the broker between two segments. A topic without durable subscription would lose messages
-in between, so it keeps its consumer on every broker. A second thread seals a segment and commits its unit;
+prefetch in bytes; the driver raises this limit once it is too small to fill a segment. On RabbitMQ one
+acknowledgement covers a whole segment. There a consumer stays while its prefetch fits, so no messages return
+to the broker between two segments. A topic without durable subscription would lose messages between two
+consumers, so it keeps its consumer on every broker. A second thread seals a segment and commits its unit;
 messages that arrive during this time go into the next segment.
 
 | event | effect on the messages |
 |---|---|
 | `kill -9` before a segment is sealed | its messages are redelivered |
-| `kill -9` between seal and commit | they are redelivered, dropped as duplicates and acknowledged |
+| `kill -9` between seal and commit | its messages are redelivered, dropped as duplicates and acknowledged |
 | the connection is lost | the open segment is dropped; its messages are redelivered over a new connection |
-| another collector has sealed some of them | the same, and these are dropped as duplicates |
-| a stop is requested | the same, and the batch is left as it is for the next attempt |
+| another collector has sealed some of them | as above; the sealed messages are then dropped as duplicates |
+| a stop is requested | the open segment is dropped and redelivered; the next attempt continues the batch |
 | a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
 | the disk is full | nothing more is acknowledged; the error goes to the caller |
 """
@@ -54,19 +54,19 @@ from airflow_provider_jmsjca.transports.base import Connection, Received, Subscr
 from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 
 _log = safe_logger(__name__)
-# Longest wait before the stop request and the deadlines are checked again.
+# Maximum wait in seconds between two checks for a stop request and the deadlines.
 _TICK_SECONDS = 0.1
-# Most messages taken at a time, so that stop requests are checked often enough.
+# Maximum number of messages taken at a time, so that stop requests are checked often enough.
 HANDFUL = 256
-# How long a stopped collection waits for a broker that doesn't answer.
+# Seconds that a stopped collection waits for a broker that doesn't answer.
 _STOP_GRACE_SECONDS = 0.3
 _FRUITLESS_SECONDS = 1.0
-# Size of bodies and properties in memory that is written as a row group of the segment file. It needs several
-# times as much memory, because messages, columns and encoded pages exist at once.
+# Size of messages in memory (bodies and properties) that is written as a row group of the segment file.
+# Writing needs several times as much memory, because messages, columns and encoded pages exist at once.
 _GROUP_BYTES = 2 * 1024 * 1024
 # Artemis counts this many bytes per collected byte: text twice, plus headers.
 _COUNTED = 3
-# Bytes that Artemis may send ahead until they prove too few to fill a segment.
+# First limit of the bytes that Artemis may send ahead; raised if it is too low to fill a segment.
 _BYTES_AHEAD = 8 * 1024 * 1024
 
 
@@ -93,7 +93,7 @@ class Steering:
         self._lock = threading.Lock()
 
     def count(self, *, received: int, stored: int, in_flight: int) -> None:
-        """Add to the counts, and note how many messages are in flight."""
+        """Add to the counts, and set the number of messages in flight."""
         with self._lock:
             self.received += received
             self.stored += stored
@@ -104,7 +104,7 @@ class ConnectUnlessStopped(Protocol):
     """Opens a connection with backoff, as `functools.partial(open_connection, settings)` does."""
 
     def __call__(self, *, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
-        """Return a connection, or `None` once `stop` is set; tell `on_failure` of every failed attempt."""
+        """Return a connection, or `None` once `stop` is set; call `on_failure` after each failed attempt."""
 
 
 def collect(
@@ -118,18 +118,18 @@ def collect(
     """Fill a batch and finish it.
 
     Guarantee: no message is acknowledged before it is in a sealed segment, so no crash loses messages. A
-    redelivered message is stored once, within `spool.known_ids.DeduplicationWindow`, where
-    `spool.duplicates.DuplicateFilter` can tell it from a new message that is equal to it.
+    redelivered message is stored once if it arrives within `spool.known_ids.DeduplicationWindow`, and
+    `spool.duplicates.DuplicateFilter` can distinguish it from a new message with equal content.
 
     Args:
         connect: Opens a connection, with backoff.
         batch: Opened and, afterwards, closed by the caller.
         spec: Settings of the batch.
         stop: Set it to end the collection within half a second; unsealed messages return to the broker.
-        steering: Lets another thread suspend or drain it; `None`: no steering.
+        steering: Lets another thread suspend or drain the collection; `None`: no steering.
 
     Returns:
-        The counts, and the manifest's URI.
+        Why the collection ended, its counts, and the manifest's URI.
 
     Raises:
         TransientBrokerError: There was no connection within `max_time`.
@@ -264,7 +264,7 @@ class _Collection:
             self._last_arrival = time.monotonic()  # it is not known whether there was silence
 
     def _close(self, connection: Connection) -> None:
-        """Close; a broker that doesn't answer must not delay a stop request."""
+        """Close the connection; a broker that doesn't answer doesn't delay a stop request."""
         closing = threading.Thread(target=connection.close, name="jms-close", daemon=True)
         closing.start()
         while closing.is_alive():
@@ -303,7 +303,7 @@ class _Collection:
             self._seal()
 
     def _tell(self) -> None:
-        """Report the progress to the steering."""
+        """Add the progress since the last call to the counts of `Steering`."""
         stored = self._batch.rows - self._rows_before
         received_before, stored_before = self._told
         self._told = self._received, stored
@@ -314,7 +314,7 @@ class _Collection:
         )
 
     def _wait_on(self, arrivals: BufferedConsumer, connection: Connection) -> None:
-        """Do due work while no message arrives."""
+        """Seal a partial segment if that is due, while no message arrives."""
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
         if is_due or self._widen(arrivals):
             began = time.monotonic()
@@ -328,7 +328,11 @@ class _Collection:
         self._raise_failure_of_sealer()
 
     def _renew(self, arrivals: BufferedConsumer, connection: Connection) -> bool:
-        """Resubscribe where it is needed and loses no message; return whether it did."""
+        """Replace the consumer if necessary, unless that would lose messages.
+
+        Returns:
+            Whether the consumer was replaced, or would have been without a stop request.
+        """
         if self._is_plain_topic:
             return False
         renewed = self._subscription(connection)
@@ -358,10 +362,10 @@ class _Collection:
         )
 
     def _widen(self, arrivals: BufferedConsumer) -> bool:
-        """Raise the prefetch in bytes if the broker has probably sent all it may; return whether it did.
+        """Raise the prefetch in bytes if the broker has probably used it up; return whether it was raised.
 
-        Then the segment ends, because only the next consumer gets more: enough for a segment of messages of
-        the current size.
+        The caller then ends the segment, because only the next consumer gets the larger prefetch. The new
+        value suffices for a segment of messages of the current size.
         """
         counted = _COUNTED * self._bytes
         asked = arrivals.subscription.prefetch_bytes
@@ -419,7 +423,7 @@ class _Collection:
         return message_key(message.message_id, self._place_name)
 
     def _is_held_up(self, arrivals: BufferedConsumer) -> bool:
-        """Return whether an unsettled message blocks later ones; then acknowledge one by one."""
+        """Return whether an unsettled message blocks later ones; if so, change to single acknowledgements."""
         if not arrivals.settles_in_order:
             return False
         self._in_order = False
@@ -524,7 +528,7 @@ class StopOrDeadline(threading.Event):
 
     Args:
         stop: The other event.
-        deadline: On the clock, in seconds; `None` means never.
+        deadline: Time on the clock, in seconds; `None` means never.
         clock: Returns seconds, monotonic.
     """
 

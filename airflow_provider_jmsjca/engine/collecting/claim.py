@@ -8,7 +8,7 @@ can't be decoded is dead-lettered.
 | `kill -9` before the segment is sealed | they return to the queue for the next claim |
 | `kill -9` between seal and acknowledgement | the next attempt has them, and settles redelivered ones |
 | the connection is lost before the seal | they return to the queue |
-| it is lost after the seal | as after the kill |
+| the connection is lost after the seal | the next attempt has them, and settles redelivered ones |
 | the disk is full | no message is acknowledged; the caller gets the error |
 """
 
@@ -42,10 +42,10 @@ from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 _log = safe_logger(__name__)
 _LOSSES = FailedDeadLetterSends()
 _TICK_SECONDS = 0.1
-# Prefetch for unclaimed messages in front of the wanted one.
+# Additional prefetch, for messages in front of the wanted one that are not claimed.
 _SPARE = 10
 LOOKED_PAST = 1_000
-"""Most unclaimed messages to skip; the page size of a broker may be smaller."""
+"""Maximum number of unclaimed messages to skip; the broker's page size may be a lower limit."""
 
 
 class Choice(enum.Enum):
@@ -72,8 +72,8 @@ class ClaimSpec:
         choose: Decides about a message; `None` claims all. If it raises, no message is claimed.
         looks_past: Whether `choose` may leave messages; this raises the prefetch.
         dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
-        redirect: Move them unchanged instead of as a copy.
-        client_id: JMS client id, for dead letters.
+        redirect: Move undecodable messages unchanged instead of as a copy.
+        client_id: JMS client id that dead letters name.
     """
 
     subscription: Subscription
@@ -93,7 +93,7 @@ class ClaimResult:
 
     Attributes:
         manifest: The finished batch; `None` if no message was claimed.
-        repeated: Messages settled because a sealed segment contains them.
+        repeated: Redelivered messages settled because a sealed segment contains them.
         left: Messages that were checked and stay on the queue.
         dead_letters: Undecodable messages that were moved.
     """
@@ -118,11 +118,11 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
 
     Raises:
         ConfigurationError: A dead letter would return to the queue.
-        ConnectionLostError: The connection is lost. The batch may have the messages.
-        InDoubtError: The connection was lost during the acknowledgement; the batch has the messages.
+        ConnectionLostError: The connection is lost. The batch may contain the messages.
+        InDoubtError: The connection was lost during the acknowledgement; the batch contains the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
         CapabilityError: The selector can't work on this broker.
-        BatchInUseError: Another attempt has the batch; no message was acknowledged.
+        BatchInUseError: Another attempt is using the batch; no message was acknowledged.
         SpoolError: The batch can't be written or read; no message was acknowledged.
     """
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
 def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimResult:
     """Settle messages that an earlier attempt sealed but may not have acknowledged; finish its batch.
 
-    It takes no other message, not even an undecodable one.
+    Every other message stays on the queue, even an undecodable one.
 
     Args:
         connection: The connection; the caller closes it.
@@ -140,7 +140,7 @@ def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimR
         spec: Source and selection of the earlier claim.
 
     Raises:
-        JmsError: As `claim`; the batch keeps the messages.
+        JmsError: Any error of `claim`; the batch keeps the messages.
     """
     return _Claim(connection, replace(spec, choose=None, looks_past=False, dead_letter=()), batch=batch).run()
 
@@ -222,7 +222,7 @@ class _Claim:
                     first_claimed = last
 
     def _is_enough(self, received: Received) -> bool:
-        """Decide about a message; return whether the claim is complete."""
+        """Claim, settle or leave a message; return whether the claim is complete."""
         try:
             message = received.message
         except PoisonMessageError as fault:
@@ -280,14 +280,14 @@ class _Claim:
 
     @staticmethod
     def _unless_empty(batch: SpoolBatch) -> Manifest | None:
-        """Return the manifest; remove an empty batch, so that the next claim starts again."""
+        """Return the manifest; discard an empty batch and return `None`, so that the next claim can begin."""
         if batch.rows == 0:
             batch.discard()
             return None
         return batch.manifest
 
     def _bury(self, received: Received, fault: PoisonMessageError) -> None:
-        """Move a message that can't be decoded to the dead-letter destinations, or leave it."""
+        """Move an undecodable message to the dead-letter destinations, or leave it on the queue."""
         salvaged, source = received.salvaged, self._spec.subscription.destination
         if salvaged is None or not self._dead_letter:
             self._left += 1

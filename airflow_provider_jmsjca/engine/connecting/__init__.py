@@ -1,4 +1,4 @@
-"""Opens connections, tries again with back-off, keeps them in a pool, and lends them to event loops.
+"""Opens connections with backoff, keeps them in a pool, and lends them to event loops.
 
 Imports the transport port and no other folder of the engine.
 """

@@ -35,7 +35,7 @@ OnStale: TypeAlias = Callable[[], None]
 # One connection for each broker and process, independent of the number of streams.
 _POOL = ConnectionPool()
 
-# After the loss of a connection that lasted this long, the backoff starts again at its first wait.
+# If a connection lasted this long, the backoff after its loss starts again at the first wait.
 _STEADY_SECONDS = 10.0
 
 # Threads for blocking calls, shared by all users of one broker.
@@ -50,11 +50,11 @@ _FIRST_WAIT_SECONDS = 1.0
 
 
 class AsyncConnection:
-    """Lends a shared connection, and a new one after a loss, with backoff.
+    """Lends its user a shared connection, and a new one after a loss, with backoff.
 
     All users in the process with the same settings share the connection and the attempts to open it. A failed
-    attempt counts for every user that asks shortly after it, and is logged once. Use it in one task of one
-    event loop; no method blocks the loop.
+    attempt counts for every user that requests the connection shortly after it, and is logged once. Use an
+    object in one task of one event loop; no method blocks the loop.
 
     After a refusal, the user retries over a connection of its own, because some brokers close the connection
     with each refusal. With a client id, which a broker may accept only once, the connection stays shared.
@@ -67,7 +67,7 @@ class AsyncConnection:
             connection. `None`: the name of the connection.
         minimal_logging: The first failure is logged as an error, later ones at debug level.
         backoff: The waits between attempts.
-        apart: Whether the broker refused something before.
+        apart: Start with a connection that is not shared, because the broker refused a request before.
 
     Attributes:
         apart: Whether the next connection is not shared.
@@ -102,7 +102,7 @@ class AsyncConnection:
         self._check: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     async def get(self) -> Connection:
-        """Return the live connection; if there is none, retry until one is open.
+        """Return the open connection; without one, try to open it until that succeeds.
 
         Raises:
             PermanentBrokerError: The broker refuses; a retry would fail too.
@@ -121,12 +121,12 @@ class AsyncConnection:
                 self._failures += 1
 
     async def attempt(self) -> Connection:
-        """Try once to get a connection, for callers with their own backoff; none may be held.
+        """Try once to get a connection, for callers with their own backoff.
 
-        The failure is logged before this raises.
+        The caller must not hold a connection. A failure is logged before this raises.
 
         Raises:
-            JmsError: As the transport says.
+            JmsError: The attempt failed; see `Transport.connect`.
         """
         settings = self._settings = await self._find()
         pool = self._pool
@@ -154,7 +154,7 @@ class AsyncConnection:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Note whether the broker refuses a request in the `with` block."""
+        """Set `apart` according to whether the broker refuses a request in the `with` block."""
         try:
             yield
         except PermanentBrokerError:
@@ -177,7 +177,7 @@ class AsyncConnection:
 
         Raises:
             CapabilityError: The broker doesn't report backlogs.
-            JmsError: As the transport says.
+            JmsError: The connection can't be opened; see `Transport.connect`.
         """
         if (lease := self._lease) is not None:
             connection = lease.connection
@@ -189,12 +189,12 @@ class AsyncConnection:
         return connect(replace(self._settings, client_id=None))
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection that `get` returned last is lost before its release."""
+        """Call `callback` once if the connection that `get` last returned is lost before its release."""
         if self._lease is not None:
             self._lease.on_lost(callback)
 
     def on_stale(self, callback: OnStale) -> None:
-        """Call back once, in the event loop, if the settings of that connection have changed.
+        """Call `callback` once, in the event loop, if the settings of the held connection change.
 
         The connection is still up, and others may use it: release it and get another one.
         """
@@ -202,7 +202,7 @@ class AsyncConnection:
             self._on_stale.append(callback)
 
     def failed(self, error: TransientBrokerError) -> None:
-        """Report that the connection was unusable: the next `get` retries after a wait."""
+        """Release a connection that was unusable; the next `get` waits before it retries."""
         self._failures += 1
         lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
         # The loss of the connection was logged once for all users.
@@ -215,9 +215,10 @@ class AsyncConnection:
         self._give_back()
 
     def relinquish(self) -> Callable[[], None]:
-        """Give up the lease of the connection; return a function that releases it, which may block.
+        """Give up the connection, and return a function that releases it, which may block.
 
-        For a thread that closes its consumers before the release. Afterwards this object holds no lease.
+        Meant for a thread that closes its consumers before the release. Afterwards this object holds no
+        connection.
         """
         lease, self._lease = self._lease, None
         self._check_no_more()
@@ -239,7 +240,7 @@ class AsyncConnection:
             self._thread_pool.leave(lease.release)
 
     def _check_later(self) -> None:
-        """Check for changed settings at the next full minute; all users then share one lookup."""
+        """Check for changed settings at the next full minute, when all users can share one lookup."""
         self._check_no_more()
         if self._is_fixed:
             return
@@ -318,10 +319,10 @@ class _Shared:
         self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
     async def lease(self, known_within: float, user: AsyncConnection) -> Lease:
-        """Return a lease of the connection; open it if necessary. Concurrent callers share the attempt.
+        """Return a lease of the connection, and open it if necessary; concurrent callers share an attempt.
 
         Args:
-            known_within: Raise the last failure instead of retrying if it is younger, in seconds.
+            known_within: Seconds. If the last failure is younger, it is raised again without a new attempt.
             user: The caller. Airflow writes log lines of an attempt into the log of the calling task.
         """
         while (lease := self._free()) is None:
@@ -335,7 +336,7 @@ class _Shared:
         return lease
 
     def log_once(self, text: str) -> None:
-        """Log a line that concerns all users of the broker, once."""
+        """Log a line once for all users of the broker."""
         if text not in self._said:
             self._said.add(text)
             log.info(text)
@@ -415,7 +416,7 @@ def _nothing() -> None:
 
 
 def _for(subjects: Iterable[str], first: str = "") -> str:
-    """Name some users of a connection: the caller first, then others."""
+    """Return " for" and the names of up to three users of a connection, the caller first."""
     known = sorted({*subjects} - {""}, key=lambda subject: (subject != first, subject))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return f" for {', '.join(known[:_NAMED])}{more}" if known else ""

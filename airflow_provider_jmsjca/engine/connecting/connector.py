@@ -56,20 +56,20 @@ def open_connection(
 ) -> Connection | None:
     """Connect, with backoff, until an attempt succeeds.
 
-    A stop request takes effect within 0.1 s, even during an attempt. If that attempt succeeds later, its
-    connection is closed.
+    A stop request takes effect within 0.1 s, even during an attempt. If the abandoned attempt succeeds later,
+    its connection is closed.
 
     Args:
         settings: The broker.
-        stop: Set it to end the attempts.
+        stop: Event that ends the attempts when it is set.
         policy: When to retry; `None` means the default policy.
         on_failure: Called with the error of a failed attempt, before the wait for the next one.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
-        uniform: Returns a number from 0 to 1, for the jitter.
+        uniform: Returns a random number from 0 to 1, for the jitter.
 
     Returns:
-        The connection, or `None` if `stop` was set first.
+        The connection; `None` if `stop` was set first.
 
     Raises:
         TransientBrokerError: The deadline passed; the last failure is its cause.
@@ -112,7 +112,7 @@ def open_connection(
 def delete_durable(connect_again: ConnectFunction, name: str, destination: Destination) -> None:
     """Delete an idle durable subscription over a separate connection.
 
-    A broker may learn late that the last consumer has closed. Artemis then refuses the deletion and closes
+    A broker may notice late that the last consumer has closed. Artemis then refuses the deletion and closes
     the connection. So a refused deletion is retried over new connections for about four seconds.
 
     Raises:

@@ -35,8 +35,8 @@ _log = safe_logger(__name__)
 class LossCallbacks:
     """Calls the registered callbacks when a connection is lost.
 
-    A connection keeps its callbacks for its lifetime. A connection shared for weeks would otherwise collect
-    the callbacks of all its former users, and every object they refer to.
+    A connection keeps its own callbacks for its lifetime. A connection shared for weeks would collect the
+    callbacks of all its former users, and every object they refer to. Here a user can remove its callback.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -46,7 +46,7 @@ class LossCallbacks:
         connection.on_lost(self._lost)
 
     def watch(self, callback: OnLost) -> None:
-        """Call back once when the connection is lost; before this returns if it already is."""
+        """Call `callback` once when the connection is lost; at once if it is lost already."""
         with self._lock:
             reason = self._reason
             if reason is None:
@@ -98,7 +98,7 @@ class Usage:
         self._succeeded_at = self._clock()
 
     def failed(self) -> None:
-        """Record a refusal or a broken connection: it is not lent again."""
+        """Record a refusal or a broken connection: the connection is not lent again."""
         self._failed = True
 
     def listen(self) -> None:
@@ -139,7 +139,7 @@ DEFAULT_SIZE = 50
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """One connection, or the attempt to open it."""
+    """One shared connection, or the attempt to open it."""
 
     usage: Usage
     opening: Future[Connection] = field(default_factory=Future)
@@ -167,7 +167,7 @@ class Lease:
         self._lock = threading.Lock()
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection is lost while it is leased (at once if it already is)."""
+        """Call `callback` once if the connection is lost during the lease; at once if it is lost already."""
         with self._lock:
             if self._release is None:
                 return
@@ -200,15 +200,15 @@ class ConnectionPool:
     """Shares connections between users with the same settings.
 
     A connection becomes invalid in three cases: it is lost; the broker refuses something on it; or its last
-    successful use is longer ago than the idle timeout (`Usage`). The timeout counts while a user holds the
-    connection, too, unless it has listeners. An invalid connection gets no new user, and is closed when its
+    successful use is longer ago than the idle timeout (`Usage`). The timeout also runs while a user holds the
+    connection, unless it has listeners. An invalid connection gets no new user, and is closed when its
     last user releases it. A thread that exists only while connections are idle closes expired ones. After a
     fork the child starts with an empty pool.
 
     Args:
         idle_timeout: How long a connection stays valid without a successful use.
-        size: Number of connections to keep; above it, those idle for longest are closed. More are open
-            only while they are in use.
+        size: Number of connections to keep. Above it, those that have been idle for longest are closed; only
+            connections in use can exceed it.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
     """
@@ -235,11 +235,11 @@ class ConnectionPool:
 
         Args:
             settings: Broker and credentials.
-            listening: The connection gets a listener: the idle timeout does not apply until its release.
+            listening: The user is a listener: the idle timeout does not apply until its release.
 
         Raises:
-            TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
-                `ConfigurationError`. `ConfigurationError` also after `close`.
+            JmsError: The attempt failed; see `Transport.connect`.
+            ConfigurationError: The settings can't work, or the pool is closed.
         """
         key = settings_key(settings)
         with self._lock:
@@ -275,7 +275,7 @@ class ConnectionPool:
         return Lease(connection, give_back, shared.losses, shared.usage)
 
     def share(self, settings: ConnectionSettings) -> Lease | None:
-        """Return a lease to listen on the open connection; `None` if none is valid. Doesn't block.
+        """Return a lease of the open connection for a listener, without blocking; `None` if none is valid.
 
         The release of the lease may block.
         """
@@ -292,7 +292,7 @@ class ConnectionPool:
         return Lease(shared.opening.result(), give_back, shared.losses, shared.usage)
 
     def alike(self) -> ConnectionPool:
-        """Return an empty pool with the same way to connect that keeps no idle connection."""
+        """Return an empty pool that connects in the same way and keeps no idle connections."""
         return ConnectionPool(idle_timeout=timedelta(0), connect=self._connect, clock=self._clock)
 
     def __len__(self) -> int:
@@ -329,7 +329,7 @@ class ConnectionPool:
         self._closed = False
 
     def _take_surplus(self) -> list[_Shared]:
-        """Remove the connections idle for longest until the size is kept."""
+        """Remove and return the longest idle connections above the pool's size."""
         idle = [(shared.idle_since, key) for key, shared in self._shared.items() if shared.users == 0]
         idle.sort(key=lambda entry: entry[0])
         return [self._shared.pop(key) for _, key in idle[: max(0, len(self._shared) - self._size)]]

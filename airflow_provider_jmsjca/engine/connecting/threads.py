@@ -1,4 +1,4 @@
-"""Threads for an event loop: run blocking calls, and work that a cancellation must not interrupt."""
+"""Threads for an event loop: for blocking calls, and for work that a cancellation must not interrupt."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ async def in_thread(
 ) -> T:
     """Run a blocking function in a thread; return its result or raise its exception.
 
-    The event loop is not blocked. The threads are separate daemon threads instead of the loop's executor: a
-    broker that hangs neither exhausts the executor, on which other code depends, nor delays process exit.
+    The event loop is not blocked. The thread is a daemon thread and not of the loop's executor. So a broker
+    that hangs neither exhausts the executor, on which other code depends, nor delays process exit.
 
     Args:
         function: The blocking call.
-        undo: Called in a thread with the result if the caller was cancelled before it arrived.
-        start: Runs a function in a thread; `None`: starts a new thread.
+        undo: Called in a thread with the function's result if the caller was cancelled before the result
+            arrived.
+        start: Runs a function in a thread; `None`: a new thread is started.
 
     Raises:
-        TransientBrokerError: The process can start no thread; besides the exceptions of the function.
+        TransientBrokerError: The process can start no thread.
+        BaseException: Any exception of the function.
 
-    Guarantee: on cancellation it returns at once; the function continues to its end.
+    Guarantee: a cancellation takes effect at once; the function continues to its end in the thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -73,7 +75,7 @@ async def in_thread(
 
 
 def _undo_if_done(future: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
-    """Undo a result that arrived just before its caller was cancelled."""
+    """Undo a result that arrived just before the caller was cancelled."""
     if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
         result = future.result()
         leave_to_thread(lambda: undo(result))
@@ -83,10 +85,10 @@ _left: set[asyncio.Task[Any]] = set()
 
 
 def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task that a cancellation of the waiting task doesn't stop; await it with `asyncio.shield`.
+    """Start a task that continues if the waiting task is cancelled; await it with `asyncio.shield`.
 
-    For closing in several steps. Airflow cancels a trigger repeatedly until it has ended, which would
-    interrupt a close in the trigger's own task between two steps.
+    Use it to close something in several steps. Airflow cancels a trigger repeatedly until it has ended, which
+    would interrupt a close in the trigger's own task between two steps.
     """
     task = asyncio.get_running_loop().create_task(work)
     _left.add(task)
@@ -97,11 +99,11 @@ def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 async def end_task(task: asyncio.Task[Any], name: str) -> None:
     """Cancel a task and wait until it has ended, for 5 seconds at most; its errors are logged.
 
-    Code of others inside the task may lose a cancellation. So it is cancelled again and again.
+    Third-party code inside the task may swallow a cancellation, so this cancels the task repeatedly.
 
     Args:
-        task: Not the current one.
-        name: What it does, for the log.
+        task: The task; not the current one.
+        name: Name of the task's purpose, for the log.
     """
     for _ in range(_CANCELLATIONS):  # counted: a stall of the loop takes no time from the task
         if task.done():
@@ -115,7 +117,7 @@ async def end_task(task: asyncio.Task[Any], name: str) -> None:
 
 
 def leave_to_thread(function: Callable[[], object]) -> None:
-    """Run the function in a thread without waiting for it; its errors are logged."""
+    """Run a function in a thread without waiting for it; its errors are logged."""
     _start(lambda: _run_out(function))
 
 
@@ -126,18 +128,18 @@ class SerialExecutor:
     executor retries every second.
 
     Args:
-        later: Calls a function after a number of seconds, as `loop.call_later` does.
+        later: Calls a function after a number of seconds, as `loop.call_later` does; used to retry.
     """
 
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._later = later
         self._lock = threading.Lock()
-        # A list: it is short, and each stream has an executor. An empty deque is ten times as large.
+        # A list, because it is short: each stream has an executor, and an empty deque is ten times as large.
         self._waiting: list[Callable[[], object]] = []
         self._running = False
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Run the function after those submitted before. Call it in the thread of `later`."""
+        """Run a function after those submitted before. Call it in the event loop of `later`."""
         with self._lock:
             self._waiting.append(function)
             if self._running:
@@ -165,7 +167,7 @@ class SerialExecutor:
 class ThreadPool:
     """A bounded pool of threads for blocking calls; idle threads end after two seconds.
 
-    A function waits until a thread is free.
+    While all threads are busy, further functions wait.
 
     Args:
         size: Maximum number of threads.
@@ -179,7 +181,7 @@ class ThreadPool:
         self._free = 0
 
     def submit(self, function: Callable[[], None]) -> None:
-        """Run the function, which must not raise, in one of the threads. Call it from any thread.
+        """Run a function, which must not raise, in one of the threads. Call it from any thread.
 
         Raises:
             TransientBrokerError: The process can start no thread.
@@ -201,7 +203,7 @@ class ThreadPool:
             raise
 
     def leave(self, function: Callable[[], object]) -> None:
-        """Run the function without waiting for it; its errors are logged."""
+        """Run a function without waiting for it; its errors are logged."""
         self.submit(lambda: _run_out(function))
 
     def _run(self) -> None:
@@ -225,7 +227,7 @@ def _start(work: Callable[[], None]) -> None:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:
-    """Call back in the loop; return false if the loop is closed, and the caller with it."""
+    """Call a function in the event loop; return `False` if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, value)
     except RuntimeError:

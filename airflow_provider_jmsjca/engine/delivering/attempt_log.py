@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Stor
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 AHEAD: Final = 63
-"""Maximum number of further messages with a first attempt stored together with the current message's."""
+"""Maximum number of waiting messages whose first attempt is stored together with the current one."""
 
 _TRY_AGAIN_SECONDS = 1.0
 _T = TypeVar("_T")
@@ -43,9 +43,9 @@ class AttemptLookup:
 
     Attributes:
         attempt: The number of the attempt that begins, from 1.
-        handled: A handler is done with the message: it is not to be delivered.
-        doubtful: The attempt before has an unknown outcome: the process that made it has died, or its
-            connection.
+        handled: A handler has completed the message, so it must not be delivered.
+        doubtful: The previous attempt has an unknown outcome, because its process died or its connection was
+            lost.
     """
 
     attempt: int
@@ -56,31 +56,32 @@ class AttemptLookup:
 class AttemptLog:
     """Records the attempts of one run of an activation.
 
-    Each attempt is stored before the message is delivered. One write counts the current message, and the
-    first attempt at the messages waiting behind it; a message that was delivered before is counted by
-    itself, just before its delivery. So a crash counts for the message that was being handled, and at most
-    once for waiting messages, as the broker's redelivered flag does.
+    Each attempt is stored before the message is delivered. One write counts an attempt at the current
+    message, and a first attempt at the messages waiting behind it. A redelivered message is counted
+    separately, just before its delivery. So a crash counts as an attempt at the message that was being
+    handled. For a waiting message it counts at most once, like the broker's redelivered flag.
 
-    Other records are written with the next attempt, or when there is nothing to do: settlements, undone
-    attempts, and the exceptions that ended attempts. A crash before that leaves one count too many or one
-    line too few in the history, and loses no message. An id is written before its message is
-    acknowledged.
+    Settlements, undone attempts and exceptions of attempts are written with the next attempt, or when the run
+    is idle. A crash before that leaves one count too many or one entry too few in the history, and loses no
+    message. The id of a handled message is written before the message is acknowledged, or after the commit if
+    the unit of work sends messages.
 
     Safe to use from several threads at once.
 
     Args:
-        store: Where.
+        store: The store.
         activation: The activation's name in the store; see `activation_name`.
         title: The activation's name in the log.
-        whole: The name in the store of all that starts and stops together; empty: `activation`.
-        several: The activation consumes several destinations: copies of a message in two of them are
-            counted apart.
-        keeps_ids: The ids of handled messages are stored too.
-        by_id: A handled message is known by its id alone.
-        clock: The time.
+        whole: Name in the store under which all parts of the activation are stopped and resumed; empty:
+            `activation`.
+        several: The activation consumes several destinations, so copies of a message in two of them are
+            counted separately.
+        keeps_ids: The ids of handled messages are stored, too.
+        by_id: A handled message is recognised by its id alone; otherwise by a digest of its content.
+        clock: Returns the current time, with a time zone.
 
     Attributes:
-        keeps_ids: As the argument.
+        keeps_ids: Whether the ids of handled messages are stored.
         trouble: Why the store can't be used now; empty while it can.
 
     Source: J129-J132, I15, I17.
@@ -107,7 +108,7 @@ class AttemptLog:
         self.keeps_ids = keeps_ids
         self._by_id = by_id
         self.trouble = ""
-        # One transaction at a time: the next thread finds the records of the one before.
+        # One transaction at a time, so that each thread finds the records of the previous one.
         self._writing = threading.Lock()
         self._lock = threading.Lock()
         self._ahead: dict[str, AttemptLookup] = {}
@@ -142,7 +143,7 @@ class AttemptLog:
             raise DeliveryStoppedError(str(order))
 
     def keep_stop(self, reason: str, message_id: str | None, wanted: Callable[[], bool]) -> None:
-        """Store that a handler wants the delivery stopped, before its message is acknowledged.
+        """Store a handler's request to stop the activation, before its message is acknowledged.
 
         While the store is unavailable, this retries every second. If the message can no longer be
         acknowledged, the stop ends this run only, and the log says so.
@@ -150,7 +151,7 @@ class AttemptLog:
         Args:
             reason: The handler's reason.
             message_id: Id of the handler's message; `None`: unknown.
-            wanted: Called before each wait; returns whether the message could still be acknowledged.
+            wanted: Called before each wait; returns whether the message can still be acknowledged.
         """
         asked_by = "the handler" if message_id is None else f"the handler of message {message_id}"
         try:
@@ -166,14 +167,14 @@ class AttemptLog:
     # -- before the hand-over -----------------------------------------------------------------------------
 
     def handled_name(self, message: JmsMessage, destination: Destination) -> str:
-        """Return the name of a handled message in the store; the message has an id.
+        """Return the name of a handled message in the store; the message must have an id.
 
-        Where duplicates are to be dropped, a message is its id. Otherwise it is known by all that it says, as
-        by `identity`: a producer may repeat ids, and a broker that was set up again may too.
+        If duplicates are dropped, the name is derived from the id. Otherwise it is a digest of the message
+        and its content, because a producer or a reinstalled broker may reuse ids.
 
         Args:
-            message: As the handler gets it.
-            destination: Where it came from.
+            message: The message as the handler gets it.
+            destination: The destination from which it was received.
         """
         if self._by_id:
             return self.name(message.message_id or "", destination)
@@ -185,12 +186,12 @@ class AttemptLog:
         ahead: Callable[[], Iterable[str]] = tuple,
         handled_names: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, AttemptLookup]:
-        """Store an attempt at each of these messages, and return which it is.
+        """Store an attempt at each of these messages, and return the store's answers by message name.
 
         Args:
-            messages: Names of these messages; each is counted once.
-            ahead: Returns the names of messages that come next, and were not delivered before.
-            handled_names: The names of handled messages, by name, where they differ.
+            messages: Names of the messages; a repeated name is counted once.
+            ahead: Returns the names of messages that wait behind these and were not delivered before.
+            handled_names: Results of `handled_name` by message name, where the two names differ.
 
         Raises:
             TransientStoreError: The store can't be used; none of these attempts is stored.
@@ -217,7 +218,7 @@ class AttemptLog:
             return found | {each: answers[each] for each in wanted}
 
     def counted_ahead(self, message: str) -> AttemptLookup | None:
-        """Return which attempt begins, if it was stored together with an earlier one; without waiting."""
+        """Return the answer about an attempt that was stored ahead, without blocking; `None` if it wasn't."""
         if message not in self._ahead:
             return None
         return self._known_ahead((message,)).get(message)
@@ -251,25 +252,25 @@ class AttemptLog:
         return {each: AttemptLookup(numbers[each], each in handled, each in doubtful) for each in names}
 
     def were_attempted_before(self, messages: Iterable[str]) -> bool:
-        """Return whether there was an attempt at one of these messages before the one that is under way."""
+        """Return whether any of these messages had an attempt before the current one."""
         return bool(self._again) and not self._again.isdisjoint(messages)
 
     # -- after it -----------------------------------------------------------------------------------------
 
     def failed(self, message: str, failure: Failure, secrets: Iterable[str]) -> None:
-        """Note how the attempt at a message ended; written later, and without these secrets."""
+        """Note the exception that ended an attempt, without these secrets; it is written later."""
         shown = without_secrets(failure, secrets)
         with self._lock:
             self._failures[message] = shown
 
     def take_back(self, message: str) -> None:
-        """Note that the attempt at a message led to nothing; written later."""
+        """Note that an attempt at a message doesn't count; this is written later."""
         with self._lock:
             self._unused.append(message)
             self._begun.discard(message)
 
     def settled(self, messages: Collection[str]) -> None:
-        """Note that messages are settled, and needn't be counted any more; written later."""
+        """Note that messages are settled and need no counts any more; this is written later."""
         with self._lock:
             self._settled += messages
             self._begun.difference_update(messages)
@@ -282,7 +283,7 @@ class AttemptLog:
 
         Args:
             messages: Names of these messages, as `handled_name` returns them.
-            wanted: Called before each wait; returns whether they could still be acknowledged.
+            wanted: Called before each wait; returns whether the messages can still be acknowledged.
 
         Raises:
             TransientStoreError: The names are not stored, and the messages can no longer be acknowledged.
@@ -329,7 +330,7 @@ class AttemptLog:
         self.flush(least=_FLUSH_AT)
 
     def give_back(self) -> None:
-        """Messages counted ahead have gone back to the broker."""
+        """Undo the attempts that were counted ahead; their messages have returned to the broker."""
         with self._lock:
             self._generation += 1
             self._unused += self._ahead
@@ -338,9 +339,9 @@ class AttemptLog:
             self._again.clear()
 
     def end(self) -> None:
-        """Write pending records; unsettled messages go back to the broker and aren't in doubt.
+        """Write pending records, and note that unsettled messages return to the broker and aren't in doubt.
 
-        The receiver of the answer takes back an attempt that is stored after this.
+        If an attempt is stored after this, the receiver of the store's answer undoes it.
         """
         self._ended = True
         self.give_back()
@@ -352,7 +353,7 @@ class AttemptLog:
             _log.warning("%s: what is unsettled will be in doubt: %s", self._title, error)
 
     def left_in_doubt(self) -> list[MessageAttempts]:
-        """Return the messages that processes held which have died since.
+        """Return the unsettled messages of processes that have died.
 
         Raises:
             TransientStoreError: The store can't be used.
@@ -420,7 +421,7 @@ class AttemptLog:
 
 
 class _StoreCall:
-    """A call to the store: whether it succeeds is noted."""
+    """The context of a call to the store; notes whether the store could be used."""
 
     def __init__(self, attempt_log: AttemptLog) -> None:
         self._attempt_log = attempt_log
@@ -435,11 +436,11 @@ class _StoreCall:
 
 
 def attempt_log_of(settings: ListenerSettings, *, keeps_ids: bool) -> AttemptLog | None:
-    """Return the attempt log of a run; `None` if nothing of it is stored.
+    """Return the attempt log of a run; `None` if the run has no store.
 
     Args:
-        settings: Of the run.
-        keeps_ids: The ids of handled messages are stored too.
+        settings: Settings of the run.
+        keeps_ids: The ids of handled messages are stored, too.
     """
     if settings.store is None:
         return None
@@ -455,7 +456,7 @@ def attempt_log_of(settings: ListenerSettings, *, keeps_ids: bool) -> AttemptLog
 
 
 def delayed_messages_of(settings: ListenerSettings) -> DelayedMessages | None:
-    """Return where a run puts messages in limbo; `None` if it has no limbo."""
+    """Return an object that puts messages of a run in limbo; `None` if the run has no limbo."""
     if settings.store is None or not settings.has_limbo:
         return None
     return DelayedMessages(
@@ -491,7 +492,7 @@ def recorded(
 def undo_attempts_in(
     attempt_log: AttemptLog | None, sources: Sequence[Destination]
 ) -> Callable[[str, int], object]:
-    """Return the function by which a machine removes a stored attempt, by the message's id and source."""
+    """Return a function that undoes a stored attempt, given a message's id and its source number."""
     if attempt_log is None:
         return lambda *_: None
     return lambda message_id, source: attempt_log.take_back(attempt_log.name(message_id, sources[source]))

@@ -48,16 +48,16 @@ _MOST_SAID = 100
 
 
 class LeftInDoubtError(PermanentBrokerError):
-    """Messages are in doubt, and the activation is to fail then (I10); the broker refuses nothing."""
+    """Messages are in doubt, and the spec requires the start to fail; the broker refused nothing."""
 
 
 @dataclass(slots=True)
 class InDoubt:
-    """Whether a run has dealt with messages that an earlier one left in doubt (I9).
+    """State of a run's check for messages that an earlier run left in doubt.
 
     Attributes:
-        left: Returns those in the store; `None` without a store.
-        checked: The check was done, on the first connection.
+        left: Returns the messages in doubt from the store; `None` without a store.
+        checked: Whether the check was done, which happens on the first connection.
     """
 
     left: Callable[[], list[MessageAttempts]] | None = None
@@ -67,15 +67,15 @@ class InDoubt:
 class Consumers:
     """Opens and closes the consumers; used by the thread of one link only.
 
-    With several destinations, one that the broker refuses doesn't stop the others: it appears in the log and
-    in the statistics, and is retried after 1, 5, 15, 60, 60 ... seconds.
+    If the broker refuses one of several destinations, the others continue. The refused one is logged, shown
+    in the statistics, and retried after 1, 5, 15, 60, 60 ... seconds.
 
     Args:
         settings: Contains the subscriptions.
         refusals: Refused destinations, on this and earlier connections.
         in_doubt: Whether this run has checked for messages in doubt.
-        clock: Monotonic seconds.
-        chance: A random number, 0 up to but not including 1.
+        clock: Returns seconds, monotonic.
+        chance: Returns a random number, 0 up to but not including 1.
 
     Source: I5.
     """
@@ -102,8 +102,8 @@ class Consumers:
         """Open the consumers of every destination that is due to be tried.
 
         Raises:
-            CapabilityError: Delays are to be left to a broker that can't delay.
-            ConfigurationError: A message could come back from where it is moved or copied.
+            CapabilityError: The settings leave delays to the broker, and it can't delay.
+            ConfigurationError: Messages that are moved or copied could return to their source.
             JmsError: Every destination was refused or waits for its next retry, or the connection is lost.
         """
         if self._settings.delivery.non_blocking_redelivery and not self._settings.has_limbo:
@@ -140,7 +140,7 @@ class Consumers:
         """Close every consumer: unsettled messages return to the broker.
 
         Raises:
-            JmsError: As the transport says.
+            JmsError: A consumer can't be closed; the others are closed all the same.
         """
         self._connection = None
         consumers, self._consumers = self._consumers, []
@@ -155,17 +155,17 @@ class Consumers:
 
     @property
     def next_try(self) -> float | None:
-        """Seconds until a refused destination is to be tried again; `None` if none is."""
+        """Seconds until the next retry of a refused destination; `None` if there is none."""
         due = None if self._connection is None else self._refusals.next_due
         return None if due is None else max(0.0, due - self._clock())
 
     @property
     def refused(self) -> bool:
-        """Whether one of several destinations is."""
+        """Whether the broker refuses at least one of the destinations."""
         return bool(self._refusals.reasons)
 
     def try_again(self) -> None:
-        """Open the consumers of destinations that were refused, where it is time to."""
+        """Open the consumers of refused destinations whose retry is due."""
         for source in self._refusals.due(self._clock()):
             if self._connection is None or self._connection.state is not ConnectionState.UP:
                 self._connection = None
@@ -222,7 +222,7 @@ def consumers_of(settings: ListenerSettings, source: int, connection: Connection
 
 
 def check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
-    """Refuse targets of moves and copies from which a message could come back.
+    """Refuse targets of moves and copies from which a message could return to its source.
 
     Raises:
         ConfigurationError: All faults at once.
@@ -252,16 +252,16 @@ def check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
 
 
 def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) -> None:
-    """Deal with messages that an earlier run left there, before anything is consumed.
+    """Handle messages that an earlier run left on the in-progress queue, before anything is consumed.
 
     Args:
-        in_progress: The queue, and the choice of the spec.
-        connection: Where.
-        name: The activation's, for the log.
+        in_progress: The queue, and the spec's `in_doubt_events`.
+        connection: Connection to the broker.
+        name: Name of the activation, for the log.
 
     Raises:
-        LeftInDoubtError: Something is there, and the activation is to fail then.
-        CapabilityError: The messages are to stay there, and the broker has no selectors to skip them.
+        LeftInDoubtError: The queue holds messages, and the spec requires the start to fail then.
+        CapabilityError: The messages are to stay on the queue, and the broker has no selectors to skip them.
     """
     match in_progress.events:
         case InDoubtEvents.REPROCESS:
@@ -280,10 +280,10 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
 
 
 def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAttempts]]) -> None:
-    """Deal with messages that an earlier run was handling when it died, before anything is consumed.
+    """Handle stored messages that an earlier run left in doubt when it died, before anything is consumed.
 
     Raises:
-        LeftInDoubtError: There is something, and the activation is to fail then.
+        LeftInDoubtError: There are such messages, and the spec requires the start to fail then.
         TransientStoreError: The store can't be used.
     """
     if settings.in_doubt not in {InDoubtEvents.FAIL_ON_STARTUP, InDoubtEvents.LOG_ERROR}:
@@ -318,7 +318,7 @@ def _log_each(in_progress: InProgress, connection: Connection, name: str) -> Non
 def watches(
     settings: ListenerSettings, connect: ConnectFunction, driver: Driver, connection: Connection
 ) -> list[BacklogWatch]:
-    """Return a watch for each queue that detects messages that stay there; none is started.
+    """Return a watch for each queue, to detect messages that stay there; no watch is started yet.
 
     Args:
         settings: Contains the subscriptions.
@@ -347,7 +347,7 @@ class ConsumingLink(ConsumerConnection):
 
     Args:
         settings: Contains the subscriptions.
-        driver: Receives its events.
+        driver: Receives the events of the link.
         receivers: Opens the consumers.
     """
 
@@ -369,7 +369,7 @@ class ConsumingLink(ConsumerConnection):
         return self._connection
 
     def mark_lost(self) -> None:
-        """Count as lost: further reports of the connection are ignored."""
+        """Mark the connection as lost, so that its further reports are ignored."""
         self.is_lost = True
 
     def _stop_consuming(self) -> None:
@@ -383,8 +383,8 @@ class ConsumingLink(ConsumerConnection):
         """Report that connecting, or opening the consumers, failed.
 
         Args:
-            error: Why.
-            logged: The connector has logged it.
+            error: The error.
+            logged: Whether the connector has already logged the error.
         """
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))

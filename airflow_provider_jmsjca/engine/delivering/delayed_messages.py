@@ -1,4 +1,4 @@
-"""Puts messages of a listener or a stream in limbo, from where they are sent on later."""
+"""Puts messages of a listener or a stream in limbo, which sends them on later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parked(message: JmsMessage, origin: Destination, home: Destination, seen: in
     """Return the copy of a message that returns to its listener.
 
     Args:
-        message: The message in the form that its listener has.
+        message: The message as its handler gets it.
         origin: The destination from which it was received, as named by the activation.
         home: The destination to which it returns.
         seen: Number of deliveries with the redelivered flag.
@@ -45,8 +45,8 @@ def parked(message: JmsMessage, origin: Destination, home: Destination, seen: in
 class DelayedMessages:
     """Messages of one activation in limbo.
 
-    Guarantee: a message is put here before it is acknowledged. After a crash in between it is redelivered,
-    and replaces its own entry, so that no message is here twice.
+    Guarantee: a message is put in limbo before it is acknowledged. If a crash comes in between, the message
+    is redelivered and replaces its own entry, so limbo never contains it twice.
 
     Attributes:
         limbo: The limbo of the store.
@@ -77,19 +77,19 @@ class DelayedMessages:
         pause: timedelta,
         again: bool,
     ) -> list[int]:
-        """Put a message here that returns to its destination after a pause; return its number.
+        """Put a message in limbo, to return to its destination after a pause; return its number.
 
         Args:
-            message: The message in the form that its listener has.
+            message: The message as its handler gets it.
             origin: The destination from which it was received, as named by the activation.
-            home: The destination to which it returns: the same, its own one of several, or the queue for a
-                topic.
+            home: The destination to which it returns: the origin, the one of several destinations from which
+                it came, or the queue for a topic.
             seen: Delivery count of the message; it returns with this count.
             pause: The delay.
-            again: The message was delivered before, and may be here already.
+            again: The message was delivered before, and may already be in limbo.
 
         Raises:
-            TransientStoreError: The store can't be used; it isn't here.
+            TransientStoreError: The store can't be used; the message isn't in limbo.
         """
         copy = parked(message, origin, home, seen)
         return self._put(message, origin, [(home, copy)], again=again, pause=pause)
@@ -102,16 +102,16 @@ class DelayedMessages:
         *,
         again: bool,
     ) -> list[int]:
-        """Put copies of a message here that could not be sent where they were to go; return their numbers.
+        """Put copies of a message in limbo that could not be sent to their targets; return their numbers.
 
         Args:
-            message: As for `park`.
-            origin: As for `park`.
+            message: The message as its handler gets it.
+            origin: The destination from which it was received, as named by the activation.
             copies: Messages to send, and their destinations.
-            again: As for `park`.
+            again: The message was delivered before, and its copies may already be in limbo.
 
         Raises:
-            TransientStoreError: As for `park`.
+            TransientStoreError: The store can't be used; the copies aren't in limbo.
         """
         return self._put(message, origin, copies, again=again)
 
@@ -124,19 +124,19 @@ class DelayedMessages:
         failure: Failure | None,
         again: bool,
     ) -> list[int]:
-        """Keep a failed message without a configured target here; return its number.
+        """Keep a failed message in limbo, because no target is configured; return its number.
 
-        Reviving it sends it back to its destination.
+        `airflow jms limbo revive` sends it back to its destination.
 
         Args:
-            message: As for `park`.
-            origin: As for `park`.
-            home: As for `park`.
-            failure: Why it has failed; `None`: it has no subscriber.
-            again: As for `park`.
+            message: The message as its handler gets it.
+            origin: The destination from which it was received, as named by the activation.
+            home: The destination to which it returns when it is revived; see `park`.
+            failure: Why the message failed; `None`: it has no subscriber.
+            again: The message was delivered before, and may already be in limbo.
 
         Raises:
-            TransientStoreError: As for `park`.
+            TransientStoreError: The store can't be used; the message isn't in limbo.
         """
         failure = failure or Failure(class_names=("Unsubscribed",), message="nobody subscribes to it")
         copies = [(home, redirect_of(message))]
@@ -193,9 +193,9 @@ class DelayedMessages:
         Args:
             outgoing: The message and its delay.
             cause: The message being handled, and its origin. `None`: the entry doesn't depend on the commit
-                of that message, and is put here at once.
-            place: Number of such messages that the handler has sent before.
-            again: As for `park`.
+                of that message, and is put in limbo at once.
+            place: Number of delayed messages that the handler has sent before this one.
+            again: The message being handled was delivered before, so this entry may already be in limbo.
         """
         digest = None if cause is None else lasting_digest(*cause)
         return LimboEntry(
@@ -211,17 +211,17 @@ class DelayedMessages:
         )
 
     def put(self, entries: Sequence[LimboEntry]) -> list[int]:
-        """Put messages here that a handler sends; return the numbers of those that aren't sent already.
+        """Put delayed messages of a handler in limbo; return the numbers of those not sent yet.
 
         Raises:
-            TransientStoreError: The store can't be used; none is here.
+            TransientStoreError: The store can't be used; none of the messages is in limbo.
         """
         # Their delays began by the clock of this host, and end by that of the store.
         now, here = self.limbo.now(), self.clock()
         return self.limbo.put([replace(each, due_at=each.due_at + (now - here)) for each in entries], now)
 
     def settled(self, entries: Sequence[LimboEntry]) -> None:
-        """Forget the identities of these messages: the message that caused them is acknowledged."""
+        """Forget the keys of these messages, because the message being handled is acknowledged."""
         try:
             self.limbo.settled(self.activation, [each.key for each in entries if each.once])
         except TransientStoreError as error:  # they are forgotten when they are old
@@ -231,7 +231,7 @@ class DelayedMessages:
     def unless_refused(self, numbers: Sequence[int]) -> Iterator[None]:
         """Withdraw messages from limbo if the block raises.
 
-        The block acknowledges the message that they come from. If it fails, that message is redelivered,
+        The block acknowledges the message from which they result. If it fails, that message is redelivered,
         and they might be sent twice. If the outcome is in doubt, they stay.
 
         Args:
@@ -253,12 +253,12 @@ class DelayedMessages:
 
 
 class ParkingUnit:
-    """A unit of work with messages for limbo: they are there before anything of it is acknowledged.
+    """A unit of work that puts messages in limbo before it acknowledges anything.
 
     Args:
-        unit: The broker's side.
-        delayed_messages: Where to put them.
-        put: Does that, and may wait for the store.
+        unit: The broker's part of the unit of work.
+        delayed_messages: The limbo.
+        put: Puts entries in limbo and returns their numbers; may wait for the store.
     """
 
     def __init__(
@@ -280,7 +280,10 @@ class ParkingUnit:
         self._entries.append(entry)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Put messages in limbo, and then make the rest durable.
+        """Put the messages in limbo, then commit the broker's part of the unit.
+
+        Args:
+            meanwhile: Passed to `UnitOfWork.commit`.
 
         Raises:
             TransientStoreError: The store can't be used; the unit is rolled back.

@@ -1,4 +1,4 @@
-"""The argument of a handler: the message, and extra properties through which it steers its delivery.
+"""The argument of a handler: the message, and extra properties through which the handler steers its delivery.
 
 Source: J169-J177, J185, J186, J191.
 """
@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 
 
 class Result(enum.StrEnum):
-    """The results there are. Source: I46."""
+    """Possible results of a request. Source: I46."""
 
     SUCCESS = "SUCCESS"
     VALCHANGE = "VALCHANGE"
@@ -64,17 +64,17 @@ class Response:
 
     @property
     def failed(self) -> bool:
-        """Whether the request failed; it does without a result that is known."""
+        """Whether the request failed; a missing or unknown result counts as a failure."""
         return self.error is not None
 
     @property
     def fatal(self) -> bool:
-        """Whether the answering side can't be reached: the adapter ends itself then."""
+        """Whether the application that answers can't be reached; an adapter ends itself then."""
         return self.result is Result.APPRESPONSETIMEOUT
 
 
 def read_response(message: JmsMessage, result_property: str) -> Response:
-    """Return the content of an answer.
+    """Return the outcome of a request from its answer.
 
     Args:
         message: The answer.
@@ -98,7 +98,7 @@ def read_response(message: JmsMessage, result_property: str) -> Response:
 
 
 def _text(body: object) -> str:
-    """Return the text of a body; of a long one the beginning, for it goes into logs and dead letters."""
+    """Return the first 4,000 characters of a body; they go into logs and dead letters."""
     text = ""
     if isinstance(body, bytes):
         # A character takes four bytes at most.
@@ -142,9 +142,9 @@ _ATTRIBUTES = {
 
 
 def extra_property(name: str) -> str | None:
-    """Return the one spelling under which an extra property is known here, `None` if it is none.
+    """Return the canonical name of an extra property; `None` if the name isn't that of an extra property.
 
-    Both prefixes are read, `JMS_Sun_JMSJCA_` and `_JMSJCA_`; user rollback data with or without the dot.
+    Both prefixes are accepted, `JMS_Sun_JMSJCA_` and `_JMSJCA_`; user rollback data with or without the dot.
 
     Source: J166, J169-J173, J176.
     """
@@ -160,16 +160,16 @@ def extra_property(name: str) -> str | None:
 class DeliveredMessage(PropertyReader):
     """A received message as its handler sees it.
 
-    It reads like the `JmsMessage` inside. The extra properties are read with `get_object` and written with
-    `set_property` under their names, or used as attributes. They don't follow the rules of JMS. They can be
-    written though the message was received, and they aren't in `properties`. They aren't converted either:
-    `get_string` reads those that are strings, and every other getter refuses them.
+    All attributes of the wrapped `JmsMessage` can be read. Extra properties are read with `get_object` and
+    written with `set_property` under their names, or used as attributes. Unlike JMS properties, they can be
+    written on a received message, and are not in `properties`. They aren't converted: `get_string` reads
+    extra properties that are strings, and every other getter refuses extra properties.
 
-    The engine reads the handler's changes later; only the `acknowledge` hook acts at once. Not
-    for use by several threads at once.
+    The engine applies the handler's changes after the handler returns; only `acknowledge` acts at once. Not
+    safe to use from several threads at once.
 
     Attributes:
-        message: The message inside.
+        message: The wrapped message.
         redelivery_count: Number of earlier deliveries in this activation; 0 is the first delivery.
         batch_index: Number of earlier messages of the batch; `None` outside batches.
         batch_size: Size of batches as configured; `None` outside batches.
@@ -178,7 +178,7 @@ class DeliveredMessage(PropertyReader):
         exception_message: Text of the exception that ended the last delivery, if any.
         rollback_only: Whether the handler wants the delivery rolled back.
         stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
-        user_rollback_data: Values that the next delivery finds again, by key.
+        user_rollback_data: Values by key that the handler keeps for the next delivery.
 
     Source: J169-J173, J175-J177, J185, J186, J191.
     """
@@ -207,13 +207,13 @@ class DeliveredMessage(PropertyReader):
         check_redelivery_handling: Callable[[str], object] = str,
         acknowledge: Callable[[DeliveredMessage], None] | None = None,
     ) -> None:
-        """Wrap a message that is delivered for the first time, by itself.
+        """Wrap a message for its first delivery, outside a batch.
 
         Args:
             message: The received message.
-            redelivery_handling: The redelivery handling now in force for this message.
-            check_redelivery_handling: Raises `ConfigurationError` for a string that is none.
-            acknowledge: Called by `acknowledge()` where the activation holds messages until then.
+            redelivery_handling: The redelivery handling in force for this message.
+            check_redelivery_handling: Raises `ConfigurationError` for an invalid string.
+            acknowledge: Called by `acknowledge()`; given if the activation has hold-until-ack.
         """
         self.message = message
         self.redelivery_count = 0
@@ -231,11 +231,11 @@ class DeliveredMessage(PropertyReader):
 
     @property
     def redelivery_handling(self) -> str:
-        """The redelivery handling in force for this message; setting it changes it for this one only.
+        """The redelivery handling in force for this message; a change applies to this message only.
 
         Raises:
-            ConfigurationError: On setting: the string is no redelivery handling, or the message would come
-                back from where it is moved.
+            ConfigurationError: On setting: the string is invalid, or a moved message would return to its
+                source.
 
         Source: J171.
         """
@@ -257,7 +257,7 @@ class DeliveredMessage(PropertyReader):
     def acknowledge(self) -> None:
         """Acknowledge that processing has finished; with hold-until-ack this ends the delivery.
 
-        Otherwise the return of the handler ends it, and this has no effect.
+        Without hold-until-ack this has no effect: the handler's return ends the delivery.
 
         Source: J176.
         """
@@ -276,8 +276,8 @@ class DeliveredMessage(PropertyReader):
         """Write an extra property.
 
         Raises:
-            ConfigurationError: The name is no extra property that can be written, or the value has the
-                wrong type; a received message is read-only otherwise.
+            ConfigurationError: The name isn't that of a writable extra property, or the value has the wrong
+                type.
 
         Source: J169, J171, J172, J176, J177.
         """
@@ -302,10 +302,10 @@ class DeliveredMessage(PropertyReader):
             self.user_rollback_data[extra.removeprefix(USER_ROLLBACK_DATA)] = value
 
     def get_object(self, name: str) -> PropertyValue:
-        """Return a property or an extra property as it is; `None` if it isn't there.
+        """Return a property or an extra property without conversion; `None` if it doesn't exist.
 
-        A moved message carries the count, exception and user data of its last activation as properties.
-        Those are returned where this delivery has nothing of its own.
+        A moved message carries the count, exception and user data of its last activation as properties. These
+        are returned if this delivery has no value of its own.
 
         Source: J154, J162-J165, J170, J171, J173, J176, J186.
         """
@@ -373,7 +373,7 @@ ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"
 
 context_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("jms_context_name", default=None)
-"""The context name of the delivery that log lines are about; `None` outside. Source: J62."""
+"""Context name of the current delivery, for log lines; `None` outside a delivery. Source: J62."""
 
 
 @contextlib.contextmanager
@@ -395,14 +395,14 @@ class ContextFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass."""
+        """Add the context name to a record, and let it pass."""
         record.ContextName = context_name.get() or ""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryContext:
-    """The circumstances of a delivery, as a message-driven bean gets them.
+    """The context of a delivery, like that of a message-driven bean.
 
     Source: W38.
     """
@@ -416,17 +416,17 @@ class DeliveryContext:
 
     @property
     def destination(self) -> Destination:
-        """Where the message was received, as the activation names it."""
+        """The destination from which the message was received, as the activation names it."""
         return self._delivery.received_from
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt at the message, from the known redeliveries; 1 is the first."""
+        """Number of this attempt at the message, derived from known redeliveries; 1 is the first."""
         return self._delivery.redelivery_count + 1
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier attempt may have been committed, and its messages sent."""
+        """Whether an earlier attempt may have been committed, with the messages it sent."""
         return self._delivery.in_doubt
 
     @property
@@ -456,14 +456,14 @@ class DeliveryContext:
 
 
 class HandlerEngine:
-    """The part of the engine a delivery may use; one for each listener.
+    """The part of the engine that deliveries use; there is one for each listener.
 
     Attributes:
         destination: The consumed destination, the first of several.
         transacted: Whether sent messages wait for the commit.
         principal: User name of the connection.
-        result_property: Message property that holds the result of a request; `None`: messages are no answers.
-        find: Returns the destination that a text names.
+        result_property: Message property that holds the result of a request; `None`: messages aren't answers.
+        find: Returns the destination of a name.
     """
 
     __slots__ = ("acknowledge", "destination", "find", "principal", "result_property", "send", "transacted")
@@ -489,15 +489,15 @@ class HandlerEngine:
 
 
 class Delivery(DeliveredMessage):
-    """One attempt at one message (or at the end of a batch), in the handler's hands.
+    """One attempt at a message, or at the end of a batch; the argument of a handler.
 
     Attributes:
         call: The attempt's number.
-        unit: The number of the unit of work it is in.
+        unit: The number of the unit of work to which the attempt belongs.
         consumer: The consumer that received the message; `None` for the end of a batch.
-        in_doubt: An earlier attempt may have been committed.
+        in_doubt: Whether an earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.
-        sent_later: Number of messages that it has put in limbo until they are due.
+        sent_later: Number of delayed messages that the handler has sent by way of limbo.
     """
 
     __slots__ = (
@@ -538,7 +538,7 @@ class Delivery(DeliveredMessage):
         self._given_handling = handling
 
     def tell(self, decision: Deliver, received_from: Destination, batch_size: int | None) -> None:
-        """Set the origin of the message, the number of this attempt, and the notes of earlier ones."""
+        """Set the origin of the message, the number of this attempt, and the data of earlier attempts."""
         self.received_from = received_from
         self.redelivery_count = decision.seen
         self.in_doubt = decision.in_doubt
@@ -566,13 +566,13 @@ class Delivery(DeliveredMessage):
 
     @property
     def changed_handling(self) -> str | None:
-        """The redelivery handling the handler has set; `None` if it left it as it was."""
+        """The redelivery handling that the handler has set; `None` if it hasn't changed it."""
         changed = self._redelivery_handling
         return None if changed == self._given_handling else changed
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the handler wrote nothing on it."""
+        """Whether the handler has changed nothing on this delivery."""
         return not (
             self.rollback_only
             or self.user_rollback_data
@@ -587,7 +587,7 @@ class Delivery(DeliveredMessage):
 
     @property
     def response(self) -> Response:
-        """The request data in this message, which answers a request.
+        """The outcome of a request; this message is the answer to it.
 
         Raises:
             ConfigurationError: The spec doesn't say which property holds the result.
@@ -611,28 +611,30 @@ class Delivery(DeliveredMessage):
     ) -> None:
         """Send a message that belongs to this delivery.
 
-        Guarantee: in a container-managed activation it is sent if and when the delivery is committed. Where
-        the broker commits atomically, both happen or neither. Elsewhere it is sent first: a crash in between
-        sends it again and loses nothing. In a bean-managed activation it is sent at once.
+        Guarantee: in a container-managed activation the message is sent when the delivery is committed. If
+        the broker commits atomically, both happen or neither. Otherwise the message is sent first: a crash
+        before the acknowledgement sends it again and loses nothing. In a bean-managed activation it is sent
+        at once.
 
         Args:
             destination: The destination, for example `queue://orders`; in a task also `lookup://orders`.
             message: The message; a delivery, such as this one, is forwarded as it was received.
-            delay: Seconds from now before it can be received. Where the broker can't delay (RabbitMQ) and
-                the spec has `use_store`, it waits in limbo. It is there before this message is acknowledged,
-                and isn't sent twice because of a crash in between, if this message has an id.
+            delay: Seconds from now before the message can be received. If the broker can't delay (RabbitMQ)
+                and the spec has `use_store`, the message waits in limbo. It is put there before the received
+                message is acknowledged. A crash in between doesn't send it twice, if the received message has
+                an id.
             deliver_at: The earliest time of its delivery, instead of `delay`: a `datetime` with a time zone,
-                or ISO 8601 text. Without either, the message property `DELIVERY_DATE` applies if the spec
-                has `allow_message_delays`.
-            deduplication_id: The broker drops a second message with this id. Single deliveries don't need
-                it. Deliveries in batches do on Artemis, or a crash may duplicate the sent messages. Derive
-                it from the received message's id, if the sent message depends on nothing else.
+                or ISO 8601 text. Without either, the message property `DELIVERY_DATE` applies if the spec has
+                `allow_message_delays`.
+            deduplication_id: The broker drops a second message with this id. Single deliveries don't need it.
+                In batches on Artemis, a crash may duplicate messages sent without it. Derive it from the
+                received message's id, if the sent message depends on nothing else.
 
         Raises:
             ConfigurationError: `delay` or `deliver_at` can't be used, or both are given.
-            CapabilityError: The broker can't carry it, or can't delay and there is no limbo.
+            CapabilityError: The broker can't carry the message, or can't delay it and there is no limbo.
             ConnectionLostError: The connection is lost; the broker will redeliver this message.
-            PermanentBrokerError: The broker refuses it.
+            PermanentBrokerError: The broker refuses the message.
         """
         unsaid = delay is None and deliver_at is None
         held_back = None if unsaid else chosen_delay(delay, deliver_at, datetime.now(UTC))

@@ -1,7 +1,7 @@
 """Drives the delivery machine: events in, decisions out, messages settled.
 
-The code that both shells share. A shell decides when and where things are done: `threaded.dispatcher` in a
-pool of threads, `loop.driver` in an event loop and a serial executor beside it.
+The code that both shells share. A shell decides where work runs: `threaded.dispatcher` in a pool of threads,
+`loop.driver` in an event loop with a serial executor.
 """
 
 from __future__ import annotations
@@ -109,29 +109,31 @@ class Flag(Protocol):
 
 
 class Driver(ABC):
-    """Runs the machine of one run and carries out its decisions, for both shells.
+    """Drives the delivery machine of one run and carries out its decisions; base of both shells.
 
     Args:
-        settings: How to consume.
-        machine: Fresh; only `Receiver` and `FastPath` call it too, under the same lock.
-        clock: Monotonic seconds.
-        lock: Guards the machine and everything here.
+        settings: Settings of the listener.
+        machine: A new machine. Besides the driver only `Receiver` and `FastPath` call it, under the same
+            lock.
+        clock: Returns seconds, monotonic.
+        lock: Guards the machine and the state of the driver.
         consuming: Set while the broker has confirmed the subscriptions.
-        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise it retries.
+        gives_up: Called when the broker refuses permanently; returns whether to stop. Otherwise the run
+            retries.
         attempt_log: The records in the store; `None`: nothing is stored.
         calls_before: Calls of the handler in earlier runs.
 
     Attributes:
-        settings, machine, clock, lock, attempt_log: As the arguments.
-        counters: Counters.
+        settings, machine, clock, lock, attempt_log: The arguments of the same names.
+        counters: Message counters.
         units: Units of work begun at the broker, until they are committed or rolled back.
         sending: Units of work to which a handler has added messages.
         settler: Carries out settlements.
         receiver: Passes messages to the machine; each shell makes its own.
         link: The current connection, or the attempt at one; each shell makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
-        stop_reason: Why it stopped; empty until it has stopped.
-        fault: The refusal that stops it; `None` for any other reason.
+        stop_reason: Why the run stopped; empty until it has stopped.
+        fault: The refusal that stops the run; `None` if nothing or another reason stops it.
         refusal: The broker's permanent refusal, if one is known; `None` otherwise.
         outage: Error of the last connection attempt or of the connection loss; empty while connected.
         answered: Whether the first attempt to connect and subscribe has ended.
@@ -199,7 +201,10 @@ class Driver(ABC):
 
     @abstractmethod
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Pass events to the machine; return the next work. Under the lock; call `flush_log` later."""
+        """Pass events to the machine, and return the next work.
+
+        Call it under the lock, and call `flush_log` after the lock is released.
+        """
 
     @abstractmethod
     def post(self, todo: list[Work]) -> None:
@@ -207,23 +212,23 @@ class Driver(ABC):
 
     @abstractmethod
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Schedule the taking of a message from the receive buffer; from any thread."""
+        """Schedule a check of the receive buffer for messages; call it from any thread."""
 
     @abstractmethod
     def idle_for(self) -> float:
-        """For how many seconds there has been nothing to do; 0 while there is. From any thread."""
+        """Return the seconds without anything to do; 0 while busy. Call it from any thread."""
 
     @abstractmethod
     def keeps(self) -> bool:
-        """Whether messages stay unsettled, with nothing to do. From any thread."""
+        """Return whether messages stay unsettled without further work. Call it from any thread."""
 
     @abstractmethod
     def _new_link(self) -> ConsumerConnection:
-        """Return a connection yet to be opened."""
+        """Return a connection that is not opened yet."""
 
     @abstractmethod
     def _link_is_up(self, link: ConsumerConnection) -> None:
-        """Prepare for consuming over a new connection. Under the lock."""
+        """Prepare for consuming over a new connection; called under the lock."""
 
     @abstractmethod
     def _start_over(self, buffer: ReceiveBuffer) -> None:
@@ -239,7 +244,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _settle_again(self) -> None:
-        """Settle again messages that were redelivered although they were settled."""
+        """Settle messages once more that were redelivered although they were settled."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -248,7 +253,7 @@ class Driver(ABC):
     # -- events in ----------------------------------------------------------------------------------------
 
     def feed(self, *events: Event) -> None:
-        """Feed the machine; other threads do the work."""
+        """Pass events to the machine, and queue the resulting work."""
         with self.lock:
             todo = self.handle(events)
         self.post(todo)
@@ -307,8 +312,8 @@ class Driver(ABC):
         """Carry out a decision, or add it to the work.
 
         Args:
-            decision: The machine's.
-            todo: Receives the remaining work.
+            decision: A decision of the machine.
+            todo: The work that remains to be done is appended to this list.
         """
         match decision:
             case Log():
@@ -340,7 +345,7 @@ class Driver(ABC):
         self._consuming.clear()
 
     def flush_log(self) -> None:
-        """Write pending log lines, and settle repeated messages; not under the lock."""
+        """Write pending log lines, and settle repeated messages; call it without the lock."""
         while self._lines:
             try:
                 line = self._lines.pop(0)
@@ -351,20 +356,26 @@ class Driver(ABC):
         if self.receiver.repeated.waiting:
             self._settle_again()
 
-    # -- how many messages of a unit were handed over: more than one in batches -----------------------------
+    # -- number of messages of a unit that were passed to handlers: more than one in batches ----------------
 
     def join_unit(self, unit: int) -> None:
-        """A batch has one message more. Under the lock."""
+        """Count one more message of a batch; called under the lock."""
         self._unit_sizes[unit] = self._unit_sizes.get(unit, 0) + 1
 
     def not_delivered(self, unit: int, seen: int) -> None:
-        """The connection was lost before a handler could be called: there is no rollback of it to count."""
+        """Undo the count of a delivery whose handler was not called, because the connection was lost.
+
+        The rollback of its unit isn't counted either.
+        """
         with self.lock:
             self.counters.undeliver(seen)
             self._unit_sizes.setdefault(unit, 0)
 
     def leave_unit(self, unit: int) -> int:
-        """A unit of work is over; return for how many messages its handler was called. Under the lock."""
+        """Forget a finished unit of work; return the number of its messages that a handler was called for.
+
+        Called under the lock.
+        """
         self.sending.discard(unit)
         return self._unit_sizes.pop(unit, 1)
 
@@ -385,10 +396,10 @@ def _refusal(unit: int, error: Exception) -> UnitFailed | UnitLost | UnitInDoubt
 
 
 class Settler:
-    """Settles messages, and tells the machine how that went.
+    """Settles messages, and reports the outcomes to the machine.
 
     Args:
-        driver: The driver it works for.
+        driver: The driver whose messages are settled.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -409,8 +420,9 @@ class Settler:
     def attempt(self, buffer: ReceiveBuffer, decision: Settling) -> Exception | None:
         """Carry out a decision at the broker without telling the machine; return the error, if any.
 
-        Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
-        confirms each: a crash brings those back that were under way, and nothing else is done twice.
+        Guarantee: see `UnitOfWork`. A commit that only acknowledges is pipelined, unless the listener
+        confirms each. After a crash, messages with unconfirmed acknowledgements are redelivered, and nothing
+        else is repeated.
         """
         try:
             if self._batches:  # an unsettled message may be in front of them
@@ -453,7 +465,7 @@ class Settler:
         return todo
 
     def unit_to_join(self, delivery: Delivery) -> UnitOfWork:
-        """Return the broker's side of the unit of work of a delivery, begun if it isn't yet.
+        """Return the broker's part of the unit of work of a delivery; begin it if necessary.
 
         Raises:
             ConfigurationError: The unit is being committed, or is over.
@@ -472,14 +484,15 @@ class Settler:
         return self._delayed_messages is not None
 
     def send_later(self, delivery: Delivery, outgoing: Outgoing) -> None:
-        """Have a delayed message sent from limbo, where it is when the unit of its delivery is committed.
+        """Send a delayed message by way of limbo.
 
-        Outside of units of work it is there at once.
+        In a transacted activation, the message is put in limbo when the unit of its delivery is committed;
+        otherwise at once.
 
         Raises:
-            ConfigurationError: As for `unit_to_join`.
-            ConnectionLostError: As for `unit_to_join`.
-            TransientStoreError: The store can't be used; only outside of units of work.
+            ConfigurationError: The unit is being committed, or is over.
+            ConnectionLostError: The connection is lost.
+            TransientStoreError: The store can't be used; only without transactions.
         """
         delayed_messages, buffer = self._delayed_messages, delivery.buffer
         if delayed_messages is None:
@@ -506,7 +519,7 @@ class Settler:
     def _put_all(
         self, buffer: ReceiveBuffer, delayed_messages: DelayedMessages, entries: Sequence[LimboEntry]
     ) -> list[int]:
-        """Put messages in limbo; while the store is away this waits, and so does the acknowledgement."""
+        """Put messages in limbo; while the store is unavailable, this waits and so delays the settlement."""
         attempt_log, machine = self._attempt_log, self._driver.machine
         if attempt_log is None:
             return delayed_messages.put(entries)
@@ -520,12 +533,15 @@ class Settler:
         return message.redelivered or buffer.link.connection.capabilities.stable_message_id
 
     def unit_of(self, buffer: ReceiveBuffer, number: int, received: Received | None) -> UnitOfWork:
-        """Return the broker's side of a unit of work, begun if it isn't yet.
+        """Return the broker's part of a unit of work; begin it if necessary.
 
         Args:
-            buffer: The receive buffer of its messages.
+            buffer: The receive buffer of the unit's messages.
             number: The machine's number of the unit.
-            received: The first message of the unit; `None`: nothing is settled in it.
+            received: The first message of the unit; `None`: the unit settles no message.
+
+        Raises:
+            ConnectionLostError: The connection is lost.
         """
         units = self._driver.units
         unit = units.get(number)
@@ -536,7 +552,7 @@ class Settler:
         return unit
 
     def _store_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
-        """Store that these messages are handled; while the store is away this waits, and so do they."""
+        """Store that messages are handled; while the store is unavailable, this waits."""
         attempt_log, machine = self._attempt_log, self._driver.machine
         if attempt_log is None:
             return
@@ -548,7 +564,7 @@ class Settler:
         attempt_log.handled(names, lambda: buffer.open and not machine.stopping)
 
     def _note_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
-        """Store that these messages are handled, which are acknowledged."""
+        """Store that acknowledged messages are handled; if that fails, log a warning."""
         try:
             self._store_ids(buffer, decision)
         except TransientStoreError as error:
@@ -698,12 +714,12 @@ class Settler:
         redirect: bool,
         way: int = 0,
     ) -> None:
-        """Add a copy to a unit of work, with as much of the message as the broker takes.
+        """Add a copy of a message to a unit of work, with as many of its parts as the broker takes.
 
-        Ways before `way` aren't tried: the broker refused them at a commit.
+        Variants of the copy before number `way` are skipped, because the broker refused them at a commit.
 
         Raises:
-            ConfigurationError: The copy would come back to where the message was received.
+            ConfigurationError: The copy would return to the source of the message.
         """
         check_target(buffer.link.connection.broker, target, buffer.origin(number))
         ways = self._letters(buffer, number, message, state, redirect=redirect)

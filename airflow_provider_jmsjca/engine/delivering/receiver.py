@@ -1,4 +1,4 @@
-"""Received messages: repetitions among them, and when the others are passed to the machine."""
+"""Receives messages: settles repeated ones again, and passes the others to the machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _LARGE = 16 * 1024
 
 
 class RepeatedMessages:
-    """Messages that came again although they were settled; each is settled once more.
+    """Messages that were redelivered although they were settled; each is settled once more.
 
     Args:
         name: The listener's name, for the log.
 
     Attributes:
-        waiting: Messages to settle once more.
+        waiting: Messages that are still to be settled once more.
     """
 
     def __init__(self, name: str) -> None:
@@ -50,13 +50,13 @@ class RepeatedMessages:
         self.waiting: list[Received] = []
 
     def connected(self) -> None:
-        """Log the first repetition over a new connection."""
+        """Log the next repetition, because it is the first one over a new connection."""
         self._said = False
 
     def settle(self) -> None:
-        """Settle all of them.
+        """Settle all waiting messages.
 
-        All messages kept so far are settled when this returns, by whichever thread.
+        They are settled when this returns, by this thread or another one.
         """
         with self._settling:
             while self.waiting:
@@ -79,12 +79,12 @@ class RepeatedMessages:
 
 
 class ConsumerConnection(Protocol):
-    """A connection that messages come over, as its user sees it.
+    """The interface of a connection over which messages are received.
 
     Attributes:
-        fault: Why it could not be used.
-        is_lost: Whether the connection is gone.
-        is_blocked: Whether it was given up because the broker did not answer in time.
+        fault: Why the connection could not be used; `None` if it could.
+        is_lost: Whether the connection is lost.
+        is_blocked: Whether the connection was given up because the broker did not answer in time.
     """
 
     fault: JmsError | None
@@ -92,7 +92,7 @@ class ConsumerConnection(Protocol):
     is_blocked: bool
 
     def mark_lost(self) -> None:
-        """Count as lost: further reports of the connection are ignored."""
+        """Mark the connection as lost, so that its further reports are ignored."""
 
     @property
     def connection(self) -> Connection:
@@ -112,19 +112,19 @@ class ConsumerConnection(Protocol):
 
 
 class ReceiveBuffer:
-    """Messages received since the consumers were opened; stale once these are closed or lost.
+    """Messages received since the consumers were opened; stale once the consumers are closed or lost.
 
     Attributes:
-        link: The connection it came over.
-        open: Whether it can still be settled.
-        ready: Whether every destination has had its chance to give something.
-        noticed: Whether a check of the arrivals is due.
+        link: The connection over which the messages were received.
+        open: Whether the messages can still be settled.
+        ready: Whether the broker has confirmed the consumers.
+        noticed: Whether a check of the arrivals is scheduled.
         arrivals: Received messages that aren't taken yet, in order.
         origins: The destinations of messages from the in-progress queue, by delivery number.
         consumers: Numbers of the consumers that settle in order, for the machine; filled on demand.
-        held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
-            can be decoded.
-        bytes: How much of memory the large ones of those take; the number of messages bounds the others.
+        held: Messages passed to the machine, by delivery number; the message is `None` if nothing of it can
+            be decoded.
+        bytes: Memory that large messages in `held` take, in bytes; small ones are bounded by their number.
     """
 
     __slots__ = (
@@ -174,18 +174,18 @@ class ReceiveBuffer:
         return self.held.pop(number)
 
     def stop_counting(self, number: int) -> None:
-        """Stop counting a message that stays until the connection ends, so that others can continue."""
+        """Stop counting the memory of a message that stays unsettled, so that others can be taken."""
         self.bytes -= self._large.pop(number, 0)
 
     @classmethod
     def shut(cls, link: ConsumerConnection) -> Self:
-        """Return one that is closed, for when nothing is consumed."""
+        """Return a closed receive buffer, for times when nothing is consumed."""
         buffer = cls(link)
         buffer.expire()
         return buffer
 
     def expire(self) -> None:
-        """Have nothing of the receive buffer settled any more: the broker has its messages back."""
+        """Mark the messages as returned to the broker: none of them can be settled any more."""
         self.open = False
 
     def origin(self, number: int) -> Destination:
@@ -200,15 +200,15 @@ Work: TypeAlias = tuple[ReceiveBuffer, Decision]
 class DeliveryReader:
     """Reads the messages of a listener.
 
-    The properties that mark a copy apply only where such copies are made: with `non_blocking_redelivery` on,
-    behind load balancing, in the in-progress queue. Elsewhere any sender could set them, and mark the id of a
-    future message as handled; there they are ordinary properties.
+    Properties that mark a copy apply only where such copies are made: with `non_blocking_redelivery` on,
+    behind load balancing, in the in-progress queue. Elsewhere they are ordinary properties, because any
+    sender could set them, and mark the id of a future message as handled.
 
     Args:
         settings: Settings of the listener.
 
     Attributes:
-        takes_left: Whether messages that an earlier run left in progress are delivered again (I11).
+        takes_left: Whether messages that an earlier run left in progress are delivered again.
     """
 
     def __init__(self, settings: ListenerSettings) -> None:
@@ -232,14 +232,15 @@ class DeliveryReader:
         """Return the event for the machine, and the message as the handler gets it.
 
         Args:
-            received: From the transport.
-            number: Names it to the machine.
-            ask: Whether to find out if it is wanted.
-            consumer: As in `MessageArrived`; never of a message in progress.
+            received: The message from the transport.
+            number: Delivery number of the message in the machine.
+            ask: Whether to call the `subscribes` function of the listener.
+            consumer: Number of the consumer, as in `MessageArrived`; not for a message in progress.
 
         Returns:
-            The message is the salvaged one if it can't be decoded, or `None`. The destination is the
-            one it was first received from, if it is in progress or was parked elsewhere.
+            The event, the message and a destination. An undecodable message is replaced by its salvaged form,
+            or by `None`. The destination is the original source of a message that is in progress or was
+            parked elsewhere, otherwise `None`.
         """
         if self._in_progress is None:
             if self._returns is not None and received.consumer.subscription.destination == self._returns:
@@ -285,7 +286,7 @@ class DeliveryReader:
         return message
 
     def _own(self, message: JmsMessage, *, staged: bool = False) -> tuple[JmsMessage, int | None]:
-        """Return a message as it was before it was copied here, and the count it was parked with."""
+        """Return the original of a message that was copied, and the delivery count it was parked with."""
         if self._balanced:
             message = published(message)
         return unparked(message) if self._parks or staged else (message, None)
@@ -353,11 +354,11 @@ def _poison(
 class Receiver:
     """Passes received messages to the machine.
 
-    Call everything here under the dispatcher's lock. At most `MOST_BYTES` of large messages plus one message
-    are in flight, and more only if `wanted` allows it. Further messages wait in the transport.
+    Call every method under the dispatcher's lock. At most `MOST_BYTES` of large messages plus one message are
+    in flight, and more only if `wanted` allows it. Further messages wait in the transport.
 
     Args:
-        settings: How to consume.
+        settings: Settings of the listener.
         machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
         arrived: Called when messages that had to wait may be taken.
@@ -373,9 +374,9 @@ class Receiver:
         buffer: Messages of the current consumers.
         reader: Reads the messages.
         numbers: Numbers for messages passed to the machine.
-        memory: Recognises messages that come again.
-        repeated: Messages that came again, and are to be settled once more.
-        held_up: Whether messages wait for room in memory.
+        memory: Recognises redelivered messages.
+        repeated: Redelivered messages that are to be settled once more.
+        held_up: Whether messages wait until memory is free.
     """
 
     def __init__(
@@ -446,7 +447,7 @@ class Receiver:
             self._earlier_keys |= keys
 
     def _take_again(self, found: list[Received]) -> None:
-        """Check messages again that had to wait, before those that came after them."""
+        """Check messages again that had to wait, before messages that arrived after them."""
         self.buffer.arrivals.extendleft(reversed(found))
         self._arrived(self.buffer)
 
@@ -470,13 +471,13 @@ class Receiver:
     def let_go(
         self, buffer: ReceiveBuffer, number: int, *, settled: bool = True, handled: bool = True
     ) -> None:
-        """Stop holding a message, and check those again that waited for one of its id.
+        """Release a message, and check messages with the same id that had to wait for it.
 
         Args:
             buffer: The receive buffer of the message.
-            number: Names the message.
-            settled: Remember the message as settled; otherwise it comes back as a copy.
-            handled: A handler is done with it.
+            number: Delivery number of the message.
+            settled: Remember the message as settled; otherwise a copy of it will arrive.
+            handled: Whether a handler has completed the message.
         """
         origin = buffer.origin(number) if self._several else None
         received, message = buffer.release(number)
@@ -511,7 +512,7 @@ class Receiver:
         return self._earlier_link.is_blocked
 
     def _returned_to_broker(self, received: Received) -> tuple[Identity | None, Identity | None] | None:
-        """Tell the machine of a message that the broker had back before it was taken in.
+        """Tell the machine about a message that returned to the broker before it was taken.
 
         Returns:
             The message's identities; `None` if it was settled before.
@@ -540,7 +541,7 @@ class Receiver:
         return not self.held_up
 
     def go_on(self) -> None:
-        """Take messages that were held up, if memory has room for one more."""
+        """Take messages that were held up, if memory is free again."""
         if self.held_up and (self.buffer.bytes < MOST_BYTES or self._wanted()):
             self.held_up = False
             self._arrived(self.buffer)
@@ -625,7 +626,7 @@ class Receiver:
         return verdict
 
     def _lane(self, received: Received) -> object:
-        """Return the consumer of a message, if it settles in order: later messages of it wait as well."""
+        """Return the consumer of a message if it settles in order, so that its later messages wait, too."""
         return received.consumer if received.consumer.settles_in_order else None
 
     def comes_again(self, received: Received) -> bool:
@@ -644,7 +645,7 @@ class Receiver:
         return number
 
     def admit_more(self) -> None:
-        """A message went without being settled: the limit, or memory, has room again."""
+        """Check for messages after one was released unsettled, because the limit or memory has room again."""
         if self.buffer.arrivals:
             self._arrived(self.buffer)
 

@@ -55,10 +55,10 @@ _KINDS = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgen
 
 
 def plain_function(what: str, function: _F) -> _F:
-    """Return the function if it does its work when it is called.
+    """Return a function that is neither asynchronous nor a generator.
 
     Args:
-        what: The name of the function's owner, for the error.
+        what: Name of the function, for the error.
         function: The user's function.
 
     Raises:
@@ -95,8 +95,8 @@ class InProgress:
     Attributes:
         destination: The queue; activations that run at the same time must not share one.
         events: Treatment of messages that another run left there.
-        prefetch: As for the other subscriptions.
-        run: Identifies this run: its own messages there aren't in doubt.
+        prefetch: Prefetch of the subscription to the queue; see `Subscription.prefetch`.
+        run: Identifies this run, whose own messages on the queue aren't in doubt.
 
     Source: I9-I14, I52.
     """
@@ -107,7 +107,7 @@ class InProgress:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def subscription(self, connection: Connection) -> Subscription:
-        """Return the subscription: with most settings only to messages of this run."""
+        """Return the subscription; unless `events` is `REPROCESS`, only to messages of this run."""
         own = self.events is not InDoubtEvents.REPROCESS and connection.capabilities.selector
         return Subscription(
             destination=self.destination,
@@ -116,7 +116,7 @@ class InProgress:
         )
 
     def outgoing(self, message: JmsMessage, source: Destination) -> Outgoing:
-        """Return the copy that stands there while the message is handled."""
+        """Return the copy of a message that is on the queue while the message is handled."""
         staged = StagedFrom(run=self.run, source=str(source))
         return Outgoing(destination=self.destination, message=staged_copy(message, staged))
 
@@ -138,48 +138,51 @@ class UnitConsumers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """How an activation consumes.
+    """The settings of a listener.
 
     Attributes:
-        delivery: The rules for its messages.
+        delivery: Rules for the delivery of messages.
         subscription: The first subscription.
         further: Subscriptions to the further destinations of `delivery`.
         returns: The queue through which parked messages of a durable subscription return; `None`: parked
             messages return to their destination.
-        receivers: Number of consumers that share the work on each queue (`sync`); one otherwise.
-        unit_consumers: Consumers of batches, on brokers with cumulative acknowledgements; `None`: as on other
-            brokers.
-        pool_initial: Threads kept ready, at most one for each unit of work at once.
+        receivers: Number of consumers on each queue: several with concurrency mode `sync`, otherwise one.
+        unit_consumers: Consumers of batches, on brokers with cumulative acknowledgements; `None`: the same
+            consumers as on other brokers.
+        pool_initial: Number of threads that don't end while idle; at most the concurrency.
+        pool_idle_timeout: Further threads end after this time without work; `None`: never.
         pool_idle_timeout: Further threads end after this time without work; `None`: never.
         confirm_acknowledgements: Wait after each message until the broker has confirmed its acknowledgement.
             Otherwise acknowledgements are sent together; after a crash, unconfirmed messages are redelivered.
         transacted: Messages of a handler are sent when its delivery is committed; otherwise at once.
         retry_permanent_errors: Also connect again after errors that are usually permanent, such as wrong
             credentials or a missing destination.
-        delete_durable: Delete the durable subscription at a clean stop (W33).
-        name: For logs and threads.
-        context_name: Added to the log context of each delivery; `None`: none (J62).
+        delete_durable: Delete the durable subscription at a clean stop.
+        name: Name of the listener in the log and in names of threads.
+        context_name: Added to the log context of each delivery; `None`: no context name.
         principal: User name of the connection.
-        client_id: JMS client id, for dead letters.
-        archive: Receives a copy of each handled message, in the unit of work that settles it (I26).
-        source_queue: Receives each handled message in the same way, for the next consumer of events (I16).
-        drop_duplicates: Acknowledge a message with an already handled id instead of delivering it (I17).
-        reply_to: Default reply destination of messages that a handler sends (I39).
-        result_property: Message property that holds the result, where answers are consumed (I45).
-        subscribes: Returns whether a message has a subscriber; `None`: every message has one (I30). Other
-            messages wait for it, so it must be quick and must not block. A message for which it raises is
-            poison.
-        store: Keeps attempts across restarts, and the ids of handled messages where duplicates are dropped;
+        client_id: JMS client id that dead letters name.
+        archive: Receives a copy of each handled message, in the unit of work that settles the message.
+        source_queue: Receives a copy of each handled message in the same unit of work, for the next consumer
+            of events.
+        drop_duplicates: Acknowledge a message with an already handled id instead of delivering it.
+        reply_to: Default reply destination of messages that a handler sends.
+        result_property: Message property that holds the result, where answers are consumed.
+        subscribes: Returns whether a message has a subscriber; `None`: every message has one. The function
+            must be quick and must not block, because other messages wait for it. A message for which it
+            raises is poison.
+        store: Keeps attempts across restarts, and the ids of handled messages if duplicates are dropped;
             `None`: nothing outlives the run.
-        jms_conn_id: The Airflow connection over which messages in limbo are sent later; empty:
-            no messages are put there.
+        jms_conn_id: The Airflow connection over which messages in limbo are sent later; empty: there is no
+            limbo.
         in_doubt: Treatment of messages that another process was handling when it died, as recorded in the
             store.
-        limbo_tries: Attempts to send such a message before it stays there as failed (P16).
+        limbo_tries: Attempts to send a message from limbo before it stays there as failed.
         balanced: The activation's queue holds copies made by load balancing. Handlers see them as they were
             published. Only then is the origin in a message's properties trusted.
-        in_progress: The queue that holds messages while they are handled; `None`: they stay in their own.
-        find: Returns the destination for a name, where a handler sends by name.
+        in_progress: The queue that holds messages while they are handled; `None`: they stay in their own
+            queue.
+        find: Returns the destination for a name to which a handler sends.
         url: Address of the broker, without secrets; for `management.properties`.
         whole: Name in the store for all parts that start and stop together, such as all members; empty: the
             name of this listener.
@@ -250,13 +253,13 @@ class ListenerContext:
         client_id: JMS client id of the connection.
         principal: User name of the connection.
         url: Address of the broker, without secrets.
-        confirm_acknowledgements: As the attribute of `ListenerSettings`; also if the spec says so.
+        confirm_acknowledgements: See `ListenerSettings`; the spec can also turn it on.
         non_blocking_redelivery: Messages delayed by more than 5 seconds wait at the broker or in limbo
-            (`DeliverySettings.non_blocking_redelivery`); also if the spec says so.
+            (`DeliverySettings.non_blocking_redelivery`); the spec can also turn it on.
         subscribes: The listener's own filter of messages, in addition to the selector.
-        find: As the attribute of `ListenerSettings`.
-        store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
-        jms_conn_id: As the attribute of `ListenerSettings`.
+        find: See `ListenerSettings`.
+        store: See `ListenerSettings`; used only for a spec with `use_store`.
+        jms_conn_id: See `ListenerSettings`.
     """
 
     client_id: str | None = None
@@ -279,13 +282,13 @@ class ListenerContext:
 def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
     """Return the name of an activation in the store.
 
-    All its consumers share this name, and no others do: two subscriptions to a topic receive copies with the
-    same ids, and each handles its own.
+    All consumers of the activation share this name, and no others use it. Two subscriptions to a topic have
+    different names, because they receive copies with the same ids.
 
     Args:
         title: The activation's name, or its destinations.
-        url: Address of the broker, without secrets; a query is left out.
-        durable_name: Name of its durable subscription, if it has one.
+        url: Address of the broker, without secrets; its query is left out.
+        durable_name: Name of the activation's durable subscription; `None`: it has none.
         client_id: JMS client id of that subscription.
     """
     name = f"{title} at {url.partition('?')[0]}" if url else title
@@ -295,13 +298,13 @@ def activation_name(title: str, url: str, durable_name: str | None, client_id: s
 
 
 BARE: Final = ListenerContext()
-"""Of a listener that has its spec only."""
+"""The context of a listener that has only a spec."""
 
 
 def listener_settings(
     spec: ActivationSpec, context: ListenerContext = BARE, *, says_without_effect: bool = True
 ) -> ListenerSettings:
-    """Return the settings of a listener for a spec. Options without effect are logged once.
+    """Return the settings of a listener for a spec, and log options without effect once.
 
     Args:
         spec: The spec in force.
@@ -309,7 +312,7 @@ def listener_settings(
         says_without_effect: Log the options without effect; off for a spec that is derived from the user's.
 
     Raises:
-        ConfigurationError: The spec asks for something that a listener can't do.
+        ConfigurationError: The spec has options that a listener doesn't support.
 
     Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
@@ -448,8 +451,8 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
     """Return the store, if a spec uses it.
 
     Raises:
-        ConfigurationError: The spec uses a store, and there is none; or nothing of the subscription outlives
-            the run.
+        ConfigurationError: The spec uses a store, and there is none; or it consumes a topic without a durable
+            subscription, of which nothing outlives the run.
     """
     if not spec.use_store:
         return None
@@ -467,10 +470,10 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
 
 
 def _returns_queue(topic: Destination, durable_name: str, client_id: str | None) -> Destination:
-    """Return the queue by which parked messages of a durable subscription come back.
+    """Return the queue through which parked messages of a durable subscription return.
 
-    All processes that use the subscription have the same, and no other subscription has it. No broker takes a
-    character of its name for syntax.
+    All processes that use the subscription use this queue, and no other subscription does. Its name contains
+    no character with a special meaning for a broker.
     """
     whole = "\0".join((client_id or "", durable_name, str(topic)))
     shown = re.sub(r"[^A-Za-z0-9_-]+", "-", durable_name)[:_SHOWN]
@@ -500,9 +503,11 @@ def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
 
 
 def _outage(spec: ActivationSpec) -> OutageSettings:
-    """Use WebLogic's suspensions and fixed interval only if the spec sets them, even to their defaults.
+    """Return the settings for reconnecting.
 
-    Otherwise reconnect as JMSJCA does: growing pauses, and delivery resumes as soon as the broker is back.
+    WebLogic's suspensions and fixed interval apply only if the spec sets them, even to their defaults.
+    Otherwise the listener reconnects as JMSJCA does: with growing pauses, and delivery resumes as soon as the
+    broker is back.
 
     Source: J13, J122, W16, W24-W26.
     """
@@ -539,7 +544,7 @@ def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
 
 
 def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
-    """Return the treatment of messages that are in doubt by the store.
+    """Return the treatment of messages that are in doubt according to the store.
 
     Raises:
         ConfigurationError: Messages in doubt are to be set aside, and there is no limbo.
@@ -559,7 +564,7 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
     """Return the in-progress queue of a spec; `None` if messages stay in their own queue.
 
     Raises:
-        ConfigurationError: The spec says how to treat messages in doubt, and there can be none.
+        ConfigurationError: The spec has `in_doubt_events`, but neither a store nor an in-progress queue.
     """
     if spec.in_progress_destination is None:
         if spec.in_doubt_events is not InDoubtEvents.REPROCESS and not spec.use_store:
@@ -577,20 +582,21 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """Destinations for messages that aren't simply handled: archive, errors, unsubscribed, replies (WBIA).
+    """Destinations for archived, failed and unsubscribed messages, and for replies, as in WBIA.
 
     Attributes:
         handling: Redelivery handling. Its deletions become moves to the error destination, if there is one.
         non_retryable: Exception classes after which a message has failed permanently. With an error
-            destination and no option for redelivery, these are all classes: the adapter doesn't retry.
+            destination and the default redelivery handling, these are all classes, because the WBIA adapter
+            doesn't retry.
         dead_letter: Destinations of permanently failed messages; the error destination is one of them.
         archive: Receives a copy of each handled message.
         source_queue: Receives each handled message, with container-managed events.
         reply_to: Destination for replies to messages that a handler sends.
         unsubscribed: Receives messages without a subscriber.
         subscribes: Returns whether a message has a subscriber.
-        broker_selector: Selector of the broker. With `unsubscribed` it is `None`: the selector is evaluated
-            here, so that rejected messages don't stay in the queue.
+        broker_selector: Selector of the broker. With `unsubscribed` it is `None`: the listener evaluates the
+            selector, so that rejected messages don't stay in the queue.
         shelve_at: Delivery count at which a message without a configured target has failed permanently.
         discard_poison: Permanently failed messages are deleted, because the spec explicitly says so.
         discard_unsubscribed: Messages without a subscriber are deleted, because the spec explicitly says so.
@@ -618,13 +624,13 @@ class Routing:
         """Return the destinations of a spec.
 
         Args:
-            spec: The activation's.
+            spec: The activation spec.
             subscribes: The listener's own test of whether a message is wanted.
             has_limbo: Messages without another destination are kept in limbo.
 
         Raises:
-            ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse; or
-                `subscribes` is no plain function.
+            ConfigurationError: Messages may be rejected, and there is no destination for them. Or there is
+                such a destination, and nothing rejects messages. Or `subscribes` isn't a plain function.
         """
         _refuse_circles(spec)
         if subscribes is not None:
@@ -717,7 +723,7 @@ def _destination(text: str | None) -> Destination | None:
 
 
 def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryHandling:
-    """Return the handling with each deletion replaced by a move (I28, I29)."""
+    """Return the handling with each deletion replaced by a move."""  # I28, I29
     return RedeliveryHandling(
         tuple(
             Move.to(action.at, (target,)) if isinstance(action, Delete) else action
@@ -727,7 +733,7 @@ def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryH
 
 
 def _wanted(selector: str | None, subscribes: Subscribes | None) -> Subscribes:
-    """Return one function for both; the selector compares as STOMP brokers do."""
+    """Combine selector and function into one function; the selector compares as STOMP brokers do."""
     selected = None if selector is None else Selector.parse(selector, strings_as_numbers=True).matches
     if selected is None or subscribes is None:
         wanted = selected or subscribes

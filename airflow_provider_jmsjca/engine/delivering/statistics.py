@@ -9,7 +9,7 @@ from airflow_provider_jmsjca.core.copies.dead_letter import without_secrets
 from airflow_provider_jmsjca.core.failure import Failure
 
 SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
-"""Deliveries at which the time is taken. Source: J121."""
+"""Numbers of deliveries at which the elapsed time is recorded. Source: J121."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +67,17 @@ class Statistics:
         highest_active: The most that ever ran at once (`H-EP`).
         threads: Threads in the pool now (`EP`).
         in_flight: Messages received and not settled.
-        connections: How often a connection came up.
+        connections: Number of connections that were opened.
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
-        refused: Why nothing is consumed, or not everything. A reason is the word of the broker on a
-            destination or on itself. Or it says why there is no connection, or why the store can't be used.
-            Empty while all is well. The reason of a stop stays.
-        samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery. As
-            many as there were so far (`t(s0)` to `t(s4)`).
+        refused: Reasons why some or all destinations are not consumed: a refusal by the broker, a missing
+            connection, or an unusable store. Empty while all are consumed. The reason of a stop remains.
+        samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery
+            (`t(s0)` to `t(s4)`). Deliveries that haven't happened are left out.
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
         calls: Calls of the handler, with EndOfBatch messages too, over all starts of the activation.
-        holds_subscription: Whether this process has the distributed durable subscription; `None` if the
+        holds_subscription: Whether this process holds the distributed durable subscription; `None` if the
             activation has none.
         dead_lettered: Messages moved because they failed; `counts.moved` has moves for any reason.
         last_failure: The last exception of a handler; empty if none raised.
@@ -141,12 +140,12 @@ class Statistics:
 def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
     """Return the sums over several members of an activation.
 
-    The sum of the highest numbers of running handlers is a bound, for they needn't have run at once. There
-    are no samples: the moments of one member's deliveries say nothing of all.
+    `highest_active` is an upper bound, because the members' maxima needn't have occurred at the same time.
+    `samples` is empty, because the samples of single members can't be combined.
 
     Args:
-        statistics: Of each by its name, which also marks its refusals.
-        most: Handlers that may run at once, all together.
+        statistics: Statistics by the member's name, which precedes the member's refusals in the result.
+        most: Maximum number of handlers that run at once, over all members.
     """
     found = statistics.values()
     return Statistics(
@@ -171,20 +170,20 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
 
 
 class Counters:
-    """Running counts; the caller serialises access.
+    """Counters of a run; the caller serialises access.
 
-    Its users count by themselves where it takes no more than an addition.
+    Callers change an attribute directly if that is a simple addition.
 
     Args:
         calls: Calls of the handler in earlier runs.
 
     Attributes:
-        began: When the run began, or the statistics were reset.
+        began: Time on the clock at which the run began, or the statistics were reset.
         active: Handlers running now.
-        connections: How often a connection came up.
+        connections: Number of connections that were opened.
         outages: Connections lost.
         handler_seconds: Time spent in the handler.
-        rolled_back: As in `Counts`, and so `parked`, `failed`, `in_doubt` and `repeated`.
+        rolled_back: See `Counts`; likewise `parked`, `failed`, `in_doubt` and `repeated`.
     """
 
     def __init__(self, calls: int = 0) -> None:
@@ -212,7 +211,7 @@ class Counters:
         return self.committed + self.moved + self.deleted
 
     def deliver(self, seen: int, now: float) -> None:
-        """A handler is about to be called with a message that was seen so often before."""
+        """Count a call of the handler with a message that was delivered `seen` times before."""
         self.delivered += 1
         self.active = active = self.active + 1
         if active > self.highest_active:  # noqa: PLR1730 - max() is called once for each message
@@ -226,20 +225,20 @@ class Counters:
             self._next_sample = SAMPLE_POINTS[taken] if taken < len(SAMPLE_POINTS) else 0
 
     def end_batch(self) -> None:
-        """A handler is about to be called with an EndOfBatch message."""
+        """Count a call of the handler with an EndOfBatch message."""
         self.batch_ends += 1
         self.active += 1
         self.highest_active = max(self.highest_active, self.active)
 
     def undeliver(self, seen: int) -> None:
-        """The handler could not be called after all."""
+        """Undo the count of a delivery whose handler could not be called."""
         self.delivered -= 1
         if seen:
             self.redelivered -= 1
             self.redelivered_messages -= seen == 1
 
     def reset(self, now: float) -> None:
-        """Reset the statistics; the counts themselves continue. Source: J120."""
+        """Reset the statistics, but not the counts. Source: J120."""
         self._before = self.counts()
         self.began = now
         self.highest_active = self.active
@@ -255,11 +254,11 @@ class Counters:
         self.since_commit = 0
 
     def note_failure(self, failure: Failure, secrets: Iterable[str]) -> None:
-        """A handler raised; the secrets are left out where the failure is shown. Needs no lock."""
+        """Note the exception of a handler; its secrets are left out when it is shown. Needs no lock."""
         self._last_failure = failure, secrets
 
     def bypass(self, *, moved: int = 0, deleted: int = 0, dead_lettered: int = 0) -> None:
-        """Messages left without being delivered; of those moved some because they had failed."""
+        """Count messages moved or deleted instead of delivered; `dead_lettered` of them had failed."""
         self.moved += moved
         self.dead_lettered += dead_lettered
         self.deleted += deleted

@@ -25,7 +25,7 @@ class SessionLimit:
 
     Args:
         most: Maximum number of open sessions.
-        timeout: Time to wait until one is closed; `None` waits without limit.
+        timeout: Time to wait until a session is closed; `None` waits without limit.
 
     Source: J45.
     """
@@ -36,10 +36,10 @@ class SessionLimit:
         self._free = threading.Semaphore(most)
 
     def acquire(self) -> None:
-        """Take a place.
+        """Reserve a session.
 
         Raises:
-            TransientBrokerError: None became free in time.
+            TransientBrokerError: No session became free in time.
         """
         if self._free.acquire(blocking=False):
             return
@@ -53,7 +53,7 @@ class SessionLimit:
             )
 
     def release(self) -> None:
-        """Give a place back."""
+        """Release a reserved session."""
         self._free.release()
 
 
@@ -62,11 +62,11 @@ class SessionRules:
     """Rules for every session of a connection, which its user can't override.
 
     Attributes:
-        always_transacted: A session that isn't asked to be transacted is so all the same. Source: J98, J126.
+        always_transacted: Every session is transacted, even if that isn't requested. Source: J98, J126.
         single: A connection has one session at a time. Source: J27, J100.
-        prefetch: For sessions that don't say one.
+        prefetch: Prefetch of sessions that don't set one.
         limit: Bounds the sessions of several connections together. Source: J45.
-        find: Returns the destination a text names. Source: J87-J89.
+        find: Returns the destination of a name. Source: J87-J89.
         parameters: Values for `${name}` in selectors, by names in lower case. Source: J181.
     """
 
@@ -84,10 +84,10 @@ class JmsConnection:
     Args:
         connection: The transport's connection.
         on_close: Called once instead of closing `connection`, if it belongs to a pool.
-        rules: Rules for every session of it.
-        on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
-            would keep it for life.
-        usage: Where successful and failed uses are noted.
+        rules: Rules for every session of the connection.
+        on_lost: Registers a callback for the loss of a pooled connection. The transport's connection itself
+            would keep the callback for its lifetime.
+        usage: Records successful and failed uses.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class JmsConnection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Credentials of the connection, to be shown and sent nowhere."""
+        """Credentials of the connection, which must never be shown or sent."""
         return self._connection.secrets
 
     def session(
@@ -136,7 +136,7 @@ class JmsConnection:
         Args:
             transacted: Whether sends and receipts take effect together, at `commit`. With the option
                 `ignore_tx` every session is transacted, also with `False` here.
-            acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
+            acknowledge_mode: Mode of a session that isn't transacted; ignored if `transacted` is true.
             prefetch: Maximum number of messages that the broker sends ahead for this session and destination.
                 It limits unsettled messages: a transaction of 500 needs 500. `None` means 1 for a queue in
                 AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as a message: set a higher

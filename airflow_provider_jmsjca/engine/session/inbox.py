@@ -12,20 +12,20 @@ from airflow_provider_jmsjca.core.prefetch import for_session_that_keeps
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
-# How long "no wait" waits for messages that the broker has already sent.
+# Seconds that a receive without waiting waits for messages that the broker has already sent.
 _ROUND_TRIP = 0.1
 
 
 class Inbox:
     """A subscription with a buffer no larger than its prefetch.
 
-    It always has one consumer: the broker would distribute the messages among several, and their order would
-    be lost. So the prefetch limits the unsettled messages that the caller can hold.
+    An inbox always has one consumer. With several, the broker would distribute the messages among them, and
+    the order would be lost. So the prefetch limits the unsettled messages that the caller can hold.
 
     Args:
         connection: The connection on which to subscribe.
         subscription: The destination and its options, with the prefetch.
-        lock: Guards everything here, and wakes waiting callers.
+        lock: Guards the inbox, and wakes waiting callers.
     """
 
     def __init__(self, connection: Connection, subscription: Subscription, lock: threading.Condition) -> None:
@@ -39,7 +39,7 @@ class Inbox:
         self._loss: JmsError | None = None
 
     def connection_lost(self, reason: JmsError) -> None:
-        """The connection is lost: buffered messages are the broker's again."""
+        """Handle the loss of the connection: buffered messages have returned to the broker."""
         with self._lock:
             self._loss = reason
             self._buffer = deque()
@@ -54,8 +54,8 @@ class Inbox:
         Raises:
             ConnectionLostError: The connection is lost.
             ConfigurationError: The time is up, and the caller holds as many unsettled messages as the
-                prefetch allows: no more would ever come.
-            CapabilityError: As `Connection.consume`.
+                prefetch allows, so no more would ever arrive.
+            CapabilityError: The broker lacks a capability for the subscription; see `Connection.consume`.
         """
         if self._consumer is None:
             self._consumer = self._connection.consume(self._subscription, self._put)
@@ -106,8 +106,8 @@ class Inbox:
         """Continue after a taken message that will never be settled.
 
         If later messages couldn't be settled, or would never arrive because the prefetch is used up, the
-        inbox subscribes again with a larger prefetch. Unsettled messages are redelivered, that one too. A
-        plain subscription to a topic is left as it is, because it would lose messages.
+        inbox subscribes again with a larger prefetch. Then all unsettled messages are redelivered, including
+        that one. A non-durable subscription to a topic is left as it is, because it would lose messages.
 
         Raises:
             ConnectionLostError: The connection is lost.
@@ -129,7 +129,7 @@ class Inbox:
         self._consumer = self._connection.consume(self._subscription, self._put)
 
     def settled(self, count: int) -> None:
-        """Note that some of the messages that were taken are settled, by their number."""
+        """Note that `count` of the taken messages are settled."""
         with self._lock:
             self._unsettled -= count
 

@@ -71,14 +71,14 @@ def session_subscription(
     durable_name: str | None,
     prefetch: int | None,
 ) -> Subscription:
-    """Return the subscription.
+    """Return the subscription with which a session receives.
 
     Args:
-        mode: When the session settles.
-        destination: Where from; a prefetch among its options beats the session's.
-        selector: JMS selector; `None` or empty: everything.
-        durable_name: Name of a durable subscription.
-        prefetch: The session's; `None` leaves it to the mode.
+        mode: When the session settles messages.
+        destination: The destination; a prefetch among its options overrides the session's.
+        selector: JMS selector; `None` or empty: all messages.
+        durable_name: Name of a durable subscription; `None`: not durable.
+        prefetch: Prefetch of the session; `None`: the default for the mode.
     """
     found = for_session(
         prefetch_of(destination, prefetch),
@@ -139,7 +139,7 @@ class JmsSession:
         self._inboxes: dict[Hashable, Inbox] = {}
         self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
         self._unsettled: list[tuple[Inbox, Received]] = []
-        # The broker may deliver those that were handed back to another consumer.
+        # Returned messages; the broker may deliver some of them to another consumer.
         self._memory: DeliveryMemory[Received] = DeliveryMemory(REMEMBERED)
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
@@ -166,22 +166,22 @@ class JmsSession:
         persistent: bool | None = None,
         deduplication_id: str | None = None,
     ) -> None:
-        """Send a message; in a transacted session it is there after `commit`, else when this returns.
+        """Send a message; a transacted session sends it at `commit`, any other before this returns.
 
         Args:
-            destination: Where to, for example `queue://orders`.
+            destination: The destination, for example `queue://orders`.
             message: The message; it isn't changed.
-            delay: Seconds before it can be received.
-            time_to_live: Seconds until it expires, counted from now.
-            priority: 0 to 9; `None` leaves the message's own.
-            persistent: Whether it survives a restart of the broker; `None` leaves the message's own.
-            deduplication_id: A second message with this id is dropped by the broker.
+            delay: Seconds before the message can be received.
+            time_to_live: Seconds until the message expires, counted from now.
+            priority: 0 to 9; `None`: the priority in the message.
+            persistent: Whether the message survives a restart of the broker; `None`: as the message says.
+            deduplication_id: The broker drops a second message with this id.
 
         Raises:
-            ConfigurationError: `message` is no message, or `delay` can't be used.
-            CapabilityError: The broker lacks a capability for it.
-            PermanentBrokerError: The broker refused it.
-            InDoubtError: The connection was lost; it may be there.
+            ConfigurationError: `message` isn't a message, or `delay` can't be used.
+            CapabilityError: The broker lacks a capability for the message.
+            PermanentBrokerError: The broker refused the message.
+            InDoubtError: The connection was lost; the broker may have the message.
         """
         self._check_open()
         outgoing = Outgoing(
@@ -202,17 +202,17 @@ class JmsSession:
         self._usage.succeeded()
 
     def send_all(self, messages: Iterable[Outgoing]) -> None:
-        """Send messages, which is much faster than one by one where the session isn't transacted.
+        """Send messages; without transactions this is much faster than sending them one by one.
 
-        In a transacted session they are there after `commit`, else when this returns.
+        A transacted session sends them at `commit`, any other before this returns.
 
         Args:
             messages: Messages and their destinations.
 
         Raises:
-            CapabilityError: The broker lacks a capability for one of them; those before it may be there.
-            PermanentBrokerError: The broker refused one; others may be there.
-            InDoubtError: The connection was lost; some may be there.
+            CapabilityError: The broker lacks a capability for one of the messages; it may have earlier ones.
+            PermanentBrokerError: The broker refused a message; it may have others.
+            InDoubtError: The connection was lost; the broker may have some of the messages.
         """
         self._check_open()
         if self._transacted:
@@ -247,17 +247,17 @@ class JmsSession:
         may set aside as many messages for this session as the prefetch says.
 
         Args:
-            destination: Where from, for example `queue://orders`.
+            destination: The destination, for example `queue://orders`.
             timeout: Seconds to wait; 0 asks the broker once and doesn't wait for messages to be sent.
-            selector: JMS message selector; parameters in it, such as `${region}`, are filled in.
+            selector: JMS message selector; parameters such as `${region}` are replaced by their values.
             subscription_name: Name of a durable subscription to a topic.
 
         Raises:
-            ConfigurationError: The selector can't be parsed; the position is in the text.
-            CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session does
-                not filter instead: it would take away messages meant for others, or mix up their order.
-            ConfigurationError: Nothing came, and the session holds as many unsettled messages as its prefetch
-                allows.
+            ConfigurationError: The selector can't be parsed; the error names the position. Or no message
+                arrived, and the session holds as many unsettled messages as its prefetch allows.
+            CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session
+                doesn't filter by itself, because it would take messages meant for others, or change their
+                order.
             ConnectionLostError: The connection is lost.
             PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
                 session `commit` or `acknowledge` settles it. In the other modes the same session may receive
@@ -275,7 +275,7 @@ class JmsSession:
         self._usage.succeeded()
         self._unsettled.append((inbox, received))
         if self._transacted:
-            # At once: some brokers hand out no more while too much is unacknowledged.
+            # At once, because some brokers deliver nothing while too many messages are unacknowledged.
             self._open_unit(received).acknowledge(received)
         if not self._settles_at_once:
             message = received.message
@@ -292,16 +292,16 @@ class JmsSession:
             try:
                 self._connection.synchronize()
             except JmsError as error:
-                # The broker may have let go of it: then there is none but this one.
+                # The broker may have settled the message; then this is the only copy.
                 _log.warning("Message %s may be redelivered: %s", message.message_id, error)
         return message
 
     def acknowledge(self) -> None:
-        """Settle everything the session received so far; the broker has confirmed it on return.
+        """Settle all messages that the session has received, and wait for the broker's confirmation.
 
         Raises:
             ConfigurationError: The session isn't in CLIENT mode.
-            ConnectionLostError: The connection is lost; the broker will redeliver them.
+            ConnectionLostError: The connection is lost; the broker will redeliver the messages.
         """
         self._check_open()
         if self._mode is not AcknowledgeMode.CLIENT:
@@ -319,7 +319,7 @@ class JmsSession:
 
         Raises:
             ConfigurationError: The session is transacted: use `rollback`.
-            ConnectionLostError: The connection is lost, which hands it back too.
+            ConnectionLostError: The connection is lost, which also returns the messages.
         """
         self._check_open()
         if self.transacted:
@@ -327,12 +327,12 @@ class JmsSession:
         self._hand_back()
 
     def commit(self) -> None:
-        """Make everything sent and received since the last commit final.
+        """Commit all messages sent and received since the last commit.
 
         Raises:
-            InDoubtError: The connection was lost and the outcome is unknown.
-            ConnectionLostError: The connection was lost; nothing of it happened.
-            PermanentBrokerError: The broker refused a part: all of it is rolled back.
+            InDoubtError: The connection was lost, and the outcome is unknown.
+            ConnectionLostError: The connection was lost, and the transaction is rolled back.
+            PermanentBrokerError: The broker refused a part of the transaction, and all of it is rolled back.
             ConfigurationError: The session isn't transacted.
         """
         self._check_transacted("commit")
@@ -358,7 +358,7 @@ class JmsSession:
         """Drop the messages sent since the last commit, and return the received ones for redelivery.
 
         Raises:
-            ConnectionLostError: The connection is lost, which rolls back too.
+            ConnectionLostError: The connection is lost, which also rolls back.
             ConfigurationError: The session isn't transacted.
         """
         self._check_transacted("rollback")
@@ -370,7 +370,7 @@ class JmsSession:
     def browse(self, destination: Destination | str, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.
 
-        One that can't be decoded is logged and yielded as a bytes message of its raw body.
+        A message that can't be decoded is logged and yielded as a bytes message of its raw body.
 
         Raises:
             CapabilityError: The broker can't be browsed, or ignores selectors.
@@ -381,7 +381,7 @@ class JmsSession:
         return self._connection.browse(target, self._checked_selector(selector, None))
 
     def close(self) -> None:
-        """End the session: an open transaction is rolled back, unsettled and unread messages are returned.
+        """End the session: roll back an open transaction, and return unsettled and unread messages.
 
         Closing twice is harmless.
         """
@@ -405,7 +405,7 @@ class JmsSession:
             self._on_close(self)
 
     def connection_lost(self, reason: JmsError) -> None:
-        """The connection is lost: wake waiting callers. Called by the connection."""
+        """Wake waiting callers after the loss of the connection, which calls this."""
         self._loss = reason
         for inbox in list(self._inboxes.values()):
             inbox.connection_lost(reason)
@@ -457,7 +457,7 @@ class JmsSession:
         return self._unit
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
-        """Return a message as redelivered if this session handed it back: not every broker says so."""
+        """Flag a message as redelivered if this session returned it; not every broker does that."""
         known = identity_of(message, None)
         if known is None or not self._memory.pop_expected((inbox, known)) or message.redelivered:
             return message
@@ -475,7 +475,7 @@ class JmsSession:
         self._connection.capabilities.require(self._connection.broker, *names, purpose=purpose)
 
     def _checked_selector(self, selector: str | None, durable_name: str | None) -> str | None:
-        """Return the selector with its parameters filled in. Source: J179-J181."""
+        """Return the selector with its parameters replaced by their values. Source: J179-J181."""
         template = selector_text(selector)
         if template is None:
             return None

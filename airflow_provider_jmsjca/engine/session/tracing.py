@@ -1,4 +1,4 @@
-"""Traces through messages: from the sender's span, over the property `traceparent`, to the handler's span.
+"""Traces across messages: the property `traceparent` connects the sender's span with the handler's span.
 
 Nothing is loaded and nothing changes unless the process has set up OpenTelemetry with a tracer provider of
 its own, as Airflow does with `[traces] otel_on`.
@@ -43,7 +43,7 @@ def current_traceparent() -> str | None:
 
 
 def with_traceparent(message: JmsMessage, traceparent: str | None) -> JmsMessage:
-    """Return a message with this `traceparent`; a valid one that it has already stays.
+    """Return a message with this `traceparent`; keep a valid one that the message already has.
 
     Args:
         message: The message; it isn't changed.
@@ -71,12 +71,12 @@ def traced(handler: Callable[[Any], object], destination: str) -> Callable[[Any]
     """Return a handler that runs in a span of its own; the same handler without a tracer provider.
 
     The span is a child of the message's `traceparent`, and linked with the span in which the listener was
-    started. Without a valid `traceparent` it is a child of the latter. It names the class of an exception,
-    and never its text, which may hold content of the message.
+    started. Without a valid `traceparent`, it is a child of that other span. It records the class of an
+    exception, but never its text, which may contain parts of the message.
 
     Args:
         handler: The handler.
-        destination: Where the listener consumes, for the name of the span.
+        destination: The listener's destination, for the name of the span.
     """
     trace = _active()
     if trace is None:
@@ -116,7 +116,7 @@ def traced(handler: Callable[[Any], object], destination: str) -> Callable[[Any]
 
 
 def _remote(trace: Any, traceparent: str | None) -> Any:
-    """Return OpenTelemetry's context of a remote span; `None` for none."""
+    """Return OpenTelemetry's context of a remote span; `None` without a `traceparent`."""
     if traceparent is None:
         return None
     _, trace_id, span_id, flags = traceparent.split("-")

@@ -1,4 +1,4 @@
-"""Looks at queues without consuming: whether messages are there, and whether messages are stuck.
+"""Checks queues without consuming: whether they have messages, and whether messages are stuck.
 
 May import `engine.connecting`.
 """

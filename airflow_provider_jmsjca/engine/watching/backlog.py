@@ -119,7 +119,7 @@ class BacklogWatch:
             pause = BETWEEN_LOOKS.total_seconds()
 
     def look(self) -> None:
-        """Count twice over a new connection, and log messages that stay.
+        """Count the queue's messages twice over a new connection, and log those that stay.
 
         Raises:
             JmsError: The broker can't be queried.
@@ -131,7 +131,7 @@ class BacklogWatch:
             connection.close()
 
     def probe_queues(self, connection: Connection) -> None:
-        """Count twice over an open connection, and log messages that stay.
+        """Count the queue's messages twice over an open connection, and log those that stay.
 
         Raises:
             JmsError: The broker can't be queried.
@@ -218,12 +218,13 @@ async def look_for_what_stays(
 ) -> None:
     """Log messages that stay on a queue, until cancelled or until the broker can't be queried.
 
-    It checks every `BETWEEN_LOOKS` while idle. Each check has its own connection, because a broker that
-    refuses to answer closes it.
+    While the listener is idle, a check runs every `BETWEEN_LOOKS`. Each check has its own connection, because
+    a broker that refuses the request may close the connection.
 
     Args:
         watch: The watch.
-        run: Runs a check in a thread, as `AsyncConnection.in_thread`. By default each has its own thread.
+        run: Runs a check in a thread, as `AsyncConnection.in_thread` does. By default each check has its own
+            thread.
     """
     try:
         while True:

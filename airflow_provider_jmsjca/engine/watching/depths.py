@@ -1,4 +1,4 @@
-"""Depths of the queues that registered runs consume, asked of their brokers once a minute."""
+"""Depths of the queues that registered runs consume, queried once a minute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROBE_EVERY: Final = timedelta(seconds=60)
 
 _LONGEST_PAUSE: Final = 3_600.0
 _FEW: Final = 20
-"""Up to so many queues are asked for one by one; more are found in the list of all queues."""
+"""Up to this number, queues are queried one by one; for more, the list of all queues is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ProbedQueues:
     """The queues that a run consumes.
 
     Attributes:
-        settings: How to connect: one for each broker that has a part of the queues.
+        settings: Connection settings, one for each broker that has a part of the queues.
         queues: Names of the queues.
     """
 
@@ -46,12 +46,12 @@ class ProbedQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
-    """Messages on some queues together.
+    """The number and age of the messages on a group of queues.
 
     Attributes:
-        waiting: Messages on them, without in-flight ones.
-        oldest: Time at which the first of them was sent; `None`: there is none, or the broker does not report
-            it.
+        waiting: Number of messages on the queues, without in-flight ones.
+        oldest: Time at which the oldest message was sent; `None`: there is none, or the broker does not
+            report it.
     """
 
     waiting: int
@@ -64,9 +64,9 @@ def probed_queues(
     """Return the queues among the destinations of a run; `None` if there are none.
 
     Args:
-        connection: How the run connects; `None` returns `None`.
+        connection: Connection settings of the run; `None`: the result is `None`.
         sources: The destinations.
-        members: Hosts with a part of the queues each; empty: one broker has all messages.
+        members: Hosts that each have a part of the queues; empty: one broker has all messages.
     """
     queues = tuple(each.name for each in sources if each.kind is DestinationKind.QUEUE)
     if connection is None or not queues:
@@ -95,17 +95,18 @@ class _Broker:
 
 
 class DepthProbes:
-    """Asks brokers for the depths of queues, in a thread and over connections of its own.
+    """Queries the depths of queues at their brokers, in a thread and over connections of its own.
 
-    A probe never delays a consumer. Brokers that do not report depths are asked once, and those that fail
-    less and less often.
+    A probe never delays a consumer. A broker that does not report depths is queried once. After failures the
+    interval grows.
 
     Args:
         open_connection: Opens a connection.
-        clock: Monotonic seconds.
+        clock: Returns seconds, monotonic.
         after: Time to the first probe.
         every: Interval of the probes.
-        on_statistics: Called in the probing thread with the broker's address and the figures of each queue.
+        on_statistics: Called in the probing thread with the broker's address and the statistics of each
+            queue.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class DepthProbes:
         self._busy = False
 
     def depth(self, run: str) -> QueueDepth | None:
-        """Return the depth of a run's queues as last reported; `None`: it is not known."""
+        """Return the depth of a run's queues as last reported; `None` if it is not known."""
         return self._found.get(run)
 
     def probe_if_due(self, runs: Mapping[str, ProbedQueues]) -> None:
@@ -172,7 +173,7 @@ class DepthProbes:
     def _probe(
         self, settings: ConnectionSettings, queues: frozenset[str]
     ) -> dict[str, QueueStatistics | None] | None:
-        """Return the figures of queues, `None` for a missing queue; `None` instead: they are not known."""
+        """Return statistics by queue, with `None` for a missing queue; `None` if the probe fails."""
         broker = self._brokers[_key(settings)]
         broker.next = self._clock() + self._every
         try:

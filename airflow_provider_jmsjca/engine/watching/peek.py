@@ -21,11 +21,12 @@ _log = safe_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A queue has messages.
+    """The result of a probe that found messages on a queue.
 
     Attributes:
         message: The first message; `None` if it can't be decoded.
-        deliveries: Number of its deliveries, the probe included; 0 where probes don't count.
+        deliveries: Number of deliveries of the message, including the probe; 0 if probes don't count as
+            deliveries.
     """
 
     message: JmsMessage | None
@@ -38,7 +39,8 @@ _WAIT = timedelta(seconds=1)
 def peek(connection: Connection, queue: Destination, selector: str | None, within: timedelta = _WAIT) -> bool:
     """Return whether a queue has a message; blocks.
 
-    The queue is browsed where the broker allows it. Otherwise one message is received and returned.
+    The queue is browsed where the broker allows it. Otherwise one message is received, and then returned to
+    the broker.
 
     Args:
         connection: An open connection.
@@ -78,13 +80,13 @@ def browse_or_receive(
 ) -> Iterator[JmsMessage]:
     """Yield messages of a queue in order, and leave them there; blocks.
 
-    The queue is browsed where the broker allows it: then the readable part of a message that can't be decoded
-    is yielded. Otherwise messages are received and returned at the end, and such a message is skipped.
+    If the broker allows it, the queue is browsed, and the readable part of an undecodable message is yielded.
+    Otherwise messages are received, and returned to the broker at the end; undecodable ones are skipped.
 
     Args:
         connection: An open connection.
         queue: A queue, not a topic.
-        selector: Only matching messages.
+        selector: Only matching messages are yielded.
         most: Maximum number of messages.
         within: Time to wait for each message where the broker can't be browsed.
 

@@ -65,9 +65,10 @@ class QueueWatch:
     """Checks whether a queue has messages.
 
     The queue is browsed where the broker allows it, which doesn't count as a delivery. Otherwise one message
-    is received and returned, which may count as one. Both may set redelivered flags.
+    is received and returned to the broker, which may count as a delivery. Both may set redelivered flags.
 
-    For one task of one event loop. Guarantee: it consumes nothing, also when cancelled or killed.
+    Use an object in one task of one event loop. Guarantee: it consumes nothing, also when cancelled or
+    killed.
     """
 
     def __init__(
@@ -116,17 +117,17 @@ class QueueWatch:
             after = self._poll.total_seconds()
 
     async def look(self) -> Ready | None:
-        """Return the first message, or `None` if there is none; one attempt.
+        """Probe the queue once, and return its first message; `None` if there is none.
 
         Raises:
             CapabilityError: The broker can't be browsed.
-            JmsError: The error of the transport.
+            JmsError: The probe failed.
         """
         connection = await self._connection.get()
         return await self._look(connection)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         self._connection.release()
 
     async def _look(self, connection: Connection, after: float = 0.0) -> Ready | None:
@@ -149,7 +150,7 @@ class QueueWatch:
             self._connection.release()
 
     async def _receive_from(self, connection: Connection) -> Ready | None:
-        """Receive and return a message; `None` if the connection is lost or stale before one arrives.
+        """Receive a message and leave it to the broker; `None` if the connection is lost or stale first.
 
         Guarantee: on cancellation it returns within half a second; a thread waits for a broker that doesn't
         answer.

@@ -1,4 +1,4 @@
-"""Queue probes: those over one connection are made together."""
+"""Queue probes, which are made together for each connection."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection
 
-# Between two probes over one connection. Those of one second share a round trip, which takes a tenth of the
-# time: most of a probe is spent on waking threads.
+# Seconds between two probes over one connection. Probes of one second share a round trip, which takes a tenth
+# of the time, because most of a probe is spent on waking threads.
 _APART_SECONDS = 0.1
 
 # Queues in one round trip.
@@ -35,7 +35,8 @@ class _Probe:
 class SharedProbes:
     """The probes of all watches over one connection, in one event loop.
 
-    Ten probes are made in a second. So the more watches there are, the less often each queue is probed.
+    At most ten queues are probed in a second. So the more watches there are, the less often each queue is
+    probed.
     """
 
     def __init__(self) -> None:
@@ -47,17 +48,17 @@ class SharedProbes:
     async def look(
         self, connection: Connection, queue: Destination, selector: str | None, *, after: float = 0.0
     ) -> JmsMessage | None:
-        """Return the first message of a queue, `None` if it holds none.
+        """Return the first message of a queue; `None` if the queue is empty.
 
         Args:
             connection: The connection of these probes.
             queue: The queue.
-            selector: Only messages that match count.
+            selector: Only matching messages count.
             after: Minimum seconds to wait first; 0 probes at once.
 
         Raises:
             CapabilityError: The broker can't be browsed.
-            JmsError: The error of the transport.
+            JmsError: The probe failed.
 
         Guarantee: on cancellation it returns at once.
         """

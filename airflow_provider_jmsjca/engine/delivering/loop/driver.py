@@ -1,4 +1,4 @@
-"""The shell for an event loop: no thread and no connection of its own."""
+"""The shell for an event loop, without a thread or a connection of its own."""
 
 from __future__ import annotations
 
@@ -66,26 +66,26 @@ _log = safe_logger(__name__)
 
 
 class LoopDriver(Driver):
-    """Drives the machine in an event loop, and hands deliveries out there.
+    """Drives the machine in an event loop, and hands out deliveries in that loop.
 
     Decisions that involve the broker run in a serial executor, one after the other. A slow move delays the
     acknowledgements after it.
 
     Args:
-        settings: How to consume, as `shared` returns them.
+        settings: Settings of the stream, as `shared` returns them.
         connection: Lends connections.
         memory: Remembers messages with an outcome.
         tracker: Attempt counts.
-        chance: A random number, 0 up to but not including 1.
+        chance: Returns a random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
 
     Attributes:
-        handed_out: Deliveries that the user has, or may have next.
+        handed_out: Deliveries that the user holds or can take next.
         stopped: Whether the driver has stopped and makes no more deliveries.
         changed: Set after each change that a waiting reader must check.
     """
 
-    # Of a thousand streams most are idle: empty ones must be small.
+    # Most of a thousand streams are idle, so an idle stream must be small.
     __slots__ = (
         "_alarm",
         "_asked",
@@ -175,7 +175,7 @@ class LoopDriver(Driver):
     # -- events in ----------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Feed the machine and carry out its decisions; no work is left for the caller."""
+        """Pass events to the machine and carry out its decisions; the caller has no work left to do."""
         self.last_activity = self.clock()
         self._events.extend(events)
         if self._feeding:
@@ -191,7 +191,7 @@ class LoopDriver(Driver):
         return []
 
     def post(self, todo: list[Work]) -> None:
-        """Do nothing: all is done when `handle` returns."""
+        """Do nothing: `handle` has already done the work."""
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
         """Handle an event of a link; withdraw deliveries that can no longer be settled."""
@@ -208,18 +208,18 @@ class LoopDriver(Driver):
             ]
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Something has come."""
+        """Schedule a check of the arrived messages."""
         self.receiver.arrived(buffer)
 
     def idle_for(self) -> float:
-        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        """Return the seconds without anything to do; 0 while busy or not connected."""
         buffer = self.receiver.buffer
         if not buffer.open or buffer.held or buffer.arrivals or self.counters.active:
             return 0.0
         return self.clock() - self.last_activity
 
     def keeps(self) -> bool:
-        """Whether messages stay unsettled, with nothing to do."""
+        """Return whether messages stay unsettled without further work."""
         return self._memory.keeps
 
     def _arm(self) -> None:
@@ -324,11 +324,11 @@ class LoopDriver(Driver):
             self._write_what_waits()
 
     def _is_repetition(self, buffer: ReceiveBuffer, number: int, *, unsettled: bool) -> bool:
-        """Tell whether a message repeats the handled one that it equals.
+        """Return whether a message is a redelivery of the equal message that was handled.
 
-        Where the producer makes the ids, it may have sent equal messages on purpose, and a look at the queue
-        flags messages as redelivered. Such a message is a repetition if it carries the time it was sent, or
-        if the store lists the handled one as unsettled.
+        With `drop_duplicates`, or ids made by the broker, it always is. Producers that make the ids may send
+        equal messages on purpose, and browsing a queue may set the redelivered flag. Then a flagged message
+        is a redelivery if it has a timestamp, or if the store lists the handled message as unsettled.
         """
         if self.settings.drop_duplicates or self._memory.stable:
             return True
@@ -370,7 +370,10 @@ class LoopDriver(Driver):
         self._take_more()
 
     def _note_sending(self, link: ConsumerConnection, error: Exception | None) -> None:
-        """Stay apart when sending fails over a second connection: some brokers close it with each refusal."""
+        """Stop sharing the connection once sending has failed over two connections.
+
+        Some brokers close the connection with each refusal, which would disturb its other users.
+        """
         if not isinstance(error, (PermanentBrokerError, TransientBrokerError)):
             self._unsent = None
         elif self._unsent is None:
@@ -379,7 +382,7 @@ class LoopDriver(Driver):
             self._source.apart = True
 
     def _take_more(self) -> None:
-        """Take further messages after one has left the in-flight messages."""
+        """Take further messages after an in-flight message was settled or left."""
         if (buffer := self.receiver.buffer).arrivals:
             self.arrived(buffer)
 
@@ -405,7 +408,7 @@ class LoopDriver(Driver):
 
         Args:
             commit_within: Seconds for settlements under way.
-            within: Seconds for all of it; after that, a thread continues in the background.
+            within: Seconds for the whole close; after that, a thread continues it in the background.
         """
         end = self.clock() + within
         try:
@@ -434,10 +437,10 @@ def shared(settings: ListenerSettings) -> ListenerSettings:
 
 
 def refuse_unsupported(settings: ListenerSettings) -> None:
-    """Refuse settings that a stream of deliveries can't follow.
+    """Refuse settings that a stream of deliveries doesn't support.
 
     Raises:
-        ConfigurationError: Each such setting.
+        ConfigurationError: Names each unsupported setting.
     """
     delivery = settings.delivery
     asked = {

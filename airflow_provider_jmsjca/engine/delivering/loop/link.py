@@ -29,12 +29,12 @@ class LoopLink(ConsumingLink):
     Args:
         settings: Contains the subscriptions.
         source: Lends the connection.
-        driver: Receives its events.
+        driver: Receives the events of the link.
         receivers: Opens the consumers.
         executor: Runs blocking calls.
 
     Attributes:
-        closed: Done when its consumers are closed and the connection is returned.
+        closed: Future that is done when the consumers are closed and the connection is returned.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LoopLink(ConsumingLink):
         self._task = self._loop.create_task(self._open())
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; told by `Driver.opened`, or as a failure."""
+        """Open the consumers; `Driver.opened` or `ConnectFailed` is reported."""
         self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
@@ -68,7 +68,7 @@ class LoopLink(ConsumingLink):
     def close(self) -> None:
         """Close the consumers, so that unsettled messages return to the broker, and return the connection.
 
-        Or give up connecting. Returns at once; closing twice is harmless.
+        If it is still connecting, the attempt is given up. Returns at once; closing twice is harmless.
         """
         if self._unwanted:
             return
@@ -92,7 +92,7 @@ class LoopLink(ConsumingLink):
         self._executor.submit(work)
 
     def post(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Call back in the event loop, if there is one still; from any thread."""
+        """Call a function in the event loop, from any thread; do nothing if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
@@ -131,7 +131,7 @@ class LoopLink(ConsumingLink):
 
         def on_received(received: Received) -> None:
             append(received)
-            # One call into the loop for all that arrives before the loop gets to it.
+            # One call into the loop for all messages that arrive before it runs.
             if not buffer.noticed:
                 buffer.noticed = True
                 self.post(self._tell, buffer)

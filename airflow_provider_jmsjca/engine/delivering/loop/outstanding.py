@@ -1,4 +1,4 @@
-"""Deliveries on their way to the user of a stream, and back with their ends."""
+"""Outstanding deliveries of a stream: handed out to the user, and not ended yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.transports.base import Received
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTicket:
-    """A delivery as the driver sees it: the decision, the receive buffer of its message, and its key."""
+    """A delivery in the driver: the decision, the receive buffer of the message, and the message's key."""
 
     decision: Deliver
     buffer: ReceiveBuffer
@@ -33,14 +33,14 @@ class DeliveryTicket:
 
 
 class StreamDelivery:
-    """One attempt at one message; it is ended by `returned` or `raised`, once, in the event loop.
+    """One attempt at a message; end it once with `returned` or `raised`, in the event loop.
 
     Attributes:
-        message: Decoded.
-        destination: Where it came from, as the activation names it.
+        message: The decoded message.
+        destination: The destination from which it was received, as the activation names it.
         seen: Number of earlier deliveries with the redelivered flag: 0 the first time.
-        in_doubt: An earlier settling of it has an unknown outcome.
-        failure: The last exception it ended with; `None` without one.
+        in_doubt: Whether an earlier settlement of the message has an unknown outcome.
+        failure: The exception that ended the previous attempt; `None` without one.
 
     Source: J130, J170.
     """
@@ -68,21 +68,21 @@ class StreamDelivery:
         return self._ended
 
     def returned(self) -> None:
-        """The message is done with; it is settled from now on. A second end is ignored.
+        """End the attempt successfully: the message is settled. A second end is ignored.
 
-        Where there is a transaction timeout, one that comes too late is a rollback.
+        If the transaction timeout has passed, the attempt is rolled back instead.
 
-        Guarantee: this stream doesn't hand the message out again, even if the broker repeats it because the
-        connection was lost. Nor does another stream of the same `DeliveryMemory`.
+        Guarantee: this stream doesn't hand the message out again, even if the broker redelivers it after the
+        loss of the connection. Nor does another stream with the same `DeliveryMemory`.
         """
         self._end(HandlerReturned(call=self._ticket.decision.call))
 
     def raised(self, error: BaseException) -> None:
-        """The attempt failed; redelivery handling decides the next step. A second end is ignored.
+        """End the attempt as failed: redelivery handling decides the next step. A second end is ignored.
 
         Args:
-            error: Why. With a `PoisonMessageError`, or one that is listed as not retryable, the message goes
-                to the dead-letter destination.
+            error: The exception. If it is a `PoisonMessageError`, or listed as not retryable, the message
+                goes to the dead-letter destination.
         """
         self._end(HandlerRaised(call=self._ticket.decision.call, failure=Failure.of(error)))
 
@@ -96,9 +96,9 @@ class OutstandingDeliveries:
     """The outstanding deliveries, from `Deliver` to their end.
 
     Args:
-        counters: Counts each of them.
+        counters: Counts the deliveries.
         memory: Remembers outstanding messages.
-        clock: Seconds; the machine's clock.
+        clock: Returns seconds; the machine's clock.
         feed: Passes events to the machine.
         wake: Called when a delivery can be handed out.
         raised: Called after a failed attempt with the receive buffer, the message's number and its id.
@@ -126,7 +126,7 @@ class OutstandingDeliveries:
         self._rolled_back = 0
 
     def deliver(self, decision: Deliver, buffer: ReceiveBuffer, key: Identity | None) -> None:
-        """Make a delivery ready; one of a message that has its outcome ends at once."""
+        """Make a delivery ready to be handed out; end it at once if its message already has an outcome."""
         _, message = buffer.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
@@ -148,7 +148,7 @@ class OutstandingDeliveries:
         return delivery
 
     def answered(self, event: HandlerReturned | HandlerRaised, ticket: DeliveryTicket) -> None:
-        """A delivery was ended by its user."""
+        """Handle the end of a delivery by its user."""
         handled = isinstance(event, HandlerReturned)
         if isinstance(event, HandlerRaised):
             number = ticket.decision.delivery
@@ -175,14 +175,14 @@ class OutstandingDeliveries:
         self._feed(*(HandlerNotCalled(call=decision.call) for decision in gone))
 
     def rolled_back(self, unit: int) -> bool:
-        """Roll a unit back; return whether the user has seen its message."""
+        """Note the rollback of a unit; return whether the user has seen its message."""
         self._rolled_back = unit
         seen = unit not in self._withdrawn
         self._withdrawn.discard(unit)
         return seen
 
     def end_all(self) -> None:
-        """Roll back all deliveries under way; later ends are only noted."""
+        """Roll back all outstanding deliveries; if the user ends one later, that is only noted."""
         unseen = {ticket.decision.call for ticket, _ in self._ready}
         self._ready.clear()
         events: list[Event] = []

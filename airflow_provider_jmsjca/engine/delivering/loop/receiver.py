@@ -21,11 +21,11 @@ _MESSAGES_PER_TURN = 64
 class LoopReceiver(Receiver):
     """Receiver for an event loop, which takes no message that already has an outcome (`DeliveryMemory`).
 
-    The user may receive many deliveries at once, and be slow. So unsettled messages are limited to
-    `MOST_BYTES`: no further message is taken above it.
+    A slow user may receive many deliveries at once, so their memory is limited: while unsettled messages take
+    `MOST_BYTES` or more, no further message is taken.
 
     Args:
-        settings: How to consume.
+        settings: Settings of the stream.
         machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
         buffer: The first, closed buffer.
@@ -60,7 +60,7 @@ class LoopReceiver(Receiver):
         self._looking = False
 
     def leave(self, number: int) -> tuple[str | None, Destination]:
-        """Release a message that stays; return its id and its destination."""
+        """Release a message that stays at the broker; return its id and its destination."""
         origin = self.buffer.origin(number)
         received, _ = self.buffer.release(number)
         self.memory.leave(self.identity(received))
@@ -86,7 +86,7 @@ class LoopReceiver(Receiver):
         self._speak()
 
     def _lane(self, received: Received) -> object:
-        """Return the group of a message: later messages of it wait as well."""
+        """Return the group of a message; later messages of the group wait for it."""
         message = received.readable
         group = None if message is None else message.properties.get("JMSXGroupID")
         return None if group is None or group == "" else str(group)

@@ -7,7 +7,7 @@ import contextlib
 
 
 class Signal:
-    """Lets tasks of one event loop wait for something, as `asyncio.Event` does with more memory."""
+    """Lets tasks of one event loop wait, like `asyncio.Event`, but uses less memory."""
 
     __slots__ = ("_is_set", "_waiters")
 
@@ -20,7 +20,7 @@ class Signal:
         return self._is_set
 
     def set(self) -> None:
-        """Wake all waiters; later ones don't block until the signal is cleared."""
+        """Wake all waiters; until the signal is cleared, later ones don't block."""
         self._is_set = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -33,11 +33,11 @@ class Signal:
     async def wait(self, seconds: float | None = None) -> None:
         """Return as soon as the signal is set, or after a time.
 
-        Guarantee: a cancellation of the waiting task is raised, also at the moment in which the signal is set
-        or the time is up. `asyncio.wait_for` of Python 3.11 loses it then.
+        Guarantee: a cancellation of the waiting task is raised, even if the signal is set or the time ends at
+        the same moment. `asyncio.wait_for` of Python 3.11 loses such a cancellation.
 
         Args:
-            seconds: `None`: no limit.
+            seconds: Maximum seconds to wait; `None`: no limit.
         """
         if self._is_set:
             return

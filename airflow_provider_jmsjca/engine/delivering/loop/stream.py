@@ -5,8 +5,8 @@
 | `returned()` | settled |
 | `raised(error)` | kept in flight; the redelivery handling delays, moves or deletes it |
 | `raised(PoisonMessageError(...))` | moved to the dead-letter destination |
-| the connection is lost before the end of the attempt | redelivered; the copy waits for that end |
-| it is lost after `returned()` | redelivered; the copy is settled and not delivered |
+| the connection is lost before the end of the attempt | redelivered; the new delivery waits for that end |
+| the connection is lost after `returned()` | redelivered, settled and not delivered again |
 | the stream is closed or its task cancelled | returned to the broker, unless `returned()` was called |
 | the process is killed | redelivered, to this or another process |
 """
@@ -38,7 +38,7 @@ __all__ = ["DeliveryStream", "StreamDelivery"]
 # Deliveries in a row without waiting before other tasks of the loop get a turn.
 _DELIVERIES_PER_TURN = 64
 
-# How long closing and the settlements under way are waited for. A cancelled trigger has to be gone soon.
+# Seconds to wait for the close, and for settlements during it. A cancelled trigger must end soon.
 _CLOSE_SECONDS = 0.4
 _COMMIT_SECONDS = 0.25
 
@@ -49,26 +49,26 @@ class DeliveryStream:
     At most `concurrency` deliveries are in flight at once; they may end in any order. Messages of a group
     (JMSXGroupID) are delivered one by one, in order. The stream reconnects by itself.
 
-    Use deliveries in the event loop in which one task iterates the stream. Nothing in here blocks it.
+    Use deliveries in the event loop in which one task iterates the stream. No method blocks the loop.
 
     A message that the broker redelivers after a lost connection is recognised by its `identity`
     (`DeliveryMemory`). If it was returned, it is settled and not delivered.
 
-    Guarantee: no message is settled before `StreamDelivery.returned`, unless the redelivery handling
-    explicitly says so. A crash between that and the broker's confirmation delivers it once more. After a
-    cancellation call `aclose`, or use the stream as a context manager.
+    Guarantee: no message is settled before `StreamDelivery.returned`, unless the redelivery handling moves or
+    deletes it. A crash between `returned` and the broker's confirmation delivers the message once more. After
+    a cancellation call `aclose`, or use the stream as a context manager.
 
     Args:
-        settings: How to consume; `listener_settings` reads them from a spec.
+        settings: Settings of the stream; `listener_settings` reads them from a spec.
         connection: Lends connections; used by this stream only.
         memory: Delivery memory of an earlier stream, if there was one.
         tracker: Attempt counts of an earlier stream, if there was one.
-        chance: A random number, 0 up to but not including 1.
+        chance: Returns a random number, 0 up to but not including 1.
 
     Attributes:
         consuming: An event to wait for. It is set while the broker has confirmed the subscriptions, so that
-            messages published from then on come. It is cleared when the connection is lost and by `aclose`.
-            For reading only.
+            messages published from then on arrive. It is cleared when the connection is lost and by `aclose`.
+            Read-only.
 
     Raises:
         ConfigurationError: The settings need a listener: stored attempts, batches,
@@ -98,11 +98,11 @@ class DeliveryStream:
         self._turn = 0
 
     def __aiter__(self) -> Self:
-        """Return itself."""
+        """Return the stream."""
         return self
 
     async def __aenter__(self) -> Self:
-        """Return itself; it connects when the first delivery is asked for."""
+        """Return the stream, which connects when the first delivery is requested."""
         return self
 
     async def __aexit__(
@@ -111,7 +111,7 @@ class DeliveryStream:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the stream."""
         await self.aclose()
 
     @property
@@ -130,16 +130,16 @@ class DeliveryStream:
         return 0 if self._driver is None else self._driver.machine.in_flight
 
     def finish(self) -> None:
-        """Deliver nothing more: the iteration ends. Deliveries under way can still be ended and are settled.
+        """End the iteration; deliveries under way can still be ended, and are settled.
 
-        `aclose` hands back undelivered messages.
+        `aclose` returns undelivered messages to the broker.
         """
         self._finished = True
         if self._driver is not None:
             self._driver.changed.set()
 
     async def __anext__(self) -> StreamDelivery:
-        """Wait for the next delivery; connect first where needed, for as long as it takes.
+        """Wait for the next delivery, without a time limit; connect first if necessary.
 
         Raises:
             PermanentBrokerError: The broker refuses the connection or the subscription.
@@ -174,11 +174,11 @@ class DeliveryStream:
     async def aclose(self, *, within: float = _CLOSE_SECONDS) -> None:
         """End the stream: returned messages are settled, others go back to the broker.
 
-        Guarantee: returns within half a second, or the time given; a broker that doesn't answer is left to a
-        thread.
+        Guarantee: returns within half a second, or within the given time. If the broker doesn't answer, a
+        thread continues the close.
 
         Args:
-            within: Seconds, mostly for settlements under way.
+            within: Seconds to wait, mostly for settlements under way.
         """
         if self._closed:
             return

@@ -90,7 +90,7 @@ class ThreadLink(ConsumingLink):
 
     @property
     def server_type(self) -> str:
-        """The product at the other end; empty without a connection."""
+        """Product name of the broker; empty without a connection."""
         return "" if self._connection is None else self._connection.broker.product
 
     @property
@@ -103,7 +103,7 @@ class ThreadLink(ConsumingLink):
         self._thread.start()
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; told by `Driver.opened`, or as a failure."""
+        """Open the consumers; `Driver.opened` or `ConnectFailed` is reported."""
         self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:
@@ -194,7 +194,7 @@ class ThreadLink(ConsumingLink):
 
     @property
     def looks(self) -> bool:
-        """Whether a look is under way for messages that stay at the broker."""
+        """Whether a check for messages that stay at the broker is running."""
         return any(watch.looking for watch in self._watches)
 
     def _stop_watching(self) -> None:
@@ -243,7 +243,7 @@ class Rollbacks:
         self.waiting: deque[UnitOfWork] = deque()
 
     def finish(self) -> None:
-        """Roll all of them back; return when none is left, also if another thread did it."""
+        """Roll back all waiting units, or wait until another thread has done so."""
         with self._lock:
             while self.waiting:
                 try:
@@ -259,17 +259,17 @@ class Rollbacks:
 class Dispatcher(Driver):
     """Drives one run of a listener with threads, from its start to its stop.
 
-    Decisions about the connection go to the link, all others to the thread pool. Nothing here blocks: any
-    thread may feed events, the connection's reader too. A single in-flight message that needs no decision
+    Decisions about the connection go to the link, all others to the thread pool. No method blocks, so any
+    thread may feed events, even the connection's reader. A single in-flight message that needs no decision
     takes the fast path.
 
     Args:
-        settings: How to consume.
+        settings: Settings of the listener.
         connect: Opens one connection, or raises `JmsError`.
         handler: Called with each message.
         tracker: Delivery counts and notes, also of earlier runs.
-        clock: Monotonic seconds.
-        chance: A random number, 0 up to but not including 1.
+        clock: Returns seconds, monotonic.
+        chance: Returns a random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
         gives_up: Called when the broker refuses permanently; returns whether to stop.
         on_stop: Called when a handler requests a stop, not under the lock.
@@ -280,7 +280,7 @@ class Dispatcher(Driver):
 
     Attributes:
         workers: The threads.
-        rollbacks: Finished before anything else is done with the same messages.
+        rollbacks: Pending rollbacks; they finish before any other work on the same messages.
         stopped: Set when the activation has stopped.
         alarm: Time of the next tick of the machine.
     """
@@ -366,7 +366,7 @@ class Dispatcher(Driver):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Reasons of the broker, the store or the network for consuming nothing, or not everything."""
+        """Reasons why some or all destinations are not consumed; see `Statistics.refused`."""
         if self.refusal is not None or self.outage:
             return (str(self.refusal or self.outage),)
         if self.attempt_log is not None and self.attempt_log.trouble:
@@ -384,7 +384,7 @@ class Dispatcher(Driver):
     # -- events in ----------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Tell the machine and return the work it decides on. Under the lock; `flush_log` afterwards."""
+        """Pass events to the machine, and return the resulting work; for the lock see `Driver.handle`."""
         now = self.clock()
         self.last_activity = now
         todo: list[Work] = []
@@ -420,7 +420,7 @@ class Dispatcher(Driver):
         return self.settings.delivery.in_progress or self.machine.wants_message
 
     def _counted_ahead(self, decision: RecordAttempt) -> Event | None:
-        """Return the answer, if the attempt was stored together with an earlier one."""
+        """Return the store's answer as an event if the attempt was stored ahead; otherwise `None`."""
         if self.attempt_log is None or decision.message_id is None:
             return None
         name = self.attempt_log.name(decision.message_id, self.receiver.buffer.origin(decision.delivery))
@@ -437,12 +437,12 @@ class Dispatcher(Driver):
         self.workers.arrived(buffer)
 
     def wake(self) -> None:
-        """Permits may be free for waiting messages; thread-safe, even under another dispatcher's lock."""
+        """Check soon whether messages that wait for permits can continue; safe under any lock."""
         self._woken = True
         self._alarm_set.set()
 
     def idle_for(self) -> float:
-        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        """Return the seconds without anything to do; 0 while busy or not connected."""
         with self.lock:
             machine = self.machine
             if machine.state is not ActivationState.UP or machine.suspended or machine.in_flight:
@@ -450,7 +450,7 @@ class Dispatcher(Driver):
             return self.clock() - self.last_activity if machine.idle else 0.0
 
     def keeps(self) -> bool:
-        """Whether the listener has messages that stay unsettled; for times with no message in flight."""
+        """Return whether messages stay unsettled; call it only while no message is in flight."""
         return bool(self.receiver.buffer.held)
 
     def _take(self, buffer: ReceiveBuffer) -> list[Work] | None:
@@ -462,7 +462,7 @@ class Dispatcher(Driver):
         return todo
 
     def take_one(self) -> list[Work]:
-        """Take the first message, or all if the machine chooses. Under the lock; `flush_log` afterwards."""
+        """Take the first message, or all if the machine chooses among them; for the lock see `handle`."""
         if self.receiver.takes_all:
             return self.handle(())
         event = self.receiver.take()
@@ -472,17 +472,17 @@ class Dispatcher(Driver):
         return self.handle((event,))
 
     def ask_stop(self, event: StopAsked, *, delete_durable: bool) -> None:
-        """Stop; from any thread, but not from a signal handler.
+        """Stop; call it from any thread, but not from a signal handler.
 
         Args:
-            event: For the machine.
-            delete_durable: Whether the durable subscription may go, if that is asked for.
+            event: The request, for the machine.
+            delete_durable: Whether the durable subscription may be deleted, if the settings say so.
         """
         self._delete_durable = delete_durable
         self.feed(event)
 
     def abandon_received(self) -> None:
-        """Undo the delivery count of messages that have arrived and not been taken: another run gets them."""
+        """Undo the delivery count of arrived messages that were not taken; another run receives them."""
         with self.lock:
             self._start_over(ReceiveBuffer.shut(self.link))
 
@@ -518,8 +518,8 @@ class Dispatcher(Driver):
     def _leave(self, buffer: ReceiveBuffer, decision: Leave) -> list[Work]:
         """Continue without a message that stays, over another connection if this one can't continue.
 
-        Its consumers may have promised the broker order, or have a prefetch of one. A message that stays
-        would break that.
+        A connection can't continue if its consumers settle in order or have a prefetch of one, because the
+        unsettled message would block later ones.
         """
         todo: list[Work] = []
         link = buffer.link
@@ -547,7 +547,7 @@ class Dispatcher(Driver):
         self.post(todo)
 
     def _reconnect(self, link: ConsumerConnection, reason: str) -> list[Work]:
-        """Begin another connection, if this is the one in use; under the lock."""
+        """Replace a connection, if it is the current one; called under the lock."""
         if link is not self.link or link.is_lost:
             return []
         link.mark_lost()  # its further reports are ignored
@@ -575,7 +575,7 @@ class Dispatcher(Driver):
         self.workers.close()
 
     def flush_log(self) -> None:
-        """Write pending log lines, then report the stop if it has stopped; not under the lock."""
+        """Write pending log lines, then report the end of the run; call it without the lock."""
         if self._lines or self._repeated.waiting:
             super().flush_log()
         if self._ended:
@@ -587,7 +587,7 @@ class Dispatcher(Driver):
     # -- time ---------------------------------------------------------------------------------------------
 
     def arm_by(self, deadline: float) -> None:
-        """Bring the next tick of the machine forward to this deadline. Under the lock."""
+        """Bring the next tick of the machine forward to this deadline; called under the lock."""
         self.alarm = deadline
         self._alarm_set.set()
 
@@ -622,10 +622,10 @@ def can_use_fast_path(settings: ListenerSettings) -> bool:
 
 
 class FastPath:
-    """The fast path: from the connection to the handler and to the settlement, without decisions.
+    """The fast path of a message, from the connection through the handler to its settlement.
 
-    It does the work of the dispatcher, the caller and the settler for a message that is a unit of work by
-    itself, until anything is out of the ordinary. It has as many threads as messages may be in flight.
+    For a message that is a unit of work by itself, it replaces the dispatcher, the caller and the settler.
+    They take over as soon as a decision is necessary. Each message in flight has a thread of its own.
 
     Args:
         dispatcher: Source of the messages, and of the machine.

@@ -71,10 +71,10 @@ _POSTED: Final = PostedWork.POSTED
 class Workers:
     """Threads that take arrived messages and do the work that the machine decides on.
 
-    Any thread does any work, except that all handler calls of a batch happen in one thread (J190, J203): it
-    waits for them at its own mailbox. Threads are added while all are busy, up to the limit. Threads that
-    are idle for a long time end, down to the initial number. They run in the context (`contextvars`) of
-    their creator, and with the context name: their log lines are about deliveries.
+    Any thread does any work, with one exception: all handler calls of a batch happen in the same thread,
+    which waits for them at its own mailbox. Threads are added while all are busy, up to the limit. Threads
+    that are idle for a long time end, down to the initial number. They run in the context (`contextvars`) of
+    their creator, and with the listener's context name, because they log about deliveries.
 
     Args:
         settings: Sizes and names.
@@ -83,7 +83,7 @@ class Workers:
         reconnect_after_fault: Called after an internal fault; continues over another connection.
 
     Attributes:
-        posted: Work that no thread does yet; a thread takes more messages only after checking it.
+        posted: Work that no thread has begun; a thread checks it before it takes further messages.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Workers:
         self._reconnect_after_fault = reconnect_after_fault
         self._context = contextvars.copy_context()
         self._context.run(context_name.set, settings.context_name)
-        # A receive buffer that is over may wait here for as long as a handler takes: it isn't kept for that.
+        # Weak references: a stale receive buffer may wait here for as long as a handler runs.
         self._queue: queue.SimpleQueue[weakref.ref[ReceiveBuffer] | PostedWork | None] = queue.SimpleQueue()
         self.posted: deque[Work] = deque()
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
@@ -131,7 +131,7 @@ class Workers:
         self._tell(weakref.ref(buffer))
 
     def post(self, work: Work) -> None:
-        """Have a piece of work done."""
+        """Queue a piece of work."""
         if self._mailboxes and self._forward(work):
             return
         self.posted.append(work)
@@ -201,7 +201,7 @@ class Workers:
             self.size -= 1
 
     def _may_end(self) -> bool:
-        """Return whether a thread that was idle for long is one too many; if so, stop counting it."""
+        """Return whether a thread that was idle for a long time may end; if so, stop counting it."""
         with self._lock:
             if self.size <= self._initial:
                 return False
@@ -247,7 +247,7 @@ class Workers:
             self._do_posted()
 
     def _do_posted(self) -> None:
-        """Do posted work; a thread that is woken for it afterwards finds it done."""
+        """Do all posted work; a thread that is woken for it later finds nothing to do."""
         while self.posted:
             try:
                 work = self.posted.popleft()
@@ -270,7 +270,7 @@ class Workers:
                 todo = self._perform(work)
 
     def _forward(self, work: Work) -> bool:
-        """Leave work of a batch to the thread that has it; say whether there is one."""
+        """Pass work of a batch to the thread that serves the batch; return whether there is one."""
         mailbox = self._mailboxes.get(getattr(work[1], "unit", 0))
         if mailbox is None:
             return False
@@ -299,10 +299,10 @@ class Workers:
 
 
 class HandlerCaller:
-    """Does the work of a listener: handler calls, and through the settler the rest.
+    """Calls the handler of a listener, and has its messages settled by the settler.
 
     Args:
-        driver: The driver it works for; its settler carries out settlements.
+        driver: The driver that decides on the work; its settler carries out settlements.
         handler: The user's handler; any exception rolls its delivery back.
         on_stop: Called when the handler requests a stop.
         stop_within: Time that running handlers get at such a stop.
@@ -395,7 +395,7 @@ class HandlerCaller:
         return todo
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Call the handler; return the events, none if it returned and left the delivery as it was."""
+        """Call the handler; return the events, none if it returned without changes to the delivery."""
         end: Event | None = None
         context = self._context_name
         if context is not None:
@@ -437,7 +437,7 @@ class HandlerCaller:
         return () if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Return the events that a handler asked for on its delivery. Source: J169-J172, J176."""
+        """Return the events for the changes that a handler made to its delivery. Source: J169-J172, J176."""
         events: list[Event] = []
         if delivery.rollback_only:
             events.append(RollbackAsked(call=delivery.call))
@@ -462,7 +462,7 @@ class HandlerCaller:
         return tuple(events)
 
     def _acknowledge(self, delivered: DeliveredMessage) -> None:
-        """Take an acknowledgement, from whichever thread. Source: J195, J196."""
+        """Handle a call of `acknowledge`, in any thread. Source: J195, J196."""
         if isinstance(delivered, Delivery):
             wishes, said = self._wishes(delivered), Acknowledged(call=delivered.call)
             # A stop rolls back unacknowledged messages, so it comes last.
@@ -520,7 +520,7 @@ class HandlerCaller:
         return recorded(self._driver.settings, number, found)
 
     def _next_names(self, attempt_log: AttemptLog, buffer: ReceiveBuffer, number: int) -> list[str]:
-        """Return the names of the messages that wait behind one, and were not delivered before."""
+        """Return the names of messages that wait behind message `number` and were not delivered before."""
         settings = self._driver.settings
         if settings.in_progress is not None:  # they are copied before they are handed over
             return []
