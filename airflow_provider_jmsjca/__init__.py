@@ -1,9 +1,8 @@
 """JMS for Apache Airflow and Spark: the names that users import.
 
-The names of `__all__` are the public surface. Each is imported when it is asked for, so that
-`import airflow_provider_jmsjca` brings in neither Airflow nor PySpark nor a broker's client. `Batch` and
-`read_schema` need PySpark, `open_store` SQLAlchemy, and Airflow's classes need Airflow; everything else works
-without them.
+`__all__` lists the public names. Each is imported on first access, so that `import airflow_provider_jmsjca`
+imports neither Airflow nor PySpark nor a broker's client. `Batch` and `read_schema` need PySpark,
+`open_store` needs SQLAlchemy, and Airflow's classes need Airflow. Everything else works without them.
 """
 
 from __future__ import annotations

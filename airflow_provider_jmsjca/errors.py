@@ -9,16 +9,16 @@
     ├── TransientBrokerError                   try again later
     │   ├── ClientIdInUseError                 wait until the other client is gone
     │   ├── ConnectionLostError                reconnect; unsettled messages are redelivered
-    │   │   └── ReplyTimeoutError              the same, maybe later: the broker may still hold them
+    │   │   └── ReplyTimeoutError              as above, perhaps later: the broker may still hold them
     │   │       └── BlockedByBrokerError       free memory or disk at the broker
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
     │   ├── AuthenticationError                correct the credentials
     │   └── DeliveryStoppedError               an operator must resume the activation first
-    ├── PoisonMessageError                     dead-letter this message, go on with the next
+    ├── PoisonMessageError                     dead-letter this message, continue with the next
     ├── TransientStoreError                    try again later; nothing was stored, so acknowledge nothing
     └── SpoolError                             look at the file it names; nothing was acknowledged
-        ├── BatchInUseError                    another process is writing this batch: leave it to that one
+        ├── BatchInUseError                    another process is writing this batch: don't write it
         └── FencedError                        a newer attempt has taken over: stop without committing
 """
 
@@ -30,10 +30,10 @@ from airflow_provider_jmsjca.escaping import escaped
 
 
 class JmsError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base of every error that this package raises on purpose.
 
-    The text of an error is one line: it may quote text of a producer or broker, and is printed in logs and
-    terminals. Characters that aren't printable are escaped in it.
+    The text may quote a producer or broker, and is printed in logs and terminals. Unprintable characters are
+    therefore escaped, so that the text is one line.
     """
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class ConfigurationError(JmsError, ValueError):
         super().__init__("; ".join(self.faults))
 
     def __reduce__(self) -> tuple[type[ConfigurationError], tuple[tuple[str, ...]]]:
-        """Pickle by the faults, so that the error crosses process borders whole."""
+        """Pickle by the faults, so that another process gets the complete error."""
         return type(self), (self.faults,)
 
 
@@ -69,7 +69,7 @@ class TransientBrokerError(JmsError):
 
 
 class ClientIdInUseError(TransientBrokerError):
-    """Another connection has this JMS client id: this one is a standby until that one is gone.
+    """Another connection has this JMS client id; this client is a standby until that connection closes.
 
     Source: J204, W31.
     """
@@ -82,20 +82,20 @@ class ConnectionLostError(TransientBrokerError):
 class ReplyTimeoutError(ConnectionLostError):
     """The broker did not answer within `reply_timeout`; the connection was closed.
 
-    Until the broker notices that, it may hold the unsettled messages for this connection, and deliver them to
-    no other.
+    Until the broker notices the close, it may keep the unsettled messages for this connection, and not
+    deliver them to any other.
     """
 
 
 class BlockedByBrokerError(ReplyTimeoutError):
-    """The broker did not answer, although it sent heart-beats or messages over this connection.
+    """The broker did not answer in time, although it sent heart-beats or messages over this connection.
 
-    RabbitMQ reads nothing from connections that send, while its memory or disk alarm is on.
+    RabbitMQ causes this while its memory or disk alarm is on: it stops reading from connections that send.
     """
 
 
 class InDoubtError(TransientBrokerError):
-    """The connection was lost while a commit was under way: its outcome is unknown.
+    """The connection was lost during a commit, and the outcome of the commit is unknown.
 
     Reconnect and recognise redelivered messages by their ids.
     """
@@ -121,7 +121,7 @@ class PoisonMessageError(JmsError):
 
 
 class TransientStoreError(JmsError):
-    """The store can't be used now: gone, locked, full, read-only, damaged. Nothing of the call was stored."""
+    """The store can't be used now: missing, locked, full, read-only or damaged. The call stored nothing."""
 
 
 class SpoolError(JmsError):
@@ -133,4 +133,4 @@ class BatchInUseError(SpoolError):
 
 
 class FencedError(SpoolError):
-    """A newer attempt at the same batch has started: this one must not commit any more."""
+    """A newer attempt at the same batch has started, so this attempt must not commit."""

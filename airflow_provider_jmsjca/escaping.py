@@ -1,4 +1,4 @@
-"""Text that others wrote, made fit for logs, terminals and comments."""
+"""Escapes text from producers and brokers for logs, terminals and comments."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable
 
 
 def escaped(text: object) -> str:
-    r"""Return text in which every character that isn't printable is shown as an escape of Python.
+    r"""Return text with every unprintable character as a Python escape.
 
-    So one text stays one line, and steers no terminal: line feeds, control characters (C0, DEL, C1), line and
-    paragraph separators, characters that change the direction of writing, invisible ones and halves of
-    surrogate pairs become `\n`, `\x9b`, `\u2028`, `\u202e` and the like. Backslashes stay as they are.
+    The result is one line and can't control a terminal. Line feeds, control characters (C0, DEL, C1) and line
+    separators become `\n`, `\x9b`, `\u2028` and the like. So do characters that change the direction of
+    writing, invisible characters and lone surrogates. Backslashes stay unchanged.
 
     Args:
-        text: The text; of any other object its `str`.
+        text: The text, or an object whose `str` is escaped.
     """
     return _replaced(str(text), _python)
 
 
 def escaped_lines(text: str) -> str:
-    """Return text of several lines with each line escaped; only line feeds end lines."""
+    """Escape each line of a text; only line feeds separate lines."""
     return "\n".join(escaped(line) for line in text.split("\n"))
 
 
 def escaped_json(document: str) -> str:
-    """Return a JSON document with the characters escaped in its texts that `escaped` escapes.
+    """Escape a JSON document: its strings get JSON escapes for the characters that `escaped` escapes.
 
     Args:
-        document: A result of `json.dumps`; characters between its strings are printable or line feeds.
+        document: A result of `json.dumps`; outside of strings, its characters are printable or line feeds.
     """
     return "\n".join(_replaced(line, _json) for line in document.split("\n"))
 

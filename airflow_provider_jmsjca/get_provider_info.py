@@ -31,7 +31,8 @@ def _modules(*names: str) -> list[dict[str, Any]]:
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata in the form of Airflow's `provider_info` schema.
 
-    Airflow calls this in each of its processes: it imports values only, no broker's client and no Spark.
+    Airflow calls this function in each of its processes, so the module imports neither a broker's client nor
+    Spark.
     """
     return {
         "package-name": "airflow-provider-jmsjca",
@@ -188,9 +189,10 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def connection_fields() -> dict[str, dict[str, object]]:
-    """Return the fields stored in the extra JSON, as Airflow's `conn-fields`: the most common ones first.
+    """Return the connection form's fields in the extra JSON, as Airflow's `conn-fields`.
 
-    Options without effect in this package are left out; they are still read from the extra JSON.
+    The most common fields come first. Options without effect in this package are left out; they are still
+    read from the extra JSON.
     """
     shown = {
         option.name: _field(option)

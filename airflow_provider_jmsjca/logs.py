@@ -11,10 +11,10 @@ from airflow_provider_jmsjca.escaping import escaped, escaped_lines
 
 
 def safe_logger(name: str) -> logging.Logger:
-    """Return a logger that escapes its records: each is one line and holds no control characters.
+    """Return a logger that escapes its records: each is one line without control characters.
 
-    Message ids, destinations and errors contain text from producers and brokers. A line feed in that text
-    would start a line that looks like a separate record. A traceback keeps its lines; they are indented, so
+    Message ids, destinations and errors contain text from producers and brokers. A line feed in such text
+    would start a line that looks like a separate record. A traceback keeps its lines. They are indented, so
     that none of them looks like a record.
 
     Args:
@@ -51,7 +51,7 @@ def _escape(record: logging.LogRecord) -> bool:
 
 
 def _argument(value: Any) -> Any:
-    """Return an argument as it may be formatted; numbers are returned unchanged, for `%d`."""
+    """Return an argument of a record, escaped unless it is safe; numbers stay numbers for `%d`."""
     plain = (
         value is None or isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
     )

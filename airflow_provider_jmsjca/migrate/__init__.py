@@ -1,5 +1,5 @@
-"""Readers for the configuration files of the products that activations are moved from.
+"""Readers for configuration files of other products, from which activations are migrated.
 
-Option names of Patch Bay and WBIA are known here alone. Only `airflow jms import` and
+Only this folder contains option names of Patch Bay and WBIA. Only `airflow jms import` and
 `ActivationSpec.from_xml` use it. May import `core` and `errors`.
 """

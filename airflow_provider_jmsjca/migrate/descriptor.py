@@ -55,7 +55,7 @@ _GLASSFISH = {
     spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
 }
 _OWN_ADAPTER = "jmsra"
-"""GlassFish's own resource adapter; the `jndi-name` of a bean is for this adapter only."""
+"""GlassFish's own resource adapter; only with this adapter is `jndi-name` a bean's destination."""
 _DESTINATION_PROPERTIES = "destinationproperties"
 _NAME_AT_THE_BROKER = {"physicalname", "imqdestinationname"}
 """Keys in the generic resource adapter's `DestinationProperties`, for ActiveMQ and for Open MQ."""
@@ -146,7 +146,8 @@ class Descriptor:
             name: Name of the bean; required if there are several.
 
         Raises:
-            ConfigurationError: There is no activation, none with that name, or several and no name.
+            ConfigurationError: The descriptor has no activation, none of this name, or several and `name` is
+                `None`.
         """
         found = self.activations
         if name is not None and name not in found:
@@ -182,12 +183,16 @@ def read_descriptor(
 ) -> Descriptor:
     """Return the merged contents of descriptors; entries for one bean are joined by its `ejb-name`.
 
-    If a complete `ejb-jar.xml` before version 3 declares no transaction attribute for a container-managed
-    bean, NotSupported applies (W21); a fragment implies nothing. A durable bean without a subscription name
-    uses its own name (W30). A `provider-url` that points to a JNDI server instead of a broker is dropped. If
-    the texts include a JMS module, its settings for the bean's destination determine the redelivery handling,
-    unless the bean sets it. In a GlassFish file, `jndi-name` is the destination of a bean that any of the
-    texts shows to be message-driven, unless the bean names a resource adapter.
+    The fields of an activation follow these rules:
+
+    * NotSupported is the transaction attribute of a container-managed bean without one, if a complete
+      `ejb-jar.xml` before version 3 contains the bean. A fragment implies no attribute.
+    * A durable bean without a subscription name uses its own name.
+    * A `provider-url` that points to a JNDI server instead of a broker is dropped.
+    * The settings of a JMS module for the bean's destination determine the redelivery handling, unless the
+      bean sets it.
+    * In a GlassFish file, `jndi-name` is the destination of a message-driven bean, unless the bean names a
+      resource adapter. Any of the texts may show that a bean is message-driven.
 
     Args:
         texts: XML; bytes are decoded with their declared encoding.
@@ -196,8 +201,8 @@ def read_descriptor(
             `MessagingManager`.
 
     Raises:
-        ConfigurationError: A text is not XML, is too long or too deep, or declares entities. Or none of the
-            texts describes anything. Or a line of the properties is broken.
+        ConfigurationError: A text is not XML, is too long or too deeply nested, or declares entities. No text
+            describes an activation, a connector or a destination. Or a line of the properties is invalid.
 
     Source: J31, J37, W13, W14, W19, W21, W30.
     """
@@ -457,7 +462,7 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
 
 
 def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield notes on settings of a bean with effects that its owner may not expect."""
+    """Yield notes on settings of a bean that have unexpected effects in this package."""
     durability, members, attribute = (
         given.get(name, ("", ""))[1].replace("_", "").lower()
         for name in ("subscription_durability", "distributed_destination_connection", "transaction_attribute")
@@ -541,8 +546,8 @@ def _glassfish_beans(
 
     Args:
         root: The text.
-        beans: Names of the message-driven beans in all texts. A bean that is not listed counts if it has
-            an element that only message-driven beans have; the `jndi-name` of other beans is their own name.
+        beans: Names of the message-driven beans in all texts. A bean that is not listed counts if it has an
+            element that only message-driven beans have. The `jndi-name` of other beans is their own name.
     """
     for bean in root.find("ejb"):
         name = next((child.text.strip() for child in bean.children if child.tag == "ejb-name"), "")
@@ -564,7 +569,10 @@ def _glassfish_beans(
 
 
 def _named_by_generic_adapter(bean: Element) -> str:
-    """Return the destination name in the comma-separated pairs of `DestinationProperties`; empty if none."""
+    """Return the destination's name in the bean's `DestinationProperties`; empty without one.
+
+    The property holds comma-separated pairs of key and value.
+    """
     for found in bean.find("activation-config-property"):
         if found.glimpse(PROPERTY_NAMES[0]).lower() == _DESTINATION_PROPERTIES:
             for pair in found.glimpse(_VALUES[0]).split(","):
@@ -584,7 +592,7 @@ def _outside_of_beans(root: Element, tag: str) -> Iterator[Element]:
 
 
 def _transaction_attributes(root: Element) -> dict[str, tuple[bool, int, str]]:
-    """Return the transaction attribute of each bean, and of `*`, as (is for `onMessage`, position, value).
+    """Return the transaction attributes by bean name or `*`: (for `onMessage` only, position, value).
 
     The greatest tuple wins: a named method beats all methods, then a later declaration beats earlier ones.
     """
@@ -659,7 +667,7 @@ def _leaves(
 
 
 def _replace(taken: dict[str, Element], name: str, element: Element) -> None:
-    """Record that the element replaces an earlier one of this name; a different value counts as not read."""
+    """Record that an element replaces an earlier one of this name, which is unread if its value differs."""
     earlier = taken.get(name)
     if earlier is not None and earlier.text.strip() != element.text.strip():
         earlier.read = False

@@ -1,7 +1,7 @@
-"""XML text as elements that record which of their content was read.
+"""Parses XML into elements that record which of their content was read.
 
-Nothing is fetched. A document type that is only named is ignored; one with declarations is refused, because
-entities can refer to other files or expand without bound.
+The parser fetches nothing. A DOCTYPE without declarations is ignored. A DOCTYPE with declarations is refused,
+because entities can refer to other files or expand without bound.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CONNECTOR = frozenset(
         "adminobject-class",
     }
 )
-"""Elements of every connector that describe its product and its classes."""
+"""Elements in every connector's descriptor that describe the product and its classes."""
 _NO_XA = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
 _LIMIT = "set a limit of the queue at the new broker"
 _THREADS = "endpoint_pool_max_size bounds the threads"
@@ -92,7 +92,7 @@ _INSTEAD = {
     "unsubscribe-on-undeploy": "durable_subscription_deletion deletes the subscription at the end",
     "module": "a JMS module is a separate file; import it too",
 }
-"""Replacements for elements that aren't read."""
+"""Tag of an element that isn't read -> its replacement in this package."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Element:
             yield from child.find(tag)
 
     def value(self, tag: str) -> str:
-        """Return the text of the first element with the tag, empty if there is none, and mark it as read."""
+        """Return the text of the first element with the tag, and mark it as read; empty without one."""
         for found in self.find(tag):
             return found.taken()
         return ""
@@ -132,7 +132,7 @@ class Element:
     def unread(self, above: str = "") -> Iterator[str]:
         """Yield the path of each element that was not read at all, and of each unread value in the others.
 
-        If the element has a replacement in this package, it follows the path.
+        If this package has a replacement for the element, the replacement follows the path.
         """
         if self.read or not self.says_anything():
             return
@@ -149,7 +149,10 @@ class Element:
             yield from child.unread(path)
 
     def says_anything(self) -> bool:
-        """Return whether it contains text that would be lost; a property without a value has no effect."""
+        """Return whether the element contains text that must not be lost unnoticed.
+
+        A property without a value has no effect, so it doesn't count.
+        """
         if self.tag in _SILENT or self.tag in CONNECTOR:
             return False
         if self.tag in _VALUE_OF and not self.glimpse(_VALUE_OF[self.tag]):

@@ -34,10 +34,10 @@ _UNFIT = ("://", *";,()$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRules:
-    """Rules for failed messages; `None`: not set, so the template's rule applies.
+    """Rules for failed messages. `None` in a field: not set, so the template's rule applies.
 
     Attributes:
-        limit: Redeliveries before WebLogic removes the message; negative: no limit.
+        limit: Number of redeliveries after which WebLogic removes the message; negative: no limit.
         delay: Milliseconds before each redelivery; negative: the connection factory's delay.
         error_destination: Name, in the module, of the destination for removed messages.
     """
@@ -73,7 +73,7 @@ class ModuleDestination:
         jndi_names: JNDI names under which beans look it up.
         own: Rules set on the destination itself.
         template: Name of its template; empty without one.
-        sub_deployment: The template may have an error destination for this subdeployment.
+        sub_deployment: Name of the subdeployment, for which the template may have an error destination.
         members: Names of the members of a weighted distributed destination.
     """
 
@@ -187,7 +187,7 @@ class JmsModules:
         return jndi_name in self.foreign or self._find(jndi_name) is not None
 
     def handling(self, jndi_name: str, factory: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the redelivery handling of a destination and notes about it; `None` if it is unknown.
+        """Return the redelivery handling of a destination, and notes; `None` for an unknown destination.
 
         WebLogic's limit counts redeliveries: with a limit of five, a message is redelivered five times and
         then removed, so five becomes `6:move(...)`. A foreign server's name is resolved to the destination on
@@ -374,7 +374,7 @@ def _rules_of_members(module: Module, distributed: ModuleDestination) -> tuple[F
 
 
 def _activemq(remote: str, settings: dict[str, str]) -> str:
-    """Return the destination of this name in ActiveMQ's or Artemis' own JNDI; empty if it has none."""
+    """Return the destination that a name has in the JNDI of ActiveMQ or Artemis; empty for other names."""
     for kind in ("queue", "topic"):
         if name := settings.get(f"{kind}.{remote}"):
             return f"{kind}://{name}"
@@ -389,7 +389,7 @@ def _after(count: str, kind: str, name: str) -> str:
 
 
 def _number(element: Element, tag: str) -> int | None:
-    """Return the number in the element with the tag; `None` if there is none."""
+    """Return the number in the first element with the tag; `None` without an element or a number."""
     given = element.value(tag)
     digits = given.removeprefix("-")
     return int(given) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST else None

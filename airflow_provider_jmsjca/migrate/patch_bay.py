@@ -16,9 +16,9 @@ _FIELDS = {
     "max-attempts": "max_attempts",
     "delay": "redelivery_delay",
 }
-"""Our options, by the tags of an input destination."""
+"""Tag in an input destination -> option of this package."""
 _MANAGER = {"allowMessageDelays": "allow_message_delays", "limboDeliveryRetry": "limbo_delivery_retry"}
-"""Our options, by the properties of `MessagingManager`."""
+"""Property of `MessagingManager` -> option of this package."""
 _WITHOUT_EFFECT = {
     "limboPollInterval": "limbo is looked at each second",
     "dataSource": "store_url of [jmsjca] names the database of limbo",
@@ -41,7 +41,8 @@ def read_sinks(
 
     Args:
         roots: The files; as in Patch Bay, the elements for one sink are combined.
-        manager: Properties of `MessagingManager`, which hold for every sink; others are ignored.
+        manager: Properties of `MessagingManager`, which apply to every sink. Properties without an option are
+            ignored.
 
     Source: P6-P10, P12, P13, P16, P21.
     """
@@ -105,8 +106,8 @@ def _inputs(sink: Element) -> Iterator[tuple[str, Element]]:
 def _fields(found: Element) -> dict[str, str]:
     """Return the options of an input destination.
 
-    Redelivery goes through limbo, as in Patch Bay. A topic without a durable subscription gets no limbo: no
-    broker keeps its messages across a restart, so limbo is refused there.
+    Redelivery goes through limbo, as in Patch Bay. A topic without a durable subscription is the exception.
+    No broker keeps its messages across a restart, so this package refuses to use limbo for it.
     """
     fields = {option: value for tag, option in _FIELDS.items() if (value := found.value(tag))}
     if "destination" in fields:

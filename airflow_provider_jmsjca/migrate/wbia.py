@@ -25,7 +25,7 @@ _FIELDS = {
     "ReplyToDestination": "reply_to_destination",
     "MessageResponseResultProperty": "message_response_result_property",
 }
-"""Our options, by the names of properties."""
+"""Property of the connector -> option of this package."""
 _MAPPING = "mapping is Python code"
 _NO_BROKER = "there is no integration broker; DAGs take the events"
 _RESTART = "reconnecting goes on until the activation is stopped"
@@ -43,10 +43,10 @@ _WITHOUT_EFFECT = {
 
 
 def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[str]]:
-    """Return name, options and notes of the activation that does the same as a connector.
+    """Return name, options and notes of the activation that corresponds to a connector.
 
     Args:
-        given: Properties of the connector. Those that aren't known here are ignored.
+        given: Properties of the connector. Unknown ones are ignored.
 
     Source: I3-I5, I9-I17, I19, I25, I26, I28, I48, I49.
     """
@@ -85,9 +85,9 @@ def is_connector_property(name: str) -> bool:
 
 
 def properties_of(root: Element) -> dict[str, str]:
-    """Return the properties of a connector's configuration file; empty if it is none.
+    """Return the properties in a connector's configuration file; empty for any other file.
 
-    A property is an element with a name and a value, as attributes or in elements of these names. All are
+    A property is an element with a name and a value, which are attributes or elements. All properties are
     marked as read.
     """
     found = {name: element for element in _all(root) if (name := _part(element, "name"))}

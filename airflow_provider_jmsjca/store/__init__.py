@@ -1,5 +1,5 @@
-"""The store: attempts, ids of handled messages, limbo and the registry of activations outlive a process.
+"""The store keeps state beyond a process: attempts, ids of handled messages, limbo, the activations.
 
-`base` defines the port, `sql` implements it in SQLite and PostgreSQL. May import `core`; knows neither
-Airflow nor a broker.
+`base` defines the interface, `sql` implements it in SQLite and PostgreSQL. May import `core`, but neither
+Airflow nor a broker's client.
 """

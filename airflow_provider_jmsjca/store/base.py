@@ -1,12 +1,13 @@
-"""The port of the store, its values, and the stored form of names.
+"""The interface of the store, its values, and the stored form of names.
 
 Every call is one transaction: durable when it returns, without effect when it raises. `Store.transaction`
-joins several. Any thread and any process may call. Times are arguments, with a time zone. Leases, due times
-and heartbeats are compared between hosts, so their times come from the clock that all processes share
-(`Limbo.now`, `Owners.now`).
+joins several calls. Any thread and any process may call.
 
-Errors: every call may raise `TransientStoreError`, and no other error. A caller that guards a message with a
-call must not acknowledge the message before the call has returned.
+Times are arguments, with a time zone. Leases, due times and heartbeats are compared between hosts, so their
+times come from the database's clock, which all processes share (`Limbo.now`, `Owners.now`).
+
+Errors: every call may raise `TransientStoreError`, and no other error. A caller that protects a message with
+a call must not acknowledge the message before the call has returned.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ KEPT_SAMPLES_FOR: Final = timedelta(days=1)
 """Retention period of the samples of activations."""
 
 KEPT_SAMPLES: Final = 1_000_000
-"""Maximum number of samples kept: those of 700 activations over a day."""
+"""Maximum number of samples kept: one day of 700 activations."""
 
 KEPT_HISTORY: Final = 50
-"""Maximum number of attempts kept in the history of one message: the latest."""
+"""Maximum number of attempts kept in the history of one message, besides the first attempt: the latest."""
 
 LIMBO_TRIES: Final = 5
 """Maximum number of attempts to send a message that the broker refuses."""  # P16, limboDeliveryRetry
@@ -62,7 +63,7 @@ BEAT_EVERY: Final = timedelta(seconds=10)
 """Interval of the heartbeats of a process that holds messages or runs activations."""
 
 SILENT_FOR: Final = timedelta(seconds=60)
-"""A process without a heartbeat for this long is dead."""
+"""Time without a heartbeat after which a process counts as dead."""
 
 _LONGEST_NAME = 200
 _DIGESTED = "sha256:"
@@ -72,13 +73,13 @@ _LONGEST_TEXT = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEntry:
-    """One attempt at a message.
+    """One attempt to handle a message.
 
     Attributes:
         attempt: Number of the attempt, from 1.
         at: Start of the attempt.
-        where: Host and process.
-        exception_class: Class of the exception that ended the attempt; empty if none is known, as after a
+        where: Host and process that made the attempt.
+        exception_class: Class of the exception that ended the attempt; empty if unknown, for example after a
             crash.
         exception_message: Text of the exception.
     """
@@ -92,7 +93,7 @@ class AttemptEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAttempts:
-    """The attempts at a message that was handed over and is not known to be settled.
+    """The attempts at one message that was delivered and is not known to be settled.
 
     Attributes:
         activation: Name of the activation, as stored (`stored_name`).
@@ -101,7 +102,7 @@ class MessageAttempts:
         first_at: Start of the first attempt.
         last_at: Start of the last attempt.
         where: Host and process of the last attempt.
-        open: The outcome of the last attempt is not known.
+        open: Whether the outcome of the last attempt is unknown.
     """
 
     activation: str
@@ -115,13 +116,14 @@ class MessageAttempts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSelection:
-    """Selects messages by their attempts. `None` selects all.
+    """Selects messages by their attempts. `None` in a field selects all.
 
     Attributes:
         activation: Name of the activation, as stored.
         message: Message id, as stored.
         at_least: Minimum number of attempts.
-        open_at: Processes (`where`) that made the last attempt, which is open.
+        open_at: Select only messages whose last attempt is open and was made by one of these processes
+            (`MessageAttempts.where`).
     """
 
     activation: str | None = None
@@ -133,35 +135,35 @@ class AttemptSelection:
 class Attempts(Protocol):
     """Counts the attempts at each message, for all consumers of an activation.
 
-    Counts outlive the process: an attempt that crashes counts.
+    Counts outlive the process: an attempt that ends in a crash also counts.
     """
 
     # J129-J132, where the counts end with the process.
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
-        """Count an attempt at each of these messages.
+        """Count a new attempt at each message.
 
         Returns:
-            The number of the attempt by message, from 1.
+            The number of the new attempt by message id, from 1.
         """
 
     def take_back(self, activation: str, messages: Collection[str]) -> None:
-        """Undo the last attempt at each message: the message was not handed over."""
+        """Undo the last attempt at each message, because the message was not delivered to a handler."""
 
     def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
         """Store the exception of the last attempt at each message; unknown messages are ignored."""
 
     def forget(self, activation: str, messages: Collection[str]) -> None:
-        """Delete the attempts at these messages: they are settled, or counting restarts."""
+        """Delete the attempts at these messages, after they were settled or to restart counting."""
 
     def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return the messages with an unknown outcome of the previous attempt.
+        """Return the messages whose previous attempt has an unknown outcome.
 
-        Another process made that attempt, and neither settled the message nor reported the outcome.
+        Another process made that attempt, and neither settled the message nor reported a failure.
         """
 
     def ended(self, activation: str) -> None:
-        """Store that this process has ended its attempts in good order: their outcome isn't in doubt."""
+        """Record that this process has ended its attempts in an orderly way: none is in doubt."""
 
     def page(
         self,
@@ -172,7 +174,7 @@ class Attempts(Protocol):
         after: int = 0,
         open_only: bool = False,
     ) -> list[MessageAttempts]:
-        """Return messages, sorted by number of attempts and time of the last one, both descending.
+        """Return messages, sorted by number of attempts and time of the last attempt, both descending.
 
         Args:
             activation: Name of an activation, or its stored name; `None`: all activations.
@@ -189,45 +191,50 @@ class Attempts(Protocol):
         """Return the processes (`MessageAttempts.where`) with attempts of unknown outcome."""
 
     def history(self, activation: str, message: str) -> list[AttemptEntry]:
-        """Return the first attempt at a message and the latest `KEPT_HISTORY`, in order."""
+        """Return the first attempt at a message and up to `KEPT_HISTORY` latest attempts, in order."""
 
     def reset(self, selection: AttemptSelection) -> int:
-        """Delete the attempts at these messages and return the number of messages; counting restarts."""
+        """Delete the attempts at the selected messages, which restarts counting.
+
+        Returns:
+            The number of these messages.
+        """
 
     def resolve(self, selection: AttemptSelection) -> int:
-        """Mark the last attempts at these messages as ended; return how many were open."""
+        """Mark open last attempts at the selected messages as ended; return their number."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete messages beyond a number and an age.
+        """Delete attempts that exceed a maximum number of messages or a maximum age.
 
         Args:
-            now: The time.
-            keep: Number of messages to keep for each activation, the latest. Messages as old as the last of
+            now: The current time.
+            keep: Number of messages to keep for each activation, the latest. Messages as old as the oldest of
                 them are kept too.
             max_age: Maximum age of the last attempt.
 
         Returns:
-            The number of messages deleted.
+            The number of messages whose attempts were deleted.
         """
 
 
 class Owners(Protocol):
     """The live processes that hold messages or run activations.
 
-    A process without a heartbeat for `SILENT_FOR` is dead. So is one of this host that has ended.
+    A process without a heartbeat for `SILENT_FOR` is dead. A process on this host that has ended is dead at
+    once.
     """
 
     def now(self) -> datetime:
-        """Return the time by the clock of the database: with SQLite this host's, else the server's."""
+        """Return the time of the database's clock: this host's clock for SQLite, else the server's."""
 
     def beat(self, now: datetime) -> None:
         """Send a heartbeat of this process."""
 
     def leave(self) -> None:
-        """Remove this process: it holds no messages and runs no activations."""
+        """Remove this process, because it no longer holds messages or runs activations."""
 
     def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Return the live ones of these processes (`MessageAttempts.where`)."""
+        """Return those of these processes (`MessageAttempts.where`) that are alive."""
 
 
 class HandledIds(Protocol):
@@ -236,13 +243,13 @@ class HandledIds(Protocol):
     # I15, I17
 
     def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return the messages that were handled."""
+        """Return those of these messages that were handled."""
 
     def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
         """Store that these messages were handled."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete ids beyond a number and an age; arguments as in `Attempts.sweep`."""
+        """Delete ids that exceed a maximum number or a maximum age; arguments as in `Attempts.sweep`."""
 
 
 class LimboState(StrEnum):
@@ -251,7 +258,7 @@ class LimboState(StrEnum):
     WAITING = "waiting"
     """The message is sent when it is due."""
     FAILED = "failed"
-    """Every try to send the message failed; it stays until an operator revives or purges it."""
+    """Every attempt to send the message failed. The message stays until an operator revives or purges it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,18 +266,20 @@ class LimboEntry:
     """A message to put in limbo.
 
     Attributes:
-        jms_conn_id: Airflow connection that sends the message; `orders@host:port` is one host of it.
+        jms_conn_id: Airflow connection that sends the message; `orders@host:port` is one host of the
+            connection.
         destination: Target of the message with its options, as `sending_text` writes it.
         message: The message.
         due_at: Time from which the message is sent.
         activation: Activation that consumes or sent the message; empty if a task published it.
-        key: Identifies the message among those of the activation; empty: it has no identity.
-        again: The message was delivered before and may be in limbo already: it replaces the last message
-            with the same key.
-        most_tries: Maximum number of attempts to send it; then it stays as failed.
-        failure: Reason why the message has failed for good: it stays, and is sent only after a revival.
-        once: The key is remembered until `Limbo.settled`, also after the message was sent. With `again` the
-            message is not stored if one with the same key was sent since, or is being sent. Needs a key.
+        key: Identifies the message among those of the activation; empty for a message without identity.
+        again: The message was delivered before and may already be in limbo. This entry replaces the last
+            message with the same key.
+        most_tries: Maximum number of attempts to send the message; after that its state is `FAILED`.
+        failure: Reason of a permanent failure. The message is stored with the state `FAILED`, and is sent
+            only after an operator revived it.
+        once: The key is remembered until `Limbo.settled`, even after the message was sent. With `again`, the
+            entry is not stored if a message with the same key was already sent or is being sent. Needs a key.
     """
 
     jms_conn_id: str
@@ -287,16 +296,16 @@ class LimboEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimboMessage:
-    """A message in limbo, without its content; other attributes as in `LimboEntry`.
+    """A message in limbo, without its content. `LimboEntry` describes the other attributes.
 
     Attributes:
         number: Unique number, never reused.
         state: State of the message.
-        put_at: When the message was stored.
+        put_at: Time at which the message was stored.
         tries: Number of failed attempts to send it.
         most_tries: Maximum number of attempts.
-        exception_class: Class of the last failure; empty if there was none.
-        exception_message: Text of the last failure.
+        exception_class: Class of the last exception; empty if no attempt failed.
+        exception_message: Text of the last exception.
     """
 
     number: int
@@ -314,14 +323,15 @@ class LimboMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimboSelection:
-    """Selects messages in limbo. `None` selects all.
+    """Selects messages in limbo. `None` in a field selects all.
 
     Attributes:
         numbers: Numbers of the messages.
         state: State of the messages.
         activation: Activation of the messages.
         jms_conn_id: Connection that sends the messages.
-        destination: Target of the messages, with any options; as `Destination` writes it.
+        destination: Target of the messages as text of a `Destination` without options; messages with any
+            options match.
     """
 
     numbers: frozenset[int] | None = None
@@ -338,25 +348,27 @@ EVERYTHING: Final = LimboSelection()
 class Limbo(Protocol):
     """Messages that are due later, and messages that could not be sent.
 
-    Guarantee: a message is stored from the return of `put` until the return of `sent`, over any crash. One
-    process at a time has a lease on it. After the lease of a dead process has expired, another process takes
-    the message over. It finds out whether the message was sent, and drops it or gives it back.
+    Guarantee: a message stays stored from the return of `put` until the return of `sent`, even after a crash.
+    Only one process at a time has a lease on a message. When the lease of a dead process has expired, another
+    process takes over the message. This process finds out whether the message was sent, and then deletes it
+    or gives it back.
     """
 
     # P12-P19
 
     def now(self) -> datetime:
-        """Return the time by the clock of the database: with SQLite this host's, else the server's."""
+        """Return the time of the database's clock: this host's clock for SQLite, else the server's."""
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         """Store these messages, all or none.
 
         Returns:
-            Numbers of the entries in the same order, without entries with `once` that were sent already.
+            Numbers of the stored entries in the same order. Entries that `LimboEntry.once` excludes are left
+            out.
         """
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries with `once`: they are not stored again."""
+        """Forget the keys of entries with `once`, because these entries will not be stored again."""
 
     def lease(
         self,
@@ -372,7 +384,7 @@ class Limbo(Protocol):
 
         Args:
             now: The time.
-            owner: Name of the sender, unique to a process.
+            owner: Name of the owner of the lease, unique to a process.
             until: Expiry of the lease.
             limit: Maximum number of messages.
             leave: Names of connections to skip.
@@ -387,10 +399,10 @@ class Limbo(Protocol):
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
-        """Return messages with an expired lease, by the owners that may have sent them.
+        """Return messages with an expired lease, grouped by the owner that may have sent them.
 
-        The messages stay leased to these owners until `until`. The caller acts for the owners (`sent`,
-        `give_back`).
+        The messages stay leased to these owners until `until`. The caller passes the owners to `sent` and
+        `give_back`.
 
         Args:
             now: The time.
@@ -415,15 +427,15 @@ class Limbo(Protocol):
         Args:
             owner: Owner of the lease.
             numbers: Numbers of the messages.
-            due_at: Time of the next attempt. `None` with a failure: they have failed for good. `None` without
-                one: unchanged.
-            failure: Reason of a failed attempt, which counts; `None`: there was no attempt.
+            due_at: Time of the next attempt. `None` with a failure: the state becomes `FAILED`. `None`
+                without a failure: the time stays unchanged.
+            failure: Reason of a failed attempt, which is counted; `None`: no attempt was made.
         """
 
     def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
-        """Return messages by number, without unknown numbers.
+        """Return messages by number; unknown numbers are left out.
 
-        The value is an error for content that can't be decrypted or isn't a message.
+        For content that can't be decrypted or isn't a message, the value is an error.
         """
 
     def page(
@@ -435,7 +447,7 @@ class Limbo(Protocol):
         """Return the activations with messages in limbo."""
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
-        """Make failed messages due now, with no failed attempts; return their number."""  # P17
+        """Make failed messages due now, and set their failed attempts to 0; return their number."""  # P17
 
     def release(self, selection: LimboSelection, now: datetime) -> int:
         """Make waiting messages due now; return their number."""
@@ -445,14 +457,14 @@ class Limbo(Protocol):
 
 
 class WantedState(StrEnum):
-    """A state requested for an activation. It lasts until an operator resumes the activation."""
+    """A state requested for an activation; it applies until an operator resumes the activation."""
 
     SUSPENDED = "suspended"
-    """Runs stay, and deliver nothing until they are resumed."""
+    """Runs continue to exist, but deliver no messages until they are resumed."""
     DRAINED = "drained"
-    """Runs finish the messages in their handlers, take nothing new, and end."""
+    """Runs finish the messages in their handlers, receive no new messages, and end."""
     STOPPED = "stopped"
-    """Runs end at once; handlers get the usual time limit of a stop."""
+    """Runs end at once; handlers have the usual time limit of a stop to finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -481,7 +493,7 @@ class ActivationOrder:
         return self.wanted is not WantedState.SUSPENDED
 
     def __str__(self) -> str:
-        """Return the request as a sentence, with the command that withdraws it."""
+        """Return the request as a sentence, with the command that resumes the activation."""
         return (
             f"{self.wanted} since {self.since.isoformat(timespec='seconds')} by {self.asked_by} "
             f"({self.where}): {self.reason or 'no reason given'}. Nothing is consumed until somebody resumes "
@@ -511,7 +523,7 @@ class RunStatus(StrEnum):
     ENDED = "ended"
     """The run has ended and reported it."""
     LOST = "lost"
-    """The process died, or sent no heartbeat for `SILENT_FOR`. Never stored, derived when runs are read."""
+    """The process died, or sent no heartbeat for `SILENT_FOR`. Not stored, but derived when runs are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,16 +534,16 @@ class RunReport:
 
     Attributes:
         run: Unique id of the run.
-        activation: Name of the activation; on reading as stored (`stored_name`).
+        activation: Name of the activation; in reports that were read, as stored (`stored_name`).
         title: Name of the activation for display, cut to 2,000 characters.
         kind: Kind of consumer.
-        owner: The task, asset or application that runs it.
+        owner: The task, asset or application that runs the activation.
         broker: Address of the broker, without secrets.
         destination: The destinations, as text.
         spec_digest: SHA-256 of the activation spec in force; equal specs have equal digests.
         status: State of the run.
-        started_at: When the run began.
-        since: When it entered its state.
+        started_at: Start of the run.
+        since: Time at which the run entered its state.
         delivered: Deliveries to the handler; each attempt counts.
         committed: Messages settled after their handler returned.
         rolled_back: Deliveries rolled back.
@@ -540,11 +552,11 @@ class RunReport:
         dead_lettered: Messages moved because they failed.
         in_flight: Messages received and not settled.
         backlog: Messages waiting at the broker; `None` if the broker does not report it.
-        oldest_at: When the first message waiting at the broker was sent, by the broker's clock; `None`: no
-            message waits, or the broker does not report it.
-        last_message_at: When a message was last delivered; `None`: none was.
-        last_error: The latest error; empty if there was none.
-        last_error_at: When that error was first reported.
+        oldest_at: Time at which the first message waiting at the broker was sent, by the broker's clock;
+            `None`: no message waits, or the broker does not report the time.
+        last_message_at: Time of the last delivery; `None` before the first.
+        last_error: The latest error; empty if no error occurred.
+        last_error_at: Time at which this error was first reported.
     """
 
     run: str
@@ -593,17 +605,18 @@ class ActivationRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationSample:
-    """An activation during one minute, over all its runs.
+    """Counts of an activation during one minute, over all its runs.
 
     Attributes:
-        activation: Name of the activation; on reading as stored (`stored_name`).
-        at: The minute; any time in it when samples are added, its start when they are read.
+        activation: Name of the activation; in samples that were read, as stored (`stored_name`).
+        at: The minute. Any time in it when samples are added, its start when they are read.
         delivered: Deliveries to the handler.
         committed: Messages settled after their handler returned.
         failed: Deliveries rolled back.
         dead_lettered: Messages moved because they failed.
-        backlog: Messages waiting at the broker, as reported last in the minute; `None`: it is not known.
-        oldest_at: When the first of them was sent; `None`: it is not known, or no message waits.
+        backlog: Messages waiting at the broker in the last report of the minute; `None`: not known.
+        oldest_at: Time at which the first message waiting at the broker was sent; `None`: not known, or no
+            message waits.
     """
 
     activation: str
@@ -625,10 +638,10 @@ class Activations(Protocol):
     # J172
 
     def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
-        """Store the state requested from now on. A repeated request for the same state changes nothing."""
+        """Request a state for an activation; repeating the request for the same state changes nothing."""
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return the request for an activation; `None`: it may run."""
+        """Return the request for an activation; `None` if the activation may run."""
 
     def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
         """Return requests, sorted by the names of their activations.
@@ -639,12 +652,17 @@ class Activations(Protocol):
         """
 
     def resume(self, activations: Collection[str]) -> int:
-        """Delete the requests for these activations, by name or as listed; return their number."""
+        """Delete the requests for these activations; return their number.
+
+        Args:
+            activations: Names of activations, plain or in the stored form.
+        """
 
     def report(self, reports: Collection[RunReport]) -> None:
-        """Store the state of runs of this process, in one statement for each 500, and keep it alive.
+        """Store the state of runs of this process, and keep the process alive in the registry.
 
-        From the first report on, the process sends heartbeats until `Owners.leave`.
+        From the first report on, the process sends heartbeats until `Owners.leave`. Each statement stores up
+        to 500 runs.
         """
 
     def orders(self) -> dict[str, ActivationOrder]:
@@ -654,14 +672,22 @@ class Activations(Protocol):
         """Return the runs, sorted by activation and start.
 
         Args:
-            activations: Only runs of these, by name or as listed; `None`: all.
+            activations: Names of activations, plain or in the stored form; `None`: all.
         """
 
     def add_samples(self, samples: Collection[ActivationSample]) -> None:
-        """Add counts to those of their activations and minutes; a known backlog replaces the one before."""
+        """Add counts to those stored for the same activation and minute.
+
+        A backlog that is not `None` replaces the stored one, together with `oldest_at`.
+        """
 
     def samples(self, activation: str, since: datetime) -> list[ActivationSample]:
-        """Return the samples of an activation, by name or as listed, from a time on, the oldest first."""
+        """Return the samples of an activation from `since` on, the oldest first.
+
+        Args:
+            activation: Name of the activation, plain or in the stored form.
+            since: Start of the first minute to return, or a time in it.
+        """
 
     def sweep(
         self,
@@ -672,22 +698,22 @@ class Activations(Protocol):
         samples_for: timedelta = KEPT_SAMPLES_FOR,
         keep_samples: int = KEPT_SAMPLES,
     ) -> int:
-        """Drop old runs that have ended or are lost, and return how many. Runs of live processes stay.
+        """Delete old runs that have ended or are lost, and return their number. Runs of live processes stay.
 
-        Old samples are dropped too.
+        Old samples are deleted too, but not counted.
 
         Args:
             keep: Maximum number of ended and lost runs to keep, the latest.
             ended_for: Retention period of ended runs.
             lost_for: Retention period of lost runs.
             samples_for: Retention period of samples.
-            keep_samples: Maximum number of samples to keep, the latest. Those of the minute of the last one
-                are dropped too.
+            keep_samples: Maximum number of samples to keep, the latest. If there are more, the oldest minute
+                that would be kept only in part is deleted as a whole.
         """
 
 
 class Store(Protocol):
-    """State that outlives a process; one attribute for each feature."""
+    """State that outlives a process, with one attribute for each feature."""
 
     @property
     def attempts(self) -> Attempts:
@@ -712,22 +738,22 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[object]:
         """Commit the writes of a block in this thread together; an exception undoes all of them.
 
-        Two processes may wait for each other's rows here. Then the database ends one of the transactions,
-        and nothing of it is stored.
+        If two processes wait for each other's rows, the database ends one of the transactions and stores
+        nothing of it.
 
         Raises:
             TransientStoreError: The store can't be used; nothing of the block is stored.
         """
 
     def close(self) -> None:
-        """Close connections and files, and remove this process from the live ones."""
+        """Close connections and files, and remove this process from the registry of live processes."""
 
 
 def stored_name(text: str) -> str:
     """Return the stored form of an activation's name or a message id.
 
-    Printable ASCII of at most 200 characters is stored as it is, other texts as a digest: producers choose
-    ids, with any length and any character.
+    Printable ASCII of at most 200 characters is stored unchanged. Any other text is stored as a digest,
+    because producers can choose ids of any length with any characters.
     """
     if len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable() and text[:7] != _DIGESTED:
         return text

@@ -52,7 +52,7 @@ class SqlActivations:
     """`base.Activations` in a database.
 
     Args:
-        database: Where the tables are.
+        database: Database with the tables.
         where: Host and process, stored with requests and runs.
         owners: Sends the heartbeats of this process, and knows the live processes.
     """
@@ -220,14 +220,14 @@ class SqlActivations:
 
 
 def _upsert(table: Table, key: str, changes: Mapping[str, str], *, sqlite: bool) -> str:
-    """Return the statement that inserts or updates rows. Its one parameter is a JSON array of rows.
+    """Return a statement that inserts or updates rows; its only parameter is a JSON array of rows.
 
-    So a thousand rows are one statement with one parameter, and no driver's limit of parameters applies.
+    One statement can thus store a thousand rows, independently of a driver's limit of parameters.
 
     Args:
         table: The table.
-        key: Columns of its primary key.
-        changes: Expressions for the columns of a row that exists.
+        key: Columns of the primary key, separated by commas.
+        changes: SQL expressions for the columns to change in a row that exists, by column.
         sqlite: Whether the database is SQLite.
     """
     names = ", ".join(each.name for each in table.c)

@@ -54,8 +54,9 @@ _COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
 class SqlAttempts:
     """`base.Attempts` in a database.
 
-    A first attempt is one row. A later one changes that row and adds a row of history. The rows of a call are
-    written in the order of their names, so that two processes wait for each other and never deadlock.
+    A first attempt is stored as one row. A later attempt changes that row and adds a row of history. The rows
+    of a call are written in the order of their names, so that two processes can wait for each other but never
+    deadlock.
 
     Args:
         database: Database with the tables.

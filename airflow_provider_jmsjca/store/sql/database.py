@@ -34,9 +34,9 @@ _UPGRADE: Final = "airflow jms store upgrade"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement in the driver's form.
+    """A statement compiled into the driver's form.
 
-    Otherwise SQLAlchemy would process each parameter of each row.
+    Compiling it once saves SQLAlchemy's work on each parameter of each row.
 
     Attributes:
         text: The statement.
@@ -47,7 +47,7 @@ class Prepared:
     names: tuple[str, ...] | None
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
-        """Execute the statement for each row; the result can be read if there is one row."""
+        """Execute the statement for each row; the result can be read only if `rows` has one row."""
         values: Any = rows
         if self.names is not None:
             values = [tuple(map(row.__getitem__, self.names)) for row in rows]
@@ -57,9 +57,9 @@ class Prepared:
 class Database:
     """The database of a store; connects at first use, and is safe for threads and forks.
 
-    On SQLite, writing transactions run one at a time, and each waits up to 5 seconds for the one before. On
-    PostgreSQL a transaction waits as long for locks. Committed data survives a crash of the process. A power
-    failure may lose the last transactions on SQLite, unless they are `durable`.
+    On SQLite, writing transactions run one at a time, and each waits up to 5 seconds for the previous one. On
+    PostgreSQL, a transaction waits up to 5 seconds for each lock. Committed data survives a crash of the
+    process. A power failure may lose the last transactions on SQLite, unless they are `durable`.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
@@ -96,10 +96,11 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Connection]:
-        """Run a writing transaction; it is committed at the end of the block, unless the block raises.
+        """Run the block in a writing transaction, which is committed at the end unless the block raises.
 
         Args:
-            durable: The transaction also survives a power failure. On PostgreSQL every one does.
+            durable: Whether the transaction must also survive a power failure. On PostgreSQL every
+                transaction does.
 
         Raises:
             TransientStoreError: The database (on SQLite its file) is missing, locked, full, read-only or
@@ -111,7 +112,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Join the transactions that this thread runs in the block; see `base.Store.transaction`."""
+        """Join the transactions that this thread begins in the block; see `base.Store.transaction`."""
         with self.write() as connection:
             self._here.connection = connection
             try:
@@ -121,7 +122,7 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Run a reading transaction.
+        """Run the block in a reading transaction.
 
         Raises:
             TransientStoreError: The database is missing, locked or damaged.
@@ -130,7 +131,7 @@ class Database:
             yield connection
 
     def now(self) -> datetime:
-        """Return the time by the clock of the database: the server's, on SQLite this host's.
+        """Return the time of the database's clock: this host's clock for SQLite, else the server's.
 
         Raises:
             TransientStoreError: The database can't be reached now.
@@ -163,7 +164,7 @@ class Database:
                 engine.pool.dispose()
 
     def _engine_here(self) -> Engine:
-        """Return the engine of this process: connections must not be shared across a fork."""
+        """Return the engine of this process, because connections must not be shared across a fork."""
         with self._lock:
             if self._engine is None or self._pid != os.getpid():
                 if self._engine is not None:
@@ -195,11 +196,15 @@ class Database:
     # -- the file of SQLite -------------------------------------------------------------------------------
 
     def _before_opening(self, *_: object) -> None:
-        """Create a file that only its owner can access; don't replace one that has disappeared."""
+        """Create a missing file, with access for its owner only.
+
+        Raises:
+            FileNotFoundError: The file existed before and has disappeared.
+        """
         if self._was_there:
             self._file()
             return
-        # SQLite would create a world-readable one. Its other files get the mode of this one.
+        # SQLite would create a world-readable file. Its other files get the mode of this file.
         with contextlib.suppress(OSError):  # it exists, or SQLite reports the reason
             os.close(os.open(self._url.database or "", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
 
@@ -208,7 +213,10 @@ class Database:
         self._was_there = True
 
     def _require_same_file(self, connection: Connection) -> None:
-        """Raise if the file was removed or moved: SQLite would go on writing where no other process reads."""
+        """Raise if the file was removed or moved.
+
+        SQLite would continue to write to the old file, which no other process reads.
+        """
         file = self._file()
         if connection.info["jms_file"] != file:
             connection.invalidate()
@@ -226,7 +234,7 @@ class Database:
     # -- the schema ---------------------------------------------------------------------------------------
 
     def revision(self) -> str | None:
-        """Return the revision of the schema; `None` if there is none yet.
+        """Return the revision of the schema; `None` if the database has no schema yet.
 
         Raises:
             TransientStoreError: The database can't be read.
@@ -264,13 +272,13 @@ class Database:
         )
 
     def upgrade(self) -> str | None:
-        """Create or upgrade the tables; one of several concurrent processes does it.
+        """Create or upgrade the tables; of several concurrent calls, only one changes them.
 
         Returns:
-            The revision before the upgrade; `None` if there was none.
+            The revision before the upgrade; `None` if the database had no schema.
 
         Raises:
-            StoreSchemaError: The schema is of a newer version of the package.
+            StoreSchemaError: The schema was created by a newer version of the package.
             TransientStoreError: The database can't be written; it is unchanged.
         """
         if self.is_sqlite:
@@ -296,7 +304,7 @@ class Database:
             self.upgrade()
 
     def close(self) -> None:
-        """Close all connections, those in use after their use; the next use opens new ones."""
+        """Close all connections, those in use at the end of their use. A later call opens new connections."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
@@ -372,6 +380,6 @@ def _migrate(connection: Connection) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the driver's error text in one line; SQLAlchemy's contains the statement and a link."""
+    """Return the driver's error text as one line, without SQLAlchemy's additions (statement and link)."""
     said = getattr(error, "orig", None) or error
     return f"{type(said).__name__}: {' '.join(str(said).split())}"

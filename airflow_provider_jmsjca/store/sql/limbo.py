@@ -36,7 +36,7 @@ class Cipher(Protocol):
     """A key that encrypts messages, such as Airflow's Fernet."""
 
     is_encrypted: bool
-    """`False`: there is no key, and nothing is encrypted."""
+    """Whether a key is configured; without a key, nothing is encrypted."""
 
     def encrypt(self, msg: bytes) -> bytes:
         """Return the encrypted text."""
@@ -50,7 +50,7 @@ class SqlLimbo:
 
     Args:
         database: Database with the tables.
-        cipher: Encrypts messages; `None`: they are stored in clear text.
+        cipher: Encrypts messages; `None`: messages are stored in clear text.
     """
 
     def __init__(self, database: Database, cipher: Cipher | None = None) -> None:
@@ -82,7 +82,10 @@ class SqlLimbo:
 
     @staticmethod
     def _last_of(connection: Connection, entry: LimboEntry) -> int | None:
-        """Return the last message with the key of an entry, without one that may have been sent already."""
+        """Return the number of the last message with the key of an entry, or `None`.
+
+        With `once`, a message that may already have been sent doesn't count.
+        """
         same = and_(
             LIMBO.c.activation == stored_name(entry.activation), LIMBO.c.key == stored_name(entry.key)
         )
@@ -322,7 +325,8 @@ def _free(now: datetime) -> ColumnElement[bool]:
     return or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
 
 
-# Keys are stored among the ids of handled messages, which bounds them too. No activation has such a name.
+# Keys are stored in the table of handled messages, whose limits then apply to them too. No activation has
+# such a name.
 def _marks_of(activation: str) -> str:
     return f"{listed_name(activation)}, sent through limbo"
 

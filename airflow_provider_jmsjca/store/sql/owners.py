@@ -24,11 +24,11 @@ _PROCESSES = Path("/proc/self/ns/pid")
 
 
 class SqlOwners:
-    """`base.Owners` in a database. After the first `beat`, heartbeats are sent in a thread until `leave`.
+    """`base.Owners` in a database. After the first `beat`, a thread sends heartbeats until `leave`.
 
     Args:
         database: Database with the tables.
-        where: Name of this process.
+        where: Host and process, as stored with attempts and runs.
     """
 
     def __init__(self, database: Database, where: str) -> None:
@@ -82,7 +82,7 @@ class SqlOwners:
 
 
 class _Pulse:
-    """One thread that sends the heartbeats of all stores of this process; it ends with the last of them."""
+    """A thread that sends the heartbeats of all stores of this process; it ends when none is left."""
 
     def __init__(self) -> None:
         self._start_over()
@@ -123,7 +123,7 @@ class _Pulse:
 
 
 def _host() -> str:
-    """Return the scope of this host's process ids: the host, on Linux with its process namespace."""
+    """Return the scope in which process ids are unique: the host, on Linux with the process namespace."""
     try:
         return f"{socket.gethostname()} {_PROCESSES.readlink()}"
     except OSError:  # not on Linux

@@ -1,4 +1,4 @@
-"""The store in a database: its features together, and opening it."""
+"""The store in a database: combines the features, and opens a store."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from airflow_provider_jmsjca.store.sql.owners import SqlOwners
 
 
 class SqlStore:
-    """`base.Store` in a database with a checked schema; made by `open_store`.
+    """`base.Store` in a database with a checked schema; `open_store` creates it.
 
     Args:
         database: The database.
-        where: Host and process, stored with attempts and requests; `None`: of this process.
-        cipher: Encrypts messages; `None`: they are stored in clear text.
+        where: Host and process, stored with attempts and requests; `None`: those of this process.
+        cipher: Encrypts messages in limbo; `None`: they are stored in clear text.
     """
 
     def __init__(self, database: Database, *, where: str | None = None, cipher: Cipher | None = None) -> None:
@@ -40,23 +40,24 @@ class SqlStore:
         self.transaction = database.transaction
 
     def close(self) -> None:
-        """Remove this process from the live ones if the database answers, and close all connections."""
+        """Close all connections, and remove this process from the live processes if the database answers."""
         with contextlib.suppress(TransientStoreError):
             self.owners.leave()
         self.database.close()
 
 
 def open_store(url: str | URL, *, where: str | None = None, cipher: Cipher | None = None) -> SqlStore:
-    """Open the store at a URL. On SQLite, missing and outdated tables are created and upgraded.
+    """Open the store at a URL. On SQLite, this creates missing tables and upgrades outdated ones.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
-        where: Host and process, stored with attempts and requests; `None`: of this process.
-        cipher: Encrypts messages; `None`: they are stored in clear text.
+        where: Host and process, stored with attempts and requests; `None`: those of this process.
+        cipher: Encrypts messages in limbo; `None`: they are stored in clear text.
 
     Raises:
         ConfigurationError: The URL can't be used.
-        StoreSchemaError: The schema is newer than this package, or older, and the database isn't SQLite.
+        StoreSchemaError: The schema is newer than this package. Or it is older or missing, and the database
+            isn't SQLite.
         TransientStoreError: The database can't be used now.
     """
     database = Database(url)

@@ -1,7 +1,7 @@
-"""The tables. A change here goes with a revision in `migrations/versions` and its name in `REVISIONS`.
+"""The tables. Every change here needs a revision in `migrations/versions`, and its name in `REVISIONS`.
 
-Moments are milliseconds since the epoch, in columns that end in `_at` or `_until`. Names of activations and
-ids of messages are stored as `base.stored_name` makes them.
+Columns that end in `_at` or `_until` hold times in milliseconds since the epoch. Names of activations and
+message ids are stored in the form of `base.stored_name`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
-"""Table with the revision of a database. Its own name lets the store share a database."""
+"""Table with the revision of the schema; its distinct name lets the store share a database."""
 
 METADATA: Final = MetaData()
 _NAME = String(250)
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
 # A message that was handed over and isn't settled. `open`: the outcome of the last attempt is unknown.
-# `doubtful`: the outcome of the attempt before was unknown when the last one began. `base.Attempts`.
+# `doubtful`: the outcome of the previous attempt was unknown when the last attempt began. See
+# `base.Attempts`.
 ATTEMPT: Final = Table(
     "jms_attempt",
     METADATA,
@@ -152,8 +153,8 @@ ACTIVATION_SAMPLE: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# A message in limbo: due later, or failed for good. Its content is in another table, so that listing reads
-# none. `base.Limbo`.
+# A message in limbo: due later, or failed permanently. Its content is in another table, so that listing
+# messages reads no content. See `base.Limbo`.
 LIMBO: Final = Table(
     "jms_limbo",
     METADATA,

@@ -1,4 +1,4 @@
-"""Bounds by age and count for tables with a row for each activation and message."""
+"""Limits by age and number for tables with one row for each activation and message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = 500
 
 
 def chunks(values: Collection[_T], size: int = _AT_ONCE) -> Iterator[list[_T]]:
-    """Yield the values in lists of at most `size`, the parameters of one statement."""
+    """Yield the values in lists of at most `size`, so that each list fits into one statement."""
     left = iter(values)
     while some := list(itertools.islice(left, size)):
         yield some
@@ -32,16 +32,16 @@ def sweep(
     max_age: timedelta,
     with_it: tuple[Table, ...] = (),
 ) -> int:
-    """Delete rows beyond a number and an age, in one transaction for each activation.
+    """Delete rows that exceed a maximum number or age, in one transaction for each activation.
 
     Args:
         database: The database.
         moment: Column with the time of a row; its table has the columns `activation` and `message`.
-        now: The time.
-        keep: Number of rows to keep for each activation, the latest. Rows as old as the last of them are kept
-            too.
+        now: The current time.
+        keep: Number of rows to keep for each activation, the latest. Rows as old as the oldest of them are
+            kept too.
         max_age: Maximum age of a row.
-        with_it: Tables from which rows for the same messages are deleted too.
+        with_it: Further tables from which rows for the same messages are deleted.
 
     Returns:
         The number of rows deleted from the first table.

@@ -1,4 +1,4 @@
-"""Runs the revisions on the connection that `Database.upgrade` has, in its transaction."""
+"""Runs the revisions on the connection of `Database.upgrade`, in its transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first tables: attempts, ids handled, owners, messages in doubt, limbo."""
+"""Creates the first tables: attempts, ids of handled messages, owners, messages in doubt, limbo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "jms_attempt",
         sa.Column("activation", _NAME, primary_key=True),

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; existing messages have 5 tries, as before."""
+    """Add the column; existing messages get the previous fixed maximum of 5 attempts."""
     op.add_column(
         "jms_limbo", sa.Column("most_tries", sa.Integer, nullable=False, server_default=sa.text("5"))
     )

@@ -11,7 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Have messages of a state, and those of an activation, in the order of their numbers."""
+    """Index messages by state and by activation, in both cases in the order of their numbers."""
     op.create_index("jms_limbo_state", "jms_limbo", ["state", "number"])
     op.drop_index("jms_limbo_activation", "jms_limbo")
     op.create_index("jms_limbo_activation", "jms_limbo", ["activation", "number"])

@@ -1,4 +1,4 @@
-"""The states requested for activations, such as stopped."""
+"""Creates the table of states requested for activations, such as stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table; nothing is requested yet."""
+    """Create the table, empty: no state is requested yet."""
     op.create_table(
         "jms_activation",
         sa.Column("activation", sa.String(250), primary_key=True),

@@ -1,4 +1,4 @@
-"""The registry of activations: one row for each run of one."""
+"""Creates the registry of activations: one row for each run of an activation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table; processes fill it in as they start."""
+    """Create the table; each process adds its runs when it starts."""
     op.create_table(
         "jms_activation_run",
         sa.Column("run", sa.String(64), primary_key=True),

@@ -1,4 +1,4 @@
-"""The backlog and the counts of activations, minute by minute."""
+"""Creates the table of samples: backlog and counts of activations for each minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table, and add the age of the backlog to runs; processes fill in both."""
+    """Create the table, and add the age of the backlog to runs; processes store both later."""
     op.add_column("jms_activation_run", sa.Column("oldest_at", sa.BigInteger))
     op.create_table(
         "jms_activation_sample",
