@@ -1,7 +1,7 @@
 """Arrow, loaded when it is first used.
 
-Airflow imports operators, sensors and triggers each time it parses a DAG. Loading Arrow takes longer than all
-else of that, and parsing needs none of it.
+Airflow imports operators, sensors and triggers each time it parses a DAG. Loading Arrow would take most of
+that time, and parsing doesn't need it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 else:
 
     class _Module:
-        """A module that is imported when the first of its attributes is asked for.
+        """A module that is imported when one of its attributes is first used.
 
         Args:
-            name: Of the module.
+            name: Name of the module.
         """
 
         def __init__(self, name: str) -> None:

@@ -1,12 +1,14 @@
-"""Which attempt at a batch may commit, and that it did.
+"""Fences, which decide the attempt at a batch that may commit, and the report of a finished batch.
 
 An attempt takes a fence number before it submits its job. A job may commit only while its number is the
-highest: when the task was retried, an older driver that still runs (killing the JVM doesn't kill a Python
-driver) finds a higher one and stops.
+highest. After a retry of the task, an older driver may still run, because killing the JVM doesn't kill a
+Python driver. That driver finds a higher fence number and stops.
 
-Files in the batch's folder: `fence-000001`, `fence-000002`, ... one for each attempt; `commit.lock`, held
-while an attempt looks at the fence and commits, so that no newer one can begin in between; `_DONE`, created
-once.
+Files in the batch's folder:
+
+- `fence-000001`, `fence-000002`, ...: one for each attempt.
+- `commit.lock`: held while an attempt checks its fence and commits, so that no newer attempt begins then.
+- `_DONE`: the report, created once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, rea
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
-"""Stem of the marks for the number of sent rejects."""
+"""Stem of the files whose number is that of the rejects sent so far."""
 _FENCE: Final = "fence"
 _EVOLVED: Final = "evolved"
 _LATER_FIELDS: Final[Mapping[str, Any]] = {
@@ -39,9 +41,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def take_fence(folder: SpoolPath) -> int:
-    """Begin an attempt: return a number higher than any before, which shuts out the attempts before.
+    """Begin an attempt, which shuts out all older ones, and return its fence number.
 
-    Guarantee: once it has returned, no older attempt puts anything into a table by renaming (see `tables`).
+    Guarantee: after the return, no older attempt adds files to a table by renaming (see `tables`).
 
     Args:
         folder: The batch's folder.
@@ -65,7 +67,7 @@ def committing(folder: SpoolPath, timeout: float = 60.0) -> Iterator[None]:
         timeout: How long to wait for another attempt's commit, in seconds.
 
     Raises:
-        SpoolError: The other attempt didn't end, or the lock can't be had.
+        SpoolError: The other attempt's commit took longer than `timeout`, or the lock can't be taken.
     """
     path = folder / COMMIT_LOCK
     try:
@@ -77,11 +79,15 @@ def committing(folder: SpoolPath, timeout: float = 60.0) -> Iterator[None]:
 
 @contextmanager
 def committing_as(folder: SpoolPath, fence: int) -> Iterator[None]:
-    """As `committing`, for an attempt that must be the newest.
+    """Enter `committing` for an attempt that must be the newest.
+
+    Args:
+        folder: The batch's folder.
+        fence: Fence number of the attempt.
 
     Raises:
         FencedError: A newer attempt has begun.
-        SpoolError: As `committing`.
+        SpoolError: Another attempt's commit took longer than a minute, or the lock can't be taken.
     """
     with committing(folder):
         check_fence(folder, fence)
@@ -112,7 +118,7 @@ def dead_lettered(folder: SpoolPath) -> int:
 
 
 def note_evolution(folder: SpoolPath, change: str) -> None:
-    """Note durably that an attempt changes a column of a table. Each change is noted only once.
+    """Durably record that an attempt changes a column of a table, once for each change.
 
     Raises:
         SpoolError: The folder can't be written.
@@ -128,7 +134,7 @@ def note_evolution(folder: SpoolPath, change: str) -> None:
 
 
 def evolutions(folder: SpoolPath) -> list[str]:
-    """Return the changes of columns that attempts at a batch have noted.
+    """Return the changes of columns that attempts at a batch have recorded.
 
     Raises:
         OSError: The folder can't be read.
@@ -137,10 +143,10 @@ def evolutions(folder: SpoolPath) -> list[str]:
 
 
 def check_fence(folder: SpoolPath, fence: int) -> None:
-    """Refuse to continue if this isn't the newest attempt.
+    """Refuse to continue unless the fence number is that of the newest attempt.
 
     Raises:
-        FencedError: A newer attempt has begun, or this one never did.
+        FencedError: A newer attempt has begun, or no attempt ever had this number.
     """
     current = current_fence(folder)
     if fence != current:
@@ -182,15 +188,15 @@ class Done:
     """The report of a finished job: the content of `_DONE`.
 
     Attributes:
-        fence: The attempt that did it.
+        fence: Fence number of the attempt whose job finished.
         rows: Messages in the batch.
         stored: Rows written by table path.
         rejected: Messages that the job rejected.
-        finished: When, ISO 8601 in UTC.
-        violations: By expectation, how many rows violated it.
-        rescued: How many rows have fields that the schema doesn't name, if these were asked for.
+        finished: Time at which the job finished, ISO 8601 in UTC.
+        violations: Number of rows that violated each expectation, by expectation.
+        rescued: Number of rows with fields that the schema doesn't name, if the job keeps such fields.
         rejects_stored: Whether every rejected message is also a row of a table.
-        evolved: The changes of tables' columns that attempts at the batch made for its rows.
+        evolved: Changes that attempts at the batch made to columns of tables.
     """
 
     batch_id: str
@@ -206,7 +212,7 @@ class Done:
     evolved: tuple[str, ...] = ()
 
     def create(self, folder: SpoolPath) -> bool:
-        """Seal the report; `False` if another attempt did it first."""
+        """Seal the report; return `False` if another attempt has sealed its own first."""
         return seal(folder / DONE, json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n")
 
     @classmethod
@@ -214,7 +220,7 @@ class Done:
         """Return the report of a batch, or `None` if it isn't done.
 
         Raises:
-            SpoolError: There is one, but not of this form.
+            SpoolError: The file exists, but can't be read or is no such report.
         """
         path = folder / DONE
         try:

@@ -1,6 +1,6 @@
 """The name of a batch.
 
-It is that of the task instance it belongs to, without the try number, so that a retry continues it.
+A batch is named after its task instance, without the try number, so that a retry continues the batch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _REPLAY = re.compile(rf"replay{_SEPARATOR}[0-9a-f]{{{_DIGEST_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKey:
-    """One task instance of Airflow, whichever attempt it is at.
+    """A task instance of Airflow, without its try number.
 
     Attributes:
-        map_index: -1 where the task isn't mapped, as Airflow has it.
+        map_index: Index of a mapped task instance; -1 if the task isn't mapped, as in Airflow.
     """
 
     dag_id: str
@@ -55,7 +55,11 @@ class TaskKey:
 
     @classmethod
     def parse(cls, batch_id: str) -> TaskKey | None:
-        """Return the task instance a batch belongs to, or `None` if its name was too long to keep it."""
+        """Return the task instance that a batch is named after.
+
+        Returns:
+            `None` for a shortened name, and for the name of a replay or of a part of a batch.
+        """
         parts = batch_id.split(_SEPARATOR)
         if len(parts) != 4 or not re.fullmatch(r"-?\d+", parts[3]):  # noqa: PLR2004 - dag, run, task, index
             return None
@@ -67,7 +71,7 @@ def check_batch_id(batch_id: str) -> str:
     """Return the name if it can be used as a component of a path.
 
     Raises:
-        ConfigurationError: The name can't be used so.
+        ConfigurationError: The name is too long, or has characters or a beginning that aren't allowed.
     """
     if len(batch_id) > MAX_LENGTH or not _FORM.fullmatch(batch_id):
         raise ConfigurationError(
@@ -78,7 +82,7 @@ def check_batch_id(batch_id: str) -> str:
 
 
 def replay_id(key: str) -> str:
-    """Return the name of the replay that is identified by a text: equal texts give equal names."""
+    """Return the name of the replay that a text identifies. Equal texts give equal names."""
     return f"replay{_SEPARATOR}{hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_LENGTH]}"
 
 

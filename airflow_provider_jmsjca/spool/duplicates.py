@@ -16,10 +16,10 @@ from airflow_provider_jmsjca.spool.spool import SpoolBatch
 
 
 class DroppedMessage(NamedTuple):
-    """A message that was dropped because a segment has it.
+    """A received message that was dropped because a segment holds it already.
 
     Attributes:
-        segment: The segment that holds the first copy.
+        segment: The segment that holds the message.
     """
 
     segment: SpoolPath
@@ -31,12 +31,17 @@ class DuplicateFilter:
 
     If the broker sets the ids, a message is a duplicate if its identity is in a sealed segment.
 
-    If the producer sets the ids, two messages may be equal in everything. The redelivered flag proves nothing
-    then: a browse sets it on messages that were never received. A flagged message is a duplicate of one
-    sealed copy that no other message duplicates over the same connection, if one of these holds:
+    If the producer sets the ids, two different messages may be equal in everything. The redelivered flag
+    alone proves nothing: a browse sets it on messages that were never received. A flagged message is a
+    duplicate of an equal sealed message if one of these conditions is met:
 
-    - The broker hasn't confirmed the acknowledgement of the copy's segment (`SpoolBatch.is_settled`).
-    - The messages carry the time they were sent. RabbitMQ loses confirmed acknowledgements when it is killed.
+    - The broker hasn't confirmed the acknowledgement of the sealed message's segment, see
+      `SpoolBatch.is_settled`.
+    - The message carries the time it was sent. Confirmation doesn't matter then, because RabbitMQ loses
+      confirmed acknowledgements when it is killed.
+
+    Over one connection, each sealed message accounts for at most one duplicate. Messages sealed over the
+    current connection account for none: the broker redelivers them only after a reconnect.
 
     Safe to use from two threads: one that receives, and one that commits.
 
@@ -49,11 +54,11 @@ class DuplicateFilter:
         self._batch = batch
         self._stable = stable
         self._lock = threading.Lock()
-        # Copies without a sending time that may be redelivered, by segment; and duplicates of others of these
-        # copies, dropped with an unconfirmed acknowledgement.
+        # By segment, sealed messages without a sending time that may be redelivered. And duplicates that were
+        # dropped, but whose acknowledgement isn't confirmed yet.
         self._unsettled: defaultdict[SpoolPath, Counter[Identity]] = defaultdict(Counter)
         self._unconfirmed: Counter[DroppedMessage] = Counter()
-        # Repetitions over this connection of messages with a sending time.
+        # Duplicates over this connection of messages with a sending time.
         self._timed: Counter[Identity] = Counter()
         self._sealed_before = self._sealed()
 
@@ -68,15 +73,15 @@ class DuplicateFilter:
             self._sealed_before = self._sealed()
 
     def is_candidate(self, message: JmsMessage) -> bool:
-        """Return whether a message with an id can be a repetition."""
+        """Return whether a message with an id can be a duplicate."""
         return self._stable or message.redelivered
 
     def repeated(self, key: str, row: Row) -> DroppedMessage | None:
-        """Return which sealed message a message repeats; `None` if it is to be stored.
+        """Return the sealed message that a received one duplicates; `None` if it must be stored.
 
         Args:
-            key: The message's key, as `known_ids.message_key` makes it.
-            row: The message; `is_candidate` is true of it.
+            key: The message's key, from `known_ids.message_key`.
+            row: The message, for which `is_candidate` returned `True`.
 
         Raises:
             SpoolError: A segment can't be read.
@@ -126,11 +131,11 @@ class DuplicateFilter:
         """Note that the broker has confirmed the acknowledgements of a unit of work.
 
         Args:
-            dropped: The repetitions in the unit.
-            sealed: The segment with the other messages of the unit, if there were others.
+            dropped: The duplicates in the unit.
+            sealed: The segment with the other messages of the unit; `None` if the unit has only duplicates.
 
         Raises:
-            SpoolError: The operating system refused.
+            SpoolError: The confirmation can't be recorded in the spool.
         """
         if self._stable:
             return

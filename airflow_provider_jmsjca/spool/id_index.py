@@ -4,13 +4,14 @@ Folder `.known/<digest of the activation>` of the spool:
 
 | file | content |
 |---|---|
-| `open-<random>-<batch id>` | empty; the batch may grow, or the index hasn't got all of its segments yet |
-| `lock` | held while a segment is sealed; not in a store of objects |
-| `ids-000001.arrow` | a SHA-256, then sorted hashes of the keys in sealed segments; the highest counts |
+| `open-<random>-<batch id>` | empty; the batch may grow, or the index lacks some of its segments |
+| `lock` | held while a segment is sealed; not in an object store |
+| `ids-000001.arrow` | a SHA-256, then sorted hashes of keys; the highest number is valid |
 
-The index is derived from the batches: a missing or damaged one is rebuilt. A batch is registered durably
-before its messages can be acknowledged. It is struck off once the newest sealed index covers all segments of
-its manifest. So index and registered batches together always cover the horizon, wherever a process dies.
+The index is derived from the batches: a missing or damaged one is rebuilt. A batch is registered durably, by
+its `open-` file, before its messages can be acknowledged. The registration is removed once the newest index
+covers all segments of the batch's manifest. So the index and the registered batches together always cover the
+deduplication window (the horizon), even if a process dies at any point.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _RANDOM_DIGITS: Final = 32
 _DIGEST_BYTES: Final = 32
 # With more registered batches than this, `register` merges them into the index; else the first `find` does.
 _MANY: Final = 8
-# The index is kept for this, also where a batch asks for less.
+# The index covers at least this window, also if a batch needs a smaller one.
 _LEAST: Final = DeduplicationWindow()
 _READ_TRIES: Final = 10
 _NANOSECONDS: Final = 1_000_000_000
@@ -70,8 +71,8 @@ class _Indexed(NamedTuple):
 
     Attributes:
         name: `<batch id>/<file>`.
-        sealed: When, in nanoseconds since the epoch.
-        keys: How many; -1 while they haven't been read.
+        sealed: Time at which it was sealed, in nanoseconds since the epoch.
+        keys: Number of its keys; -1 while they haven't been read.
     """
 
     name: str
@@ -84,14 +85,14 @@ class _Index:
     """One state of the index.
 
     Attributes:
-        number: Of its file.
-        names: Of its segments, the oldest first; `<batch id>/<file>` each.
-        sealed: When each was, in nanoseconds since the epoch.
-        keys: How many each has.
-        table: Columns `key`, sorted, and `segment`, a place in `names`.
-        horizon: The horizon that it covers.
-        dropped: When the newest segment was sealed that is left out because of the horizon's count, in
-            nanoseconds since the epoch.
+        number: Number of its file; a new index takes the next one.
+        names: Names of the segments as `<batch id>/<file>`, the oldest first.
+        sealed: Time at which each segment was sealed, in nanoseconds since the epoch.
+        keys: Number of keys of each segment.
+        table: Columns `key`, sorted, and `segment`, a position in `names`.
+        horizon: Deduplication window that the index covers.
+        dropped: Segments sealed at this time or earlier are left out, in nanoseconds since the epoch: their
+            keys would exceed the window's count. 0 if there were none.
     """
 
     number: int
@@ -103,7 +104,7 @@ class _Index:
     dropped: int
 
     def document(self, activation: str) -> list[bytes | memoryview]:
-        """Return the file's content."""
+        """Return the content of the index file."""
         metadata = {
             "format": _FORMAT,
             "activation": activation,
@@ -123,17 +124,17 @@ class _Index:
 
 
 class IdIndex:
-    """Which messages the other batches of an activation hold. For one thread at a time.
+    """Finds segments of an activation's other batches by message. For one thread at a time.
 
     Args:
         spool: The folder of all batches.
         activation: The activation of the batches.
         batch_id: The batch that looks up ids; its own messages are not looked up here.
-        horizon: How far back.
-        clock: Seconds since the epoch.
+        horizon: How far back messages are found; `None` means the default.
+        clock: Returns the current time in seconds since the epoch.
 
     Raises:
-        SpoolError: From every method: the operating system refused, or a segment can't be read.
+        SpoolError: From every method: the index can't be read or written, or a segment can't be read.
     """
 
     def __init__(
@@ -155,10 +156,9 @@ class IdIndex:
         self._found: _Lookup | None = None
 
     def register(self) -> None:
-        """Register the batch durably: other batches find the messages that are sealed in it from now on.
+        """Durably register the batch, so that other batches find the messages sealed in it from now on.
 
-        The time that this takes doesn't grow with the number of earlier batches, once the activation has an
-        index.
+        Once the activation has an index, this takes the same time for any number of earlier batches.
         """
         try:
             make_folder(self._folder.parent)
@@ -176,7 +176,7 @@ class IdIndex:
             remove(self._marker)
 
     def batches(self) -> list[str]:
-        """Return the other batches that aren't wholly in the index: all unfinished ones, a few finished."""
+        """Return the other registered batches: unfinished ones, and finished ones not yet in the index."""
         try:
             return sorted({batch_id for _, batch_id in self._registered()} - {self._batch_id})
         except FileNotFoundError:
@@ -187,8 +187,8 @@ class IdIndex:
     def find(self, key: str) -> Sequence[SpoolPath]:
         """Return the segments that hold a message with this key (`known_ids.message_key`).
 
-        False positives are possible but rare, because hashes are compared. A segment may have been removed
-        since.
+        False positives are possible but rare, because hashes are compared. A returned segment may have been
+        removed already.
         """
         if self._found is None:
             try:
@@ -204,7 +204,7 @@ class IdIndex:
         """Keep the activation's other writers from sealing within the context; no effect in an object store.
 
         Raises:
-            SpoolError: Another one has been sealing for half a minute.
+            SpoolError: Another writer has been sealing for half a minute.
         """
         try:
             with locked(self._folder / _LOCK, _LOCK_SECONDS):
@@ -213,7 +213,11 @@ class IdIndex:
             raise self._refusal(error) from error
 
     def has_new(self, keys: Collection[str]) -> bool:
-        """Return whether another batch has sealed one of these keys since the last `find`; learn them."""
+        """Return whether another batch has newly sealed one of these keys.
+
+        That means: since the first `find`, or since the last call of this method. The newly sealed segments
+        are added to the index in memory. Before the first `find`, this returns `False`.
+        """
         if not keys or self._found is None:
             return False
         try:
@@ -244,7 +248,7 @@ class IdIndex:
     # --- Registered batches -----------------------------------------------------------------------------
 
     def _register(self, batch_id: str) -> SpoolPath:
-        # Each opener has a mark of its own, and removes no other.
+        # Each writer that opens a batch creates its own file, and removes only that one.
         path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
         add_mark(path)
         return path
@@ -272,7 +276,12 @@ class IdIndex:
         self._found = _Lookup(index, self._horizon, self._now())
 
     def _unknown(self, index: _Index, finished: list[SpoolPath]) -> list[_Indexed]:
-        """Return segments of registered batches that the index hasn't; name the marks nobody needs then."""
+        """Return the segments of registered batches that are missing in the index.
+
+        Args:
+            index: The index.
+            finished: The registrations that are obsolete once the index has these segments are appended here.
+        """
         known = set(index.names)
         oldest = max(index.dropped + 1, _oldest(index.horizon, self._now()))
         found = []
@@ -293,7 +302,7 @@ class IdIndex:
         return found
 
     def _newest(self) -> _Index | None:
-        """Return the index as it is on disk; `None`, after a warning, if there is none that can be read."""
+        """Return the newest index on disk; `None` if none exists or, after a warning, if it can't be read."""
         for _ in range(_READ_TRIES):
             there = numbered(self._folder, _STEM)
             if not there:
@@ -302,7 +311,7 @@ class IdIndex:
             try:
                 return _parsed(number, read_file(path), self._activation)
             except FileNotFoundError:
-                continue  # the next one has taken its place
+                continue  # a newer index has replaced it
             except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
                 _log.warning("%s can't be read (%s): rebuilding it from the batches", path, error)
                 return None
@@ -445,7 +454,7 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     """Return the content of an index file.
 
     Raises:
-        ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or another's.
+        ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or another activation's.
     """
     body = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:

@@ -25,12 +25,12 @@ _IDENTIFYING = ["message_id", "destination", "timestamp", "body", "properties"]
 class DeduplicationWindow:
     """How far back messages of an activation's earlier batches are recognised.
 
-    A batch always knows all of its own ids; this bounds the ids it reads from other batches. A broker
-    redelivers the messages of an uncommitted unit to the next receiver, so they are among the latest.
+    The window bounds the ids that a batch reads from other batches. A batch always knows all of its own ids.
+    A broker redelivers the messages of an uncommitted unit to the next receiver, so the newest ids suffice.
 
     Attributes:
-        count: At most this many ids of earlier batches, counted in whole segments.
-        age: Only segments sealed within this time.
+        count: Maximum number of ids of earlier batches. The segment that reaches it still counts in full.
+        age: Maximum age of a segment since it was sealed.
     """
 
     count: int = 200_000
@@ -77,7 +77,7 @@ def _reading(segment: SpoolPath) -> Iterator[layout.SegmentReader]:
 def read_identities(segment: SpoolPath) -> Iterator[Identity]:
     """Yield the identities of the messages in a segment; messages without id are left out.
 
-    Every segment ever sealed has the columns that this takes.
+    Segments of every earlier version have the columns that are read.
 
     Raises:
         SpoolError: The segment can't be read.
@@ -109,21 +109,21 @@ def table_identities(table: pa.Table) -> Iterator[Identity]:
 
 
 def table_keys(table: pa.Table) -> list[str]:
-    """Return the keys of the messages in a table that has them."""
+    """Return the keys of the messages in a table; messages without id have none."""
     ids, places = table.column("message_id").to_pylist(), table.column("destination").to_pylist()
     return [message_key(*pair) for pair in zip(ids, places, strict=True) if pair[0] is not None]
 
 
 def message_key(message_id: str, destination: str | None) -> str:
-    """Return the key that is looked up first; only on a match is the whole identity read.
+    """Return a message's key for the first lookup. Only if it matches are whole identities compared.
 
-    The id alone won't do: a broker that copies a message to several queues gives the copies one id.
+    The id alone isn't enough: a broker that copies a message to several queues gives all copies the same id.
     """
     return f"{message_id} {destination or ''}"
 
 
 def activation_in(folder: SpoolPath) -> str | None:
-    """Return which activation a batch was collected for; `None`, after a warning, if that can't be read."""
+    """Return the activation of a batch; `None` if it has none, or, after a warning, if it can't be read."""
     try:
         document = read_document(folder / BATCH)
     except FileNotFoundError:

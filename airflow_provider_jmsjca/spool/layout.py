@@ -39,29 +39,29 @@ MESSAGE_SCHEMA = pa.schema(
 )
 
 INDEX_SCHEMA = pa.schema([("key", pa.uint64()), ("segment", pa.int32())])
-"""Of the index of ids (`id_index`)."""
+"""Columns of the index of ids (`id_index`)."""
 
 
 class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
-    """A segment, or another Parquet file of the spool, that the calling thread alone reads.
+    """Reads a Parquet file of the spool, such as a segment, in the calling thread only.
 
-    Arrow's own threads let go of a Python file some time after they have read it, and need the interpreter
-    for that. One that is late, when the process ends, aborts the process or keeps it from ending.
+    Arrow's own threads release a Python file some time after reading it, and need the interpreter for that.
+    If that happens while the process ends, the process aborts or hangs.
 
     Args:
-        file: Open for reading anywhere in it.
+        file: The file, opened for reading and seekable.
 
     Raises:
-        ArrowException, OSError: It is damaged or can't be read; so does every method.
+        ArrowException, OSError: From every method too: the file is damaged or can't be read.
     """
 
     def __init__(self, file: BufferedIOBase) -> None:
         super().__init__(file, pre_buffer=False, page_checksum_verification=True)
 
     def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a row group of the segment, or these columns of it."""
+        """Return the row group with the number `i`, or only the given columns of it."""
         return super().read_row_group(i, columns, use_threads=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the whole segment, or these columns."""
+        """Return the whole file, or only the given columns."""
         return super().read(columns, use_threads=False)

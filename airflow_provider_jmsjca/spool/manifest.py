@@ -29,19 +29,19 @@ from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
 
 MANIFEST: Final = "manifest.json"
 PRUNED: Final = "pruned"
-"""There once a batch's messages have been removed; it says when."""
+"""File that exists once a batch's messages have been removed. Its content is the time of the removal."""
 _GIVEN_UP: Final = "damaged"
 SEGMENT_FILE: Final = re.compile(r"segment-(?P<number>[0-9]{6,9})\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One sealed file.
+    """A sealed file with messages of a batch.
 
     Attributes:
         file: The file's name in the batch's folder.
-        rows: How many messages it holds.
-        bytes: The file's size.
+        rows: Number of messages in it.
+        bytes: The file's size in bytes.
         sha256: The digest of the whole file, 64 hexadecimal digits.
     """
 
@@ -52,7 +52,7 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """The number in the segment's name, which the column `segment` of its rows has too."""
+        """The number in the segment's name, as in the column `segment` of its rows."""
         match = SEGMENT_FILE.fullmatch(self.file)
         if match is None:
             raise SpoolError(f"{self.file!r} is not the name of a segment")
@@ -64,11 +64,11 @@ class Manifest:
     """The content of a batch: created once and never changed.
 
     Attributes:
-        folder: Where it was read from; not part of the document.
+        folder: The batch's folder; not part of the document.
         source: The destination the messages came from, such as `queue://orders`.
-        activation: The activation they were collected for; batches of one share the ids they have seen.
+        activation: Name of the activation that collected them. Its batches share their known message ids.
         created: When the batch was completed, ISO 8601 in UTC.
-        rows: Messages in all segments.
+        rows: Number of messages in all segments.
     """
 
     folder: SpoolPath
@@ -88,7 +88,7 @@ class Manifest:
 
     @property
     def uri(self) -> str:
-        """The manifest's URI: all that travels through XCom."""
+        """The manifest's URI, the value that tasks pass on by XCom."""
         return path_to_uri(self.path)
 
     def segment_paths(self) -> list[SpoolPath]:
@@ -103,11 +103,11 @@ class Manifest:
 
     @classmethod
     def read(cls, location: str | SpoolPath) -> Manifest:
-        """Read a manifest by its path or URI; a store's credentials are those of the environment.
+        """Read a manifest by its path or URI, with an object store's credentials from the environment.
 
         Raises:
-            SpoolError: The manifest is missing or isn't one this version reads; every fault is named.
-            ConfigurationError: The store can't be used as the environment says.
+            SpoolError: The manifest is missing, or this version can't read it. The error lists every fault.
+            ConfigurationError: The object store can't be used with the settings in the environment.
         """
         path = uri_to_path(location) if isinstance(location, str) else location
         try:
@@ -126,11 +126,11 @@ class Manifest:
         return cls(folder=path.parent, segments=segments, **given)
 
     def verify(self) -> None:
-        """Check every segment: there, of the right size, digest, row count and schema.
+        """Check that every segment exists, with the right size, digest, schema and number of rows.
 
         Raises:
-            SpoolError: A file is damaged; the text names the file, the expected and the found value, and the
-                remedy. Or the batch was pruned.
+            SpoolError: A file is missing or damaged; the text names the file, the expected and the found
+                value, and the remedy. Or the batch was pruned.
         """
         if exists(self.folder / PRUNED):
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
@@ -140,7 +140,7 @@ class Manifest:
 
 
 def given_up(folder: SpoolPath, number: int) -> SpoolPath:
-    """Return where a damaged segment of a batch is kept once it was given up; nobody reads it."""
+    """Return the path to which a damaged segment is moved when it is given up; nothing reads it there."""
     return folder / f"{_GIVEN_UP}-{number:06d}.parquet"
 
 
@@ -150,7 +150,7 @@ def given_up_segments(folder: SpoolPath) -> list[int]:
 
 
 def is_given_up(folder: SpoolPath, number: int) -> bool:
-    """Return whether a segment of a batch was given up, see `salvage`."""
+    """Return whether a segment of a batch was given up (see `salvage`)."""
     return exists(given_up(folder, number))
 
 
@@ -163,7 +163,7 @@ def way_out(folder: SpoolPath) -> str:
 
 
 def file_faults(folder: SpoolPath, segment: Segment) -> list[str]:
-    """Return the faults of a segment's file: missing, size, digest, row count, schema."""
+    """Return the fault of a segment's file: missing, or wrong in size, digest, schema or number of rows."""
     path = folder / segment.file
     try:
         with open_file(path) as file:
@@ -179,7 +179,7 @@ def file_faults(folder: SpoolPath, segment: Segment) -> list[str]:
 
 
 def segment_faults(path: SpoolPath, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
-    """Return the faults of a segment's footer: schema or, if given, the number of rows."""
+    """Return the fault of a segment's footer: another schema or, if `rows` is given, number of rows."""
     try:
         with layout.SegmentReader(file) as parquet:
             schema, found = parquet.schema_arrow, parquet.metadata.num_rows
@@ -249,7 +249,7 @@ def _field_faults(place: str, found: dict[str, Any], fields: Mapping[str, type])
 
 
 def path_to_uri(path: SpoolPath) -> str:
-    """Return the URI of a path; that of an object is as it is written."""
+    """Return the URI of a path. The path of an object is its URI already."""
     if isinstance(path, ObjectPath):
         return str(path)
     return "file://" + quote(str(path.absolute()))

@@ -1,7 +1,7 @@
 """Messages of events: in the event itself, or in a file of the spool to which the event refers.
 
-The name of a message's file is the digest of its content: sealing the message again changes nothing, and a
-reader can tell whether the content is the sealed one.
+The name of a message's file is the digest of its content. So sealing the message again changes nothing, and a
+reader can check that the content is unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
 from airflow_provider_jmsjca.spool.manifest import path_to_uri, uri_to_path
 
 FOLDER: Final = ".events"
-"""The folder below the spool; it begins with a dot, so that nobody takes it for a batch."""
+"""Name of the folder in the spool. Because of the dot it isn't taken for a batch."""
 _SHARDS: Final = 2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_UNFINISHED = timedelta(days=1)
@@ -63,9 +63,9 @@ def message_from_event(event: Any, *, spool_path: str | Path | None = None) -> J
             process reads.
 
     Raises:
-        ConfigurationError: `event` is no such event, carries no body, or is a batch (`messages_from_event`).
-            Or it refers to a location outside the trusted spools.
-        SpoolError: The message isn't in the spool (any more), or differs from the sealed one.
+        ConfigurationError: `event` is no such event, carries no message, or is a batch, for which there is
+            `messages_from_event`. Or it refers to a location outside the trusted spools.
+        SpoolError: The message isn't in the spool (any more), can't be read, or was changed there.
     """
     payload = _payload(event)
     if "messages" in payload:
@@ -81,7 +81,7 @@ def message_from_event(event: Any, *, spool_path: str | Path | None = None) -> J
 
 
 def messages_from_event(event: Any, *, spool_path: str | Path | None = None) -> tuple[JmsMessage, ...]:
-    """Return all messages of an event in order, of a batch or a single one; see `message_from_event`."""
+    """Return the messages of an event, one or a whole batch, in order; see `message_from_event`."""
     payload = _payload(event)
     messages = payload.get("messages", [payload])
     if not isinstance(messages, Sequence) or isinstance(messages, str):
@@ -103,19 +103,20 @@ def _payload(event: Any) -> Mapping[str, Any]:
 def seal_message(spool: SpoolPath, message: JmsMessage) -> dict[str, Any]:
     """Put a whole message into the spool, and return a reference to it.
 
-    Guarantee: when it returns, the file survives a crash of the machine. Sealed again, the same message is
-    the same file, with the current time as its last change.
+    Guarantee: after the return, the file survives a crash of the machine. Sealing the same message again
+    only sets the file's modification time to now.
 
     Args:
-        spool: The directory of the spool.
-        message: Headers, properties and body are kept exactly.
+        spool: The folder of the spool.
+        message: The message. Headers, properties and body are kept exactly.
 
     Returns:
         `{"uri": "file:///.../.events/ab/abcd….json", "sha256": "abcd…", "bytes": 1048576}`.
 
     Raises:
-        SpoolError: The operating system refused, for example because the disk is full.
-        ConfigurationError: The spool's credentials are those of an Airflow connection.
+        SpoolError: The file can't be written, for example because the disk is full.
+        ConfigurationError: The spool's credentials are those of an Airflow connection, which readers of the
+            event don't have. Or the store can't create an object exclusively.
     """
     if isinstance(spool, ObjectPath) and spool.bucket.options:
         raise ConfigurationError(
@@ -139,17 +140,17 @@ def seal_message(spool: SpoolPath, message: JmsMessage) -> dict[str, Any]:
 
 
 def trusted_roots(given: str | Path | None = None) -> Sequence[SpoolPath]:
-    """Return the spools from which messages are read that an event refers to.
+    """Return the spools from which messages of events may be read.
 
     Args:
-        given: A spool that the caller names; `None` for those of this installation: `[jmsjca] spool_path` and
-            `[jmsjca] spool_roots` of Airflow's configuration.
+        given: The only trusted spool. `None` trusts those of Airflow's configuration: `[jmsjca] spool_path`
+            and `[jmsjca] spool_roots`.
 
     Raises:
-        ConfigurationError: A spool can't be used. Or none is given, and Airflow isn't installed here.
+        ConfigurationError: A spool can't be used. Or `given` is `None`, and Airflow isn't installed.
     """
     try:
-        # Airflow's configuration is known above; a job without Airflow names its spool.
+        # Only a higher layer may import Airflow. A job without Airflow passes its spool.
         hooks = import_module("airflow_provider_jmsjca.hooks.spool")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "airflow":
@@ -167,9 +168,9 @@ def trusted_roots(given: str | Path | None = None) -> Sequence[SpoolPath]:
 def read_message(reference: Mapping[str, Any], roots: Sequence[SpoolPath]) -> JmsMessage:
     """Return the message that `seal_message` has put into a trusted spool.
 
-    The reference comes from an event, which anyone may have forged. Nothing outside of `roots` is opened or
-    contacted: the reference only selects one of them. The file is opened under the root's own name and with
-    the root's own credentials.
+    The reference comes from an event, which may be forged. Therefore it only selects one of `roots`, and
+    nothing outside of them is opened or contacted. The file is opened by the path and with the credentials of
+    that root.
 
     Args:
         reference: The value that `seal_message` returned.
@@ -177,7 +178,7 @@ def read_message(reference: Mapping[str, Any], roots: Sequence[SpoolPath]) -> Jm
 
     Raises:
         ConfigurationError: `reference` is no reference, or names a file outside of the trusted spools.
-        SpoolError: The file is missing, can't be read, or is not the sealed one.
+        SpoolError: The file is missing, can't be read, or has changed since it was sealed.
     """
     uri, digest, size = (reference.get(name) for name in ("uri", "sha256", "bytes"))
     if not (isinstance(uri, str) and isinstance(digest, str) and isinstance(size, int)):
@@ -233,13 +234,13 @@ def _path(spool: SpoolPath, digest: str) -> SpoolPath:
 
 
 def sweep_references(spool: SpoolPath, retention: timedelta) -> int:
-    """Delete the messages that were sealed longer ago than the retention, and return how many.
+    """Delete messages that were sealed longer ago than the retention, and return the number of deleted files.
 
-    Leftovers of crashed writers are deleted after a day. Several processes may sweep at once. A file that
-    can't be deleted is logged, and stays.
+    Leftovers of crashed writers are deleted after a day, or sooner if the retention is shorter. Several
+    processes may sweep at once. A file that can't be deleted is logged and stays.
 
     Args:
-        spool: The directory of the spool.
+        spool: The folder of the spool.
         retention: How long messages are kept.
     """
     deleted = 0

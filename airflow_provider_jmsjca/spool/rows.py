@@ -1,4 +1,4 @@
-"""Messages to rows of a segment, many at a time: the work per message must stay small."""
+"""Converts messages to rows of segments, many at a time to keep the work per message small, and back."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def encode_body(message: JmsMessage) -> bytes | None:
     """Return the bytes of a message's body.
 
     Raises:
-        TypeError: The body is not of its kind.
-        ValueError: An item can't be written.
+        TypeError: The body's type is none of those that messages have.
+        ValueError: An item can't be written as JSON.
     """
     body = message.body
     if isinstance(body, str):
@@ -64,7 +64,7 @@ def decode_body(kind: BodyKind, data: bytes | None) -> Body:
     """Return the body that `encode_body` wrote: a `dict` for map, a `tuple` for stream.
 
     Raises:
-        SpoolError: The bytes are none of `encode_body`'s.
+        SpoolError: `encode_body` writes no such bytes for this kind.
     """
     try:
         match kind, data:
@@ -93,13 +93,13 @@ def _item(value: object) -> ItemValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """One row.
+    """A message read from a segment.
 
     Attributes:
-        message: As it was received; an undecodable message has the received bytes and the readable headers.
+        message: The message as received; of an undecodable one the received bytes and the readable headers.
         segment: Number of its segment, from 0.
         position: The message's row in the segment, from 0.
-        undecodable: Why it could not be decoded; `None` for a sound one.
+        undecodable: Why the message could not be decoded; `None` if it was.
     """
 
     message: JmsMessage
@@ -112,7 +112,7 @@ def table_to_messages(table: pa.Table) -> Iterator[StoredMessage]:
     """Yield the messages of a table of `layout.MESSAGE_SCHEMA`, in its order.
 
     Raises:
-        SpoolError: A row is none that this package writes.
+        SpoolError: A row has a body type or a body that this package doesn't write.
     """
     # Instants as numbers: Python's datetime would be slower, and this keeps to milliseconds.
     for name in ("timestamp", "expiration"):
@@ -127,7 +127,7 @@ def manifest_messages(manifest: Manifest) -> Iterator[StoredMessage]:
     """Yield the messages of a finished batch in the order they were received.
 
     Raises:
-        SpoolError: A segment is missing or damaged; every one is checked first.
+        SpoolError: A segment is missing or damaged. All segments are checked before the first message.
     """
     manifest.verify()
     for path in manifest.segment_paths():
@@ -215,12 +215,12 @@ _UNFIT = (OverflowError, ValueError, TypeError)
 
 
 class Row(NamedTuple):
-    """The source of one row; a tuple, because one is made for every message.
+    """A message to be stored as a row; a tuple, because each message needs one and tuples are fast.
 
     Attributes:
-        received_at: Microseconds since the epoch.
-        undecodable: The reason that the message can't be represented; `None` if it can. If it can't, the body
-            is the received bytes, and only valid headers are kept.
+        message: The message. If it is undecodable: the received bytes and the valid headers.
+        received_at: Time of receipt in microseconds since the epoch.
+        undecodable: Why the message can't be represented; `None` if it can.
     """
 
     message: JmsMessage
@@ -231,13 +231,14 @@ class Row(NamedTuple):
 def rows_to_table(rows: Sequence[Row], batch_id: str, segment: int, first: int = 0) -> pa.Table:
     """Return the rows as a table of `layout.MESSAGE_SCHEMA`, in their order.
 
-    A message that doesn't fit the schema (half a surrogate pair in a header, a year past 9999, a priority of
-    1000) becomes an `undecodable` row with the reason, so that it can't hold up the others and isn't lost.
+    A message that doesn't fit the schema becomes an `undecodable` row with the reason. So it isn't lost and
+    doesn't block other messages. Examples: half a surrogate pair in a header, a year past 9999, a priority of
+    1000.
 
     Args:
         rows: The rows of the table.
-        batch_id: For the column of this name.
-        segment: For the column of this name.
+        batch_id: Value of the column `batch_id`.
+        segment: Value of the column `segment`.
         first: Position of the first row in its segment.
     """
     try:
@@ -290,7 +291,7 @@ def _is_instant(milliseconds: int | None) -> bool:
 
 
 def raw_body(message: JmsMessage) -> bytes:
-    """Return a message's value for the column `body`, also if the schema can't hold the message."""
+    """Return the bytes of a message's body, or of its `repr` if the body can't be encoded."""
     try:
         return encode_body(message) or b""
     except (*_UNFIT, pa.ArrowException):
@@ -298,7 +299,7 @@ def raw_body(message: JmsMessage) -> bytes:
 
 
 def row_identity(row: Row) -> Identity | None:
-    """Return a message's identity, as a sealed segment would give it."""
+    """Return a message's identity as it would be read from a segment; `None` without a message id."""
     return next(table_identities(rows_to_table([row], "", 0)), None)
 
 
@@ -359,7 +360,7 @@ def _group_id(message: JmsMessage) -> str | None:
 
 
 def _group_sequence(message: JmsMessage) -> int | None:
-    """The sequence number as a number; a value of another type stays among the properties."""
+    """Return the sequence number of the group; `None` if the property isn't a valid one."""
     value = message.properties.get("JMSXGroupSeq")
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)

@@ -1,4 +1,4 @@
-"""The message schema: the columns of a segment as a Spark schema; `layout` has Arrow's."""
+"""The message schema: the columns of a segment as a Spark schema; `layout` has the Arrow schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNDECODABLE: Final = "undecodable"
 REASON_PROPERTY: Final = "_JMSJCA_UndecodableReason"
 ITEM_TYPE_PREFIX: Final = "body:"
 
-# For `spark.read.schema(...)`: an empty batch has no file to infer it from.
+# For `spark.read.schema(...)`: an empty batch has no file from which Spark could infer the schema.
 MESSAGE_DDL: Final = (
     "message_id STRING, destination STRING, correlation_id STRING, reply_to STRING, type STRING, "
     "timestamp TIMESTAMP, expiration TIMESTAMP, received_at TIMESTAMP, priority TINYINT, persistent BOOLEAN, "

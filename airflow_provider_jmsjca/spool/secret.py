@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spool.files import (
 _FILE: Final = ".secret"
 _BYTES: Final = 32
 _DIGITS: Final = 32
-"""Of a code: 128 bits."""
+"""Length of a code in hexadecimal digits: 128 bits."""
 _FORM: Final = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -29,12 +29,12 @@ def secret_code(spool: SpoolPath, *name: str) -> str:
     """Return a text that can be computed only with read access to the spool.
 
     Guarantee: the same spool and name give the same text in every process, also after a crash. The first call
-    creates the secret, a file with access for its owner only. If two processes create it at once, both use
-    the one that won.
+    creates the secret, a file with access for its owner only. If two processes create it at the same time,
+    both use the file that was created first.
 
     Args:
-        spool: The directory of the spool.
-        name: The parts of the name to which the text belongs.
+        spool: The folder of the spool.
+        name: The parts of the name for which the text is computed.
 
     Returns:
         32 hexadecimal digits, an HMAC-SHA256 of the name.

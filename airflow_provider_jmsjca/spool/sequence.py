@@ -4,11 +4,11 @@ Folder `.sequence` of the spool:
 
 | file | content |
 |---|---|
-| `identity` | 32 random hexadecimal digits: which sequence this is |
+| `identity` | 32 random hexadecimal digits that identify the sequence |
 | `batches-000000.json` | the next finished batches, by the time they were finished |
 
-Each file is created exclusively by the first reader that sees the batches, and never changes. So every reader
-sees a batch at the same position, independent of when its manifest appeared.
+Each file is created exclusively by the first reader that sees the batches, and never changes. So a batch has
+the same position for every reader, independent of when the reader saw its manifest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SequencedBatch(NamedTuple):
     """The batch at one position.
 
     Attributes:
-        created: When the batch was finished, as its manifest says; tells it from an earlier one of its name.
+        created: Time the batch was finished, from its manifest. Distinguishes batches that had the same name.
     """
 
     batch_id: str
@@ -51,7 +51,7 @@ class SequencedBatch(NamedTuple):
     rows: int
 
     def manifest(self, spool: SpoolPath) -> Manifest | None:
-        """Return the batch's manifest; `None` if its messages are gone.
+        """Return the batch's manifest; `None` if its messages were removed.
 
         Raises:
             SpoolError: The manifest is damaged.
@@ -70,8 +70,8 @@ class BatchSequence:
         spool: The folder of all batches.
 
     Raises:
-        SpoolError: From every method: the spool isn't there, can't be read or written, or a manifest is
-            damaged.
+        SpoolError: From every method: the spool doesn't exist, can't be read or written, or a file of the
+            sequence or a manifest is damaged.
         ConfigurationError: The spool is in a store that can't create an object exclusively.
     """
 
@@ -99,9 +99,9 @@ class BatchSequence:
         return self._positions[positions]
 
     def refresh(self) -> int:
-        """Give positions to batches finished since, durably, and return how many positions there are.
+        """Durably assign positions to newly finished batches, and return the number of all positions.
 
-        Batches without messages, those that were pruned before, and replays get none.
+        Batches without messages, pruned batches and replays get no position.
         """
         try:
             while True:
@@ -118,7 +118,7 @@ class BatchSequence:
             raise self._refusal(error) from error
 
     def load(self) -> int:
-        """Take up the positions that others have given, give none, and return how many there are."""
+        """Read the positions that readers have assigned, and return their number; assign none."""
         try:
             self._load()
         except OSError as error:
@@ -146,7 +146,7 @@ class BatchSequence:
 
     def _unlisted(self) -> Iterator[SequencedBatch]:
         names = {name for name in names_in(self._spool) if not name.startswith(".") and not is_replay(name)}
-        self._present &= names  # one that is gone may come again: another batch of its name
+        self._present &= names  # after a removal, another batch may take the same name
         for name in names - self._present:
             manifest = _manifest(self._spool / name)
             if manifest is None:

@@ -1,15 +1,15 @@
 """Parts of a batch, made after its job failed because of its data.
 
-A part is named by its range of rows in the batch, counted from 0 over all segments: folder `splits/0-99` in
-the batch's own. It is a batch like any other, with a manifest, fences and, once stored, a `_DONE`; its
-messages are copies. A part that failed too is split in two halves, so the names alone show the parent of each
-part.
+A part is named by its range of rows in the batch, counted from 0 over all segments. Its folder is, for
+example, `splits/0-99` in the batch's folder. A part is a batch like any other, with a manifest, fences and,
+once stored, a `_DONE`; its messages are copies. A part that fails too is split in two halves, so the names
+show which part was split into which.
 
 | file | where | content |
 |---|---|---|
 | `split.json` | in a part | the batch and the rows of the part |
 | `failed-000001.json` | in a batch or part | the data failure of attempt 1 |
-| `parts.json` | in a pruned batch | the batch ids of its parts, which rows of a table have |
+| `parts.json` | in a pruned batch | the batch ids of its parts, by which tables identify rows |
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.spool.spool import segment_metadata
 
 SPLITS: Final = "splits"
 PARTS: Final = "parts.json"
-"""There in a pruned batch that had parts."""
+"""File with the batch ids of a pruned batch's parts."""
 _FAILED: Final = "failed"
 _SPLIT: Final = "split.json"
 _LONGEST_REASON: Final = 4_000
@@ -57,7 +57,7 @@ class RowRange(NamedTuple):
     last: int
 
     def halves(self) -> tuple[RowRange, RowRange]:
-        """Return the two parts of more than one row."""
+        """Return the two halves of a range with at least two rows."""
         middle = (self.first + self.last) // 2
         return RowRange(self.first, middle), RowRange(middle + 1, self.last)
 
@@ -67,12 +67,12 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFailure:
-    """The reason for which a job failed because of its messages.
+    """A failure of a job that was caused by its messages.
 
     Attributes:
-        exception_class: Qualified name, for the property of J162.
-        exception_message: For the property of J163.
-        stored: Tables that the failed attempt had committed rows to before.
+        exception_class: Qualified name of the exception's class, which a dead letter carries.
+        exception_message: The exception's message, which a dead letter carries.
+        stored: Tables to which the attempt had committed rows before it failed.
     """
 
     exception_class: str
@@ -80,20 +80,24 @@ class DataFailure:
     stored: tuple[str, ...] = ()
 
     def record(self, folder: SpoolPath, fence: int) -> None:
-        """Note the failure for an attempt at the batch in a folder, once.
+        """Durably record the failure of an attempt; a failure that is recorded already stays.
+
+        Args:
+            folder: The folder of the batch or part.
+            fence: Fence number of the attempt.
 
         Raises:
-            SpoolError: The operating system refused.
+            SpoolError: The file can't be written.
         """
         content = asdict(self) | {"exception_message": self.exception_message[:_LONGEST_REASON]}
         seal(folder / f"{_FAILED}-{fence:06d}.json", json.dumps(content).encode() + b"\n")
 
     @classmethod
     def read(cls, folder: SpoolPath) -> dict[int, DataFailure]:
-        """Return the failures of a batch's attempts by their fence.
+        """Return the failures of a batch's attempts by fence number.
 
         Raises:
-            SpoolError: One can't be read.
+            SpoolError: A failure can't be read.
         """
         found = {}
         try:
@@ -117,7 +121,7 @@ def all_rows(manifest: Manifest) -> RowRange:
 
 
 def part_folder(manifest: Manifest, rows: RowRange) -> SpoolPath:
-    """Return the folder of a part; that of the batch for all of its rows."""
+    """Return the folder of a part; for all rows of the batch, its own folder."""
     return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
 
 
@@ -127,7 +131,7 @@ def was_split(manifest: Manifest, rows: RowRange) -> bool:
 
 
 def parts(folder: SpoolPath) -> list[tuple[RowRange, SpoolPath]]:
-    """Return the parts of the batch in a folder, in the order of their rows, the larger first."""
+    """Return the parts of the batch in a folder by first row, of equal ones the larger part first."""
     found = []
     if is_folder(folder / SPLITS):
         for name in names_in(folder / SPLITS):
@@ -138,7 +142,7 @@ def parts(folder: SpoolPath) -> list[tuple[RowRange, SpoolPath]]:
 
 
 def part_names(folder: SpoolPath) -> list[str]:
-    """Return the batch ids of the parts of the batch in a folder, also of a pruned one.
+    """Return the batch ids of a batch's parts, also if the batch was pruned.
 
     Raises:
         SpoolError: A document can't be read.
@@ -154,19 +158,19 @@ def part_names(folder: SpoolPath) -> list[str]:
 
 
 def keep_part_names(folder: SpoolPath) -> None:
-    """Write `parts.json` for a batch whose parts are about to be removed, unless it is there.
+    """Write `parts.json` for a batch whose parts are about to be removed, unless the file exists.
 
     Raises:
-        SpoolError: The operating system refused, or the manifest of a part can't be read.
+        SpoolError: The file can't be written, or the manifest of a part can't be read.
     """
     if names := part_names(folder):
         seal(folder / PARTS, json.dumps(names).encode() + b"\n")
 
 
 def lineage(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the rows and the outcome of each part of a batch.
+    """Return the rows and the outcome of each part of a batch, such as `("0-99", "stored")`.
 
-    That is `stored`, `split`, `not run`, or `failed` and why.
+    The outcome is `stored`, `split`, `not run`, or `failed` with class and message of the exception.
 
     Raises:
         SpoolError: A document in a part can't be read.
@@ -188,13 +192,18 @@ def lineage(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def make_part(manifest: Manifest, rows: RowRange, fence: int) -> Manifest:
-    """Return a part of a batch, made if it isn't there.
+    """Return a part of a batch; create it if it doesn't exist.
 
-    Guarantee: the part is there whole or not at all; a second call finds it.
+    Guarantee: the part exists whole or not at all. A second call returns the same part.
+
+    Args:
+        manifest: Manifest of the whole batch.
+        rows: Rows of the part.
+        fence: Fence number of the attempt at the batch.
 
     Raises:
         FencedError: A newer attempt has begun.
-        SpoolError: The operating system refused, or a segment of the batch is damaged.
+        SpoolError: The part can't be written, or a segment of the batch is damaged.
     """
     folder = part_folder(manifest, rows)
     if not exists(folder / MANIFEST):
@@ -254,9 +263,9 @@ def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Tabl
 
     Args:
         table: Rows of `layout.MESSAGE_SCHEMA`.
-        batch_id: Of the new batch.
+        batch_id: Name of the new batch.
         segment: Number of the new segment.
-        first: Position of the first row in that.
+        first: Position of the first row in the new segment.
     """
     count = table.num_rows
     for name, values in (
@@ -271,7 +280,7 @@ def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Tabl
 
 
 def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, int]]:
-    """Yield the segments that hold these rows, and which positions in each: from, up to."""
+    """Yield each segment with some of the rows, their first position in it, and that after the last."""
     at = 0
     for segment in manifest.segments:
         start, stop = max(rows.first - at, 0), min(rows.last + 1 - at, segment.rows)
@@ -281,6 +290,13 @@ def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, 
 
 
 def place_in_batch(manifest: Manifest, rows: RowRange, segment: int, position: int) -> tuple[int, int]:
-    """Return segment and position in the batch of a message of one of its parts."""
+    """Return segment and position in the whole batch of a message in one of its parts.
+
+    Args:
+        manifest: Manifest of the whole batch.
+        rows: Rows of the part.
+        segment: Number of the message's segment in the part.
+        position: The message's position in that segment.
+    """
     source, start, _ = list(_places(manifest, rows))[segment]
     return source.number, start + position

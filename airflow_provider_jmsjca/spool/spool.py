@@ -1,13 +1,18 @@
 """The writer's side of a batch: segments sealed one after the other, then the manifest.
 
-Guarantee: killed at any point, a batch holds sealed segments in full and nothing else that counts; opened
-again it goes on after the last one. Two writers can't both write it.
+Guarantee: after a kill at any point, a batch consists of whole sealed segments; anything else in its folder
+is ignored. When it is opened again, writing continues after the last segment. Two writers can't write it at
+the same time.
 
-The names `segment-000000.parquet`, `segment-000001.parquet`, ... are consecutive places. Each is taken once,
-by exclusive creation, for one of three things: messages; a fence without rows; or the end without rows, after
-which no segment is added. By a fence a writer that continues a batch shuts out the previous one: that writer
-finds its next place taken, and acknowledges nothing more. So the manifest lists every segment, also where
-`flock` doesn't exclude other writers, as over some NFS mounts.
+The names `segment-000000.parquet`, `segment-000001.parquet`, ... are consecutive places. Each place is taken
+once, by exclusive creation, by one of three kinds of file:
+
+- A segment with messages.
+- A fence, without rows. A writer that continues a batch shuts out the previous writer by it. That writer
+  finds its next place taken, and acknowledges nothing more.
+- The end, without rows. No segment is added after it.
+
+So the manifest lists every segment, even if `flock` doesn't exclude other writers, as over some NFS mounts.
 """
 
 from __future__ import annotations
@@ -67,7 +72,7 @@ LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
 _ADOPTS: Final = "adopts"
 _SETTLED: Final = "settled"
-# Worth a dictionary; ids and bodies are not.
+# Columns with repeated values, for which Parquet's dictionaries save space.
 _REPEATED: Final = [
     "destination",
     "reply_to",
@@ -84,7 +89,7 @@ _REPEATED: Final = [
 
 
 class SealedElsewhereError(SpoolError):
-    """Another batch has some of the messages to seal: they have to be received again."""
+    """Another batch has sealed some of the messages already; these must be received again."""
 
 
 class SpoolBatch:
@@ -93,9 +98,9 @@ class SpoolBatch:
     Not for several threads at once, except that `knows` may be called while `seal` runs.
 
     Attributes:
-        manifest: The finished batch; `None` while it is being written.
+        manifest: The manifest of the finished batch; `None` while it is being written.
         segments: The sealed segments in order, without fences.
-        rows: How many messages that is.
+        rows: Number of messages in the sealed segments.
     """
 
     def __init__(
@@ -110,16 +115,16 @@ class SpoolBatch:
     ) -> None:
         """Open a batch, or create it.
 
-        A finished one is returned as it is. The sealed segments of an unfinished one are verified and kept,
-        its ids are known, and temporary files are removed.
+        A finished batch isn't changed. The sealed segments of an unfinished batch are verified and kept, the
+        ids in them are recognised, and temporary files are removed.
 
         Args:
             spool: The folder of all batches; created if missing.
-            batch_id: As `TaskKey.batch_id` makes it.
-            source: Where the messages come from, such as `queue://orders`.
-            activation: Which batches share the ids they have seen: those with the same text.
+            batch_id: The batch's name, see `TaskKey.batch_id`.
+            source: Destination from which the messages come, such as `queue://orders`.
+            activation: Name of the activation. Its batches share their known message ids.
             horizon: How far back in earlier batches messages are recognised; `None` means the default.
-            clock: Seconds since the epoch.
+            clock: Returns the current time in seconds since the epoch.
 
         Raises:
             BatchInUseError: Another writer holds the batch.
@@ -134,7 +139,7 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        # Keys are kept as hashes, which take a third of the memory: a segment that has one is read anyway.
+        # Hashes take a third of the memory of the keys. A false match does no harm: the segment is read then.
         self._sealed_in: dict[int, tuple[SpoolPath, ...]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
         self._said: dict[SpoolPath, Counter[Identity]] = {}
@@ -182,7 +187,7 @@ class SpoolBatch:
         return self.manifest is not None
 
     def _write_or_check_header(self) -> bool:
-        """Return whether this writer is the first."""
+        """Write the batch's header, or check the existing one; return whether this writer is the first."""
         path = self.folder / BATCH
         fields = {
             "format_version": FORMAT_VERSION,
@@ -215,12 +220,12 @@ class SpoolBatch:
                 raise SpoolError(f"{self.folder}: expected {expected}, found {name}; {way_out(self.folder)}")
             self._keep()
         while fence and self._ended is None and not self._take_place():
-            self._keep()  # the writer before was quicker
+            self._keep()  # the previous writer has taken the place first
         if self._ended is not None:
             self._seal_manifest(self._ended)
 
     def _take_place(self, ended: str | None = None) -> bool:
-        """Take the next place without rows; `False` if somebody else has taken it."""
+        """Take the next place by a fence, or by the end; `False` if another writer has taken it."""
         if not seal_place(self.folder, self.batch_id, self._place, ended):
             return False
         self._place += 1
@@ -248,7 +253,7 @@ class SpoolBatch:
         return segment
 
     def knows(self, key: str) -> bool:
-        """Return whether a message is in a sealed segment; very rarely `True` for a message that is not.
+        """Return whether a message is in a sealed segment, of this batch or another; rarely falsely `True`.
 
         Args:
             key: The message's `known_ids.message_key`.
@@ -259,7 +264,7 @@ class SpoolBatch:
         """Return the sealed segments that may hold a message with this key, here and in other batches.
 
         Args:
-            key: As for `knows`.
+            key: The message's `known_ids.message_key`.
 
         Raises:
             SpoolError: The index of other batches can't be read.
@@ -268,7 +273,7 @@ class SpoolBatch:
         return [*self._sealed_in.get(hash(key), ()), *others]
 
     def identities(self, segment: SpoolPath) -> Mapping[Identity, int]:
-        """Return the identities in a segment, and how many messages have each.
+        """Return the identities in a segment, each with its number of messages.
 
         Raises:
             SpoolError: The segment can't be read.
@@ -282,13 +287,13 @@ class SpoolBatch:
 
     @staticmethod
     def note_settled(segment: SpoolPath) -> None:
-        """Note durably that the broker has confirmed the acknowledgement of each message in a segment.
+        """Durably record that the broker has confirmed the acknowledgement of each message in a segment.
 
         Args:
-            segment: Of this batch or another. A segment that was removed since needs no note.
+            segment: Path of the segment, of this batch or another. A removed batch is ignored.
 
         Raises:
-            SpoolError: The operating system refused.
+            SpoolError: The record can't be written.
         """
         mark = _settled_mark(segment)
         try:
@@ -309,15 +314,15 @@ class SpoolBatch:
         return self._said[path]
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Write rows into the next segment; nothing of them counts before `seal`.
+        """Write rows to the next segment, which becomes part of the batch by `seal`.
 
-        They need no memory after that: a segment can be larger than memory.
+        Written rows are not kept in memory, so a segment can be larger than memory.
 
         Args:
-            rows: At least one.
+            rows: The rows to write, at least one.
 
         Raises:
-            SpoolError: The operating system refused; rows added before are dropped too.
+            SpoolError: The file can't be written; all unsealed rows are dropped. Or the batch is finished.
         """
         with self._writing:
             self._add(rows)
@@ -339,19 +344,20 @@ class SpoolBatch:
     def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
         """Seal the added rows and these as the next segment.
 
-        Guarantee: when it returns they survive any crash, and may be acknowledged; when it raises or the
-        process dies, either they do, or nothing of them is there.
+        Guarantee: after the return the rows survive any crash, and their messages may be acknowledged. If the
+        call raises or the process dies, either all of the rows are sealed or none.
 
         Args:
-            rows: At least one, unless some were added before.
-            unless_known: Keys of messages among them, which two writers may have: a broker gives them to
-                another one if the connection is lost. The second writer is refused; in an object store not
-                always, if both seal at the same time.
+            rows: More rows for the segment; at least one, unless some were added before.
+            unless_known: Keys of messages among the rows that another batch may have received too, after a
+                lost connection. If another batch has sealed one of them, the call is refused. In an object
+                store, both may succeed if they seal at the same time.
 
         Raises:
-            BatchInUseError: Another writer has taken the batch over: these rows are not in it.
-            SealedElsewhereError: Another batch has got one of `unless_known` since; these rows are not in it.
-            SpoolError: The operating system refused.
+            BatchInUseError: Another writer has taken the batch over; these rows are not in it.
+            SealedElsewhereError: Another batch has sealed one of `unless_known`; these rows are not in this
+                batch.
+            SpoolError: The file can't be written, or the batch is finished.
         """
         with self._writing:
             file = self._add(rows) if rows or self._open is None else self._open
@@ -367,7 +373,7 @@ class SpoolBatch:
                 return self._list(file.segment, file.keys)
 
     def give_up(self) -> None:
-        """Drop the rows that are added and not sealed; do nothing while another thread writes them."""
+        """Drop the unsealed rows; do nothing while another thread is writing or sealing them."""
         if self._writing.acquire(blocking=False):
             try:
                 self._give_up()
@@ -386,16 +392,16 @@ class SpoolBatch:
         )
 
     def complete(self) -> Manifest:
-        """Seal the manifest: the batch is finished and never changes again.
+        """Seal the manifest, which finishes the batch: it never changes again.
 
-        One without messages stays open in a store of objects, where `discard` couldn't open it again.
+        In an object store, a batch without messages is not finished, because `discard` couldn't undo that.
 
         Returns:
-            The manifest; the one that is there if the batch was finished before.
+            The manifest, also if the batch was finished before.
 
         Raises:
-            BatchInUseError: Another writer has taken it over.
-            SpoolError: The operating system refused.
+            BatchInUseError: Another writer has taken the batch over.
+            SpoolError: The manifest can't be written, or the batch is closed.
         """
         if self.manifest is None:
             if self._lock is None:
@@ -430,13 +436,13 @@ class SpoolBatch:
         )
 
     def note_adopted(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Note durably which unfinished batches this one's run takes over, and return all it ever noted.
+        """Durably record the unfinished batches that this run takes over, and return all recorded names.
 
         Args:
-            names: Of batches that an earlier call hasn't named.
+            names: Names of the batches; names that are recorded already are skipped.
 
         Raises:
-            SpoolError: The operating system refused, or a note is damaged.
+            SpoolError: The record can't be read or written.
         """
         try:
             notes = numbered(self.folder, _ADOPTS)
@@ -449,10 +455,10 @@ class SpoolBatch:
         return (*map(check_batch_id, noted), *fresh)
 
     def discard(self) -> None:
-        """Remove the folder if the batch is finished and without messages: the next attempt looks again.
+        """Remove the folder of a batch that ended without messages, so that the next attempt begins again.
 
-        Guarantee: only such a folder is removed, also while other processes use it: it is first renamed, and
-        checked under the new name.
+        Guarantee: a folder with messages is never removed, even if other processes write to it at the same
+        time. On a file system the folder is first renamed, and checked again under the new name.
 
         Raises:
             SpoolError: The folder can't be removed.
@@ -468,7 +474,7 @@ class SpoolBatch:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
     def _is_empty(self, folder: SpoolPath) -> bool:
-        """Return whether the batch there is finished and has no messages."""
+        """Return whether the batch in a folder has no messages and gets none any more."""
         path = folder / MANIFEST
         if exists(path):
             return Manifest.read(path).rows == 0
@@ -480,7 +486,7 @@ class SpoolBatch:
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
 
     def close(self) -> None:
-        """Let go of the batch, finished or not; closing twice is harmless."""
+        """Release the batch, finished or not, for other writers; closing twice is harmless."""
         self.give_up()
         if self._lock is not None:
             self._lock.close()
@@ -497,12 +503,12 @@ class SpoolBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSegment:
-    """The kind of a sealed file of a batch.
+    """A sealed file of a batch: a segment with messages, a fence or the end.
 
     Attributes:
-        segment: As a manifest lists it; without rows it is a fence or the end.
-        keys: Of the messages in it.
-        ended: When the batch ended, if this is its end.
+        segment: The file as a manifest lists it; a fence and the end have no rows.
+        keys: Keys of the messages in it.
+        ended: When the batch ended, ISO 8601; `None` unless the file is the end.
     """
 
     segment: Segment
@@ -511,10 +517,10 @@ class ReadSegment:
 
 
 def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
-    """Read all of a sealed file; that finds damage.
+    """Read a sealed file in full, which detects any damage.
 
     Raises:
-        SpoolError: The file is missing, damaged or another batch's.
+        SpoolError: The file is missing or damaged, or belongs to another batch or place.
     """
     keys: list[str] = []
     try:
@@ -547,12 +553,12 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
 
 
 def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
-    """Seal a file without rows in a place: a fence, or the end of the batch; `False` if it is taken.
+    """Seal a fence, or the end of the batch, in a place; `False` if the place is taken.
 
     Args:
-        folder: The batch's.
-        batch_id: The batch's.
-        number: The place.
+        folder: Folder of the batch.
+        batch_id: Name of the batch.
+        number: Number of the place, from 0.
         ended: When the batch ended, ISO 8601; `None` for a fence.
     """
     with _SegmentFile(folder, batch_id, number, {} if ended is None else {_END: ended.encode()}) as file:
@@ -571,7 +577,7 @@ def _settled_mark(segment: SpoolPath) -> SpoolPath:
 
 
 def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:
-    """Return the description in each segment's file."""
+    """Return the metadata that the file of each segment contains."""
     return {
         b"jmsjca.format_version": str(FORMAT_VERSION).encode(),
         b"jmsjca.schema_version": str(SCHEMA_VERSION).encode(),
@@ -581,16 +587,16 @@ def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:
 
 
 class _SegmentFile:
-    """A segment that is being written, one row group for each `write`; only that is in memory.
+    """A segment that is being written, one row group for each `write`; only one is in memory at a time.
 
     Args:
-        folder: The batch's.
-        batch_id: The batch's.
-        number: The place the segment shall take.
+        folder: Folder of the batch.
+        batch_id: Name of the batch.
+        number: Number of the segment's place.
         metadata: Further metadata of the file.
 
     Attributes:
-        keys: Of the messages in it.
+        keys: Keys of the messages written so far.
     """
 
     def __init__(
@@ -626,7 +632,7 @@ class _SegmentFile:
 
     def close(self) -> None:
         self._staged.close()
-        self._parquet.close()  # its last words go nowhere
+        self._parquet.close()  # the staged file ignores what this writes
 
     def __enter__(self) -> Self:
         return self
@@ -639,20 +645,20 @@ class _SegmentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedBatch:
-    """An earlier batch that holds acknowledged messages, has no manifest, and nobody works on.
+    """An earlier batch with acknowledged messages that has no manifest and no active writer.
 
     Attributes:
         batch_id: The batch's name.
-        rows: How many messages that is; `None` if a file of it is damaged or can't be read.
+        rows: Number of its messages; `None` if one of its files is damaged or can't be read.
     """
 
     batch_id: str
     rows: int | None
 
     def warning(self) -> str:
-        """Return a line for a task's log: the messages left, and the action that finishes the batch."""
+        """Return a line for a task's log: the number of messages, and the action that finishes the batch."""
         key = TaskKey.parse(self.batch_id)
-        # A request that was sent again has a number after its task's name, as `send#1`.
+        # The batch of a request that was sent again has a number after the task's name, such as `send#1`.
         task = (
             "its task instance"
             if key is None
@@ -672,7 +678,7 @@ def unfinished_batches(spool: SpoolPath, batch_id: str, activation: str) -> list
 
     Args:
         spool: The folder of all batches.
-        batch_id: The batch that asks, which is left out.
+        batch_id: Name of the caller's own batch, which is left out.
         activation: The activation of the batches.
 
     Raises:

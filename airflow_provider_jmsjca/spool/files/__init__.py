@@ -1,7 +1,7 @@
 """The spool's files: created once, whole and durable, then read, listed and removed.
 
-A place is a path on a POSIX file system, or a name in an object store or in HDFS. Everything else in the
-spool goes through these functions. May import `errors`.
+A place is a path on a POSIX file system, or a name in an object store or in HDFS. The rest of `spool`
+accesses files only through these functions. May import `errors`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SpoolPath = Path | ObjectPath
 """A file or folder of the spool."""
 Entry = PosixEntry | ObjectEntry
 LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
-"""Bytes of a JSON document in the spool."""
+"""Maximum size of a JSON document in the spool, in bytes."""
 ASIDE: Final = ".removed-"
-"""How the names of folders begin that are taken aside to be removed."""
+"""Prefix of the names of folders that were renamed to be removed."""
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
 _MAKING: Final = ".making-"
 
 
 def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
-    """Create a file with this content, durably, unless one of that name exists.
+    """Durably create a file with this content, unless the name exists.
 
-    Guarantee: when it returns, the file and its name survive a crash of the machine.
+    Guarantee: after the return, the file and its name survive a crash of the machine.
 
     Args:
         place: The file's final name; the folder must exist.
-        content: All of it, in one piece or several.
+        content: The whole content, in one piece or several.
 
     Returns:
         `False` if the name was taken: nothing was changed.
@@ -58,16 +58,16 @@ def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
 
 
 def stage(place: SpoolPath) -> StagedFile:
-    """Return a file that is written piece by piece, and is there for others once it is sealed.
+    """Return a file that is written piece by piece, and exists for others only once it is sealed.
 
     Raises:
-        SpoolError: The file can't be written; every method raises this too.
+        SpoolError: From every method of the file too: the file can't be written.
     """
     return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
 
 
 def open_file(place: SpoolPath) -> BufferedIOBase:
-    """Open an ordinary file, for reading anywhere in it.
+    """Open an ordinary file for reading; the result is seekable.
 
     Raises:
         OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
@@ -81,7 +81,7 @@ def read_file(place: SpoolPath) -> bytes:
     """Return the content of an ordinary file.
 
     Raises:
-        OSError: As `open_file`.
+        OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
     """
     with open_file(place) as file:
         return file.read()
@@ -91,7 +91,7 @@ def read_document(place: SpoolPath) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        OSError: As `open_file`.
+        OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
         ValueError: The file is larger than `LARGEST_DOCUMENT`, or not JSON.
     """
     with open_file(place) as file:
@@ -105,12 +105,12 @@ def read_document(place: SpoolPath) -> Any:
 
 
 def exists(place: SpoolPath) -> bool:
-    """Return whether the name is taken, by a file of any kind."""
+    """Return whether the name exists: a file, link or folder; in an object store an object."""
     return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
 def is_folder(place: SpoolPath) -> bool:
-    """Return whether there is a folder of this name; a symbolic link is none."""
+    """Return whether the name is that of a folder, and not of a symbolic link to one."""
     if isinstance(place, ObjectPath):
         return objects.is_folder(place)
     return place.is_dir() and not place.is_symlink()
@@ -122,10 +122,10 @@ def is_link(place: SpoolPath) -> bool:
 
 
 def entry_of(place: SpoolPath) -> Entry:
-    """Return size and age of a file.
+    """Return the size and modification time of a file.
 
     Raises:
-        OSError: The file isn't there.
+        OSError: The file doesn't exist.
     """
     return objects.entry_of(place) if isinstance(place, ObjectPath) else posix.entry_of(place)
 
@@ -134,13 +134,13 @@ def entries(folder: SpoolPath) -> Sequence[Entry]:
     """Return the entries of a folder, sorted by name.
 
     Raises:
-        OSError: The folder isn't there, or can't be read.
+        OSError: The folder can't be read. On a file system also: it doesn't exist.
     """
     return objects.entries(folder) if isinstance(folder, ObjectPath) else posix.entries(folder)
 
 
 def walk(folder: SpoolPath) -> Sequence[Entry]:
-    """Return the files in a folder and in those below it."""
+    """Return the entries of a folder and its subfolders; object stores have no entries for folders."""
     return objects.walk(folder) if isinstance(folder, ObjectPath) else posix.walk(folder)
 
 
@@ -148,7 +148,7 @@ def names_in(folder: SpoolPath) -> list[str]:
     """Return the names in a folder.
 
     Raises:
-        OSError: The folder isn't there, or can't be read.
+        OSError: The folder can't be read. On a file system also: it doesn't exist.
     """
     if isinstance(folder, ObjectPath):
         return [entry.place.name for entry in objects.entries(folder)]
@@ -159,7 +159,7 @@ def numbered(folder: SpoolPath, stem: str) -> list[tuple[int, SpoolPath]]:
     """Return the files `<stem>-<number>` of a folder, with any suffix, sorted by number.
 
     Raises:
-        OSError: As `names_in`.
+        OSError: The folder can't be read. On a file system also: it doesn't exist.
     """
     found = []
     for name in names_in(folder):
@@ -170,10 +170,10 @@ def numbered(folder: SpoolPath, stem: str) -> list[tuple[int, SpoolPath]]:
 
 
 def require_exclusive_creation(spool: SpoolPath) -> None:
-    """Refuse a store that can't create an object exclusively; of a file system `seal` finds it out.
+    """Refuse a store that can't create an object exclusively; a file system is first checked by `seal`.
 
     Raises:
-        ConfigurationError: The store can't.
+        ConfigurationError: The store can't create an object exclusively.
         SpoolError: The store can't be reached.
     """
     if isinstance(spool, ObjectPath):
@@ -181,10 +181,11 @@ def require_exclusive_creation(spool: SpoolPath) -> None:
 
 
 def make_folder(folder: SpoolPath) -> None:
-    """Create a folder and its missing parents; only the owner has access, also to a folder that exists.
+    """Create a folder and its missing parents, and restrict access to the owner, also if the folder exists.
 
     Raises:
-        OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
+        OSError: The folder can't be created, belongs to another user, or the name is that of something else,
+            such as a symbolic link.
     """
     if isinstance(folder, ObjectPath):
         objects.make_folder(folder)
@@ -199,19 +200,22 @@ def synchronize_folder(folder: SpoolPath) -> None:
 
 
 def hold(place: SpoolPath) -> ExitStack:
-    """Keep other writers out until the returned stack is closed or the process ends, even by a crash.
+    """Lock out other writers until the returned stack is closed or the process ends, even by a crash.
 
     An object store has no locks: there the fence alone shuts out the previous writer.
 
+    Args:
+        place: The lock's file; created if it doesn't exist.
+
     Raises:
-        BatchInUseError: Another writer holds it.
+        BatchInUseError: Another writer holds the lock.
         OSError: The file can't be created.
     """
     return ExitStack() if isinstance(place, ObjectPath) else posix.hold(place)
 
 
 def is_held(place: SpoolPath) -> bool:
-    """Return whether a writer holds a file; always false in an object store."""
+    """Return whether a writer holds the lock of this file; always `False` in an object store."""
     return isinstance(place, Path) and posix.is_held(place)
 
 
@@ -224,7 +228,7 @@ def locked(place: SpoolPath, timeout: float) -> Iterator[None]:
         timeout: How long to wait for the lock, in seconds.
 
     Raises:
-        SpoolError: The lock was held all that time.
+        SpoolError: Another process held the lock until the timeout.
         OSError: The file can't be created.
     """
     if isinstance(place, ObjectPath):
@@ -247,11 +251,11 @@ def add_mark(place: SpoolPath) -> None:
 
 
 def renew(place: SpoolPath, content: bytes) -> None:
-    """Set the time of a file's last change to now.
+    """Set a file's modification time to now.
 
     Args:
         place: The file.
-        content: The file's content.
+        content: The file's content, which an object store needs to write the object again.
     """
     if isinstance(place, ObjectPath):
         objects.renew(place, content)
@@ -260,7 +264,7 @@ def renew(place: SpoolPath, content: bytes) -> None:
 
 
 def remove(place: SpoolPath) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it exists."""
     if isinstance(place, ObjectPath):
         objects.remove(place)
     else:
@@ -268,7 +272,7 @@ def remove(place: SpoolPath) -> None:
 
 
 def remove_folder(folder: SpoolPath) -> None:
-    """Remove a folder with everything in it, if it is there."""
+    """Remove a folder with everything in it, if it exists."""
     if isinstance(folder, ObjectPath):
         objects.remove_folder(folder)
     else:
@@ -276,14 +280,14 @@ def remove_folder(folder: SpoolPath) -> None:
 
 
 def remove_by_prefix(folder: SpoolPath, prefix: str) -> None:
-    """Remove the leftovers of a crash: subfolders with this name prefix."""
+    """Remove subfolders whose names have this prefix: leftovers of a crash."""
     for name in names_in(folder):
         if name.startswith(prefix):
             remove_folder(folder / name)
 
 
 def remove_temporary(folder: SpoolPath) -> None:
-    """Remove leftovers of crashed writers; only the folder's writer may call it."""
+    """Remove leftovers of crashed writers; only the folder's writer may call this."""
     if isinstance(folder, ObjectPath):
         objects.remove_temporary(folder)
     else:
@@ -299,17 +303,17 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
     """Remove the folder of a batch, unless another process is using it.
 
     Guarantee: only files that `may_go` has checked are removed. The folder is first renamed to a name that
-    begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content. In
-    an object store, objects that another writer relies on are kept.
+    begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content. An
+    object store has no renames: there, objects that another writer relies on are kept.
 
     Args:
-        folder: The batch's.
-        may_go: Returns whether a folder may be removed. It gets the renamed folder, which no other process
-            uses; in an object store the folder itself.
-        taken: Prefix of the names that an object store keeps: those for which writers compete.
+        folder: Folder of the batch.
+        may_go: Returns whether a folder may be removed. Its argument is the renamed folder, which no other
+            process uses; in an object store the folder itself.
+        taken: Prefix of the names that an object store keeps, because writers compete for them.
 
     Returns:
-        Whether it was removed; `False` if it may not be removed, or is gone.
+        Whether the folder was removed; `False` if it may not be removed, or doesn't exist.
 
     Raises:
         OSError: The folder can't be removed.
@@ -320,7 +324,7 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
     try:
         folder.rename(aside)
     except FileNotFoundError:
-        return False  # somebody else did
+        return False  # another process has removed it
     if not may_go(aside):
         put_back(aside, folder)
         return False
@@ -329,7 +333,7 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
 
 
 def put_back(aside: SpoolPath, folder: SpoolPath) -> bool:
-    """Restore the name of a folder that was renamed away; `False` if the name is taken, without a change.
+    """Restore the name of a folder that was renamed to be removed; `False` if the name is taken.
 
     Raises:
         OSError: The folder can't be renamed.
@@ -339,7 +343,7 @@ def put_back(aside: SpoolPath, folder: SpoolPath) -> bool:
     try:
         aside.rename(folder)
     except FileNotFoundError:
-        return True  # somebody else did
+        return True  # another process has restored it
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
@@ -353,15 +357,18 @@ def build_folder(
 ) -> None:
     """Create a folder and its content atomically; an existing folder is not changed.
 
-    In an object store the last file makes the folder exist; `fill` may find files of a writer that died.
+    In an object store the files are created one by one, under their final names. Then `fill` may find files
+    of a writer that died, and the last file marks the folder as complete.
 
     Args:
-        folder: The folder's name; the folder above may be missing.
-        fill: Writes the files; it must write the file that marks the folder as complete last.
-        guard: Entered while the folder gets its name; raises an exception if it must not.
+        folder: The folder's name; missing parents are created.
+        fill: Writes the files to the folder it is called with, the file that marks the folder as complete
+            last.
+        guard: Returns a context that is held while the folder gets its name. Entering the context raises an
+            exception if the folder must not be created.
 
     Raises:
-        OSError: The folder can't be made.
+        OSError: The folder can't be created.
     """
     if isinstance(folder, ObjectPath):
         with guard():

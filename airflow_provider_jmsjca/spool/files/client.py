@@ -10,25 +10,26 @@ from typing import Final, NamedTuple, Protocol
 from airflow_provider_jmsjca.errors import SpoolError
 
 RETRIED_FOR: Final = timedelta(minutes=2)
-"""How long a request is repeated while the store isn't reachable or is busy."""
+"""How long a request is retried while the store is unreachable or busy."""
 LONGEST_PAUSE: Final = timedelta(seconds=3)
 LONGEST_REQUEST: Final = timedelta(minutes=2)
 LONGEST_CONNECT: Final = timedelta(seconds=5)
 IN_MEMORY: Final = 1024 * 1024
-"""Up to how many bytes of a file that was fetched are kept in memory."""
+"""Maximum size in bytes of a fetched file that is kept in memory; a larger one goes to a temporary file."""
 CHUNK: Final = 8 * 1024 * 1024
 
 
 class StoreError(SpoolError, OSError):
-    """The store refused, or couldn't be reached."""
+    """The store refused a request, or couldn't be reached."""
 
 
 class FoundFile(NamedTuple):
-    """A file, or a folder.
+    """A file or folder of a store.
 
     Attributes:
-        key: The file's or folder's name from the root, without a slash at either end.
-        modified: When it was written, in nanoseconds since the epoch.
+        key: Path of the file or folder from the root, without a slash at either end.
+        size: Size in bytes; 0 for a folder.
+        modified: Time of the last change, in nanoseconds since the epoch.
     """
 
     key: str
@@ -38,34 +39,34 @@ class FoundFile(NamedTuple):
 
 
 class StoreClient(Protocol):
-    """A store. Each call may last for two minutes while the store isn't reachable.
+    """A store. Each call may take two minutes or longer while the store is unreachable.
 
-    Every method raises `FileNotFoundError` where it says so, and `StoreError` where the store refuses or
-    isn't reachable.
+    Every method raises `StoreError` if the store refuses the request or is unreachable. Some also raise
+    `FileNotFoundError`, as their docstrings say.
     """
 
     def create(self, key: str, content: bytes | mmap.mmap) -> bool:
-        """Create a file unless there is one.
+        """Create a file unless the name exists.
 
-        Guarantee: when it returns, the file is there in full, as durable as the store makes it. `True` means
-        that this call created it, also if the store's answer was lost and the request was repeated. After an
-        error the file may be there, or come to be there later, in full.
+        Guarantee: after the return, the file exists in full, with the store's durability. `True` means that
+        this call created it, even if the store's response was lost and the request was repeated. After an
+        error the whole file may exist, or appear later.
 
         Raises:
-            NotImplementedError: The store can't do that.
+            NotImplementedError: The store can't create a file exclusively.
         """
 
     def renew(self, key: str, content: bytes) -> None:
-        """Set the time of a file's last change to now; `content` is the file's content."""
+        """Set a file's modification time to now; `content` is the file's unchanged content."""
 
     def fetch(self, key: str) -> BufferedIOBase:
-        """Fetch a file, to read anywhere in it; `FileNotFoundError` if there is none."""
+        """Fetch a file and return it open and seekable; raise `FileNotFoundError` if it doesn't exist."""
 
     def status(self, key: str) -> FoundFile:
-        """Return size and age of a file; `FileNotFoundError` if there is none."""
+        """Return size and modification time of a file; raise `FileNotFoundError` if it doesn't exist."""
 
     def is_folder(self, key: str) -> bool:
-        """Return whether there is a folder of this name."""
+        """Return whether a folder of this name exists."""
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the entries of a folder; none if it doesn't exist."""
@@ -74,13 +75,13 @@ class StoreClient(Protocol):
         """Return the entries of a folder and its subfolders; none if it doesn't exist."""
 
     def remove(self, key: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def make_folder(self, key: str) -> None:
-        """Create a folder that is its owner's alone, where the store has such a thing."""
+        """Create a folder that only its owner can access; do nothing if the store has no folders."""
 
     def remove_empty(self, key: str) -> None:
-        """Remove a folder, if it is there and has nothing in it."""
+        """Remove a folder, if it exists and is empty."""
 
     def remove_temporary(self, key: str) -> None:
         """Remove leftovers of crashed writers from a folder."""

@@ -1,7 +1,7 @@
 """S3, Google Cloud Storage and Azure: objects, each created once by a conditional put.
 
-Each object carries a mark of its writer. It distinguishes a put that succeeded but lost its response from one
-that was too late.
+Each object carries a mark of its writer. If the response to a put is lost, the mark shows whether this writer
+or another one created the object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _WRITER: Final = "writer"
-# Options that may say where a store is that isn't the provider's own; the last is a JSON document.
+# Options that may hold the address of a store other than the provider's own; the last is a JSON document.
 _WITH_ADDRESS: Final = (
     "aws_endpoint_url",
     "azure_storage_endpoint",
@@ -57,12 +57,12 @@ class Cloud:
     """A client of one bucket or container.
 
     Args:
-        root: Such as `s3://bucket`, without a slash at the end.
-        options: Credentials, endpoint, region, by the names that the environment's variables have, in lower
+        root: URI such as `s3://bucket`, without a slash at the end.
+        options: Credentials, endpoint and region. The names are those of the environment variables in lower
             case. Missing options are taken from the environment.
 
     Raises:
-        ConfigurationError: obstore isn't installed, or the options don't fit.
+        ConfigurationError: obstore isn't installed, or the options are invalid.
     """
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ class Cloud:
         )
 
     def create(self, key: str, content: bytes | mmap.mmap) -> bool:
-        """Create an object unless there is one, as `StoreClient.create`."""
+        """Create an object unless the name exists; see `StoreClient.create`."""
         import obstore  # noqa: PLC0415 - an extra
         from obstore.exceptions import AlreadyExistsError, GenericError  # noqa: PLC0415 - an extra
 
@@ -136,7 +136,7 @@ class Cloud:
         raise AssertionError(key)  # the loop returns or raises
 
     def _writer(self, key: str) -> str | None:
-        """Return an object's writer mark; `None` if it has none."""
+        """Return an object's writer mark, empty if it has none; `None` if the object doesn't exist."""
         import obstore  # noqa: PLC0415 - an extra
 
         try:
@@ -146,7 +146,7 @@ class Cloud:
         return found.attributes.get(_WRITER, "")
 
     def renew(self, key: str, content: bytes) -> None:
-        """Rewrite an object."""
+        """Write an object again, which sets its modification time to now."""
         import obstore  # noqa: PLC0415 - an extra
 
         with self._answers(key):
@@ -174,14 +174,14 @@ class Cloud:
         return cast("BufferedIOBase", file)
 
     def status(self, key: str) -> FoundFile:
-        """Return size and age of an object."""
+        """Return size and modification time of an object."""
         import obstore  # noqa: PLC0415 - an extra
 
         with self._answers(key):
             return _found(obstore.head(self.store, key))
 
     def is_folder(self, key: str) -> bool:
-        """Return whether there are objects below this name."""
+        """Return whether objects exist below this name."""
         import obstore  # noqa: PLC0415 - an extra
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
@@ -192,15 +192,15 @@ class Cloud:
                 return True  # it exists, but obstore refuses the name
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return the objects right below a name, and the names between."""
+        """Return the objects directly in a folder, and its subfolders."""
         return self._listed(key, below=False)
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return the objects below a name."""
+        """Return the objects in a folder and its subfolders."""
         return self._listed(key, below=True)
 
     def _listed(self, key: str, *, below: bool) -> list[FoundFile]:
-        """Return the entries of a folder, without objects that have names that no file has."""
+        """Return the entries of a folder, except those whose names are invalid for files."""
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
         list_in = _below if below else _in_folder
@@ -219,7 +219,7 @@ class Cloud:
         return S3Listing(self._root, self._options, self._skipped)
 
     def _address(self) -> tuple[str, str]:
-        """Return the option for the store's address, and the address: at Google or Azure unless it is set."""
+        """Return the option for the store's address, and the address: a given one or the provider's own."""
 
         def option(*names: str) -> str:
             return next(filter(None, (self._options.get(n) or os.environ.get(n.upper()) for n in names)), "")
@@ -236,7 +236,7 @@ class Cloud:
         return "azure_storage_endpoint", given or f"https://{account}.blob.{suffix or 'core.windows.net'}"
 
     def remove(self, key: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object, if it exists."""
         import obstore  # noqa: PLC0415 - an extra
         from obstore.exceptions import GenericError  # noqa: PLC0415 - an extra
 
@@ -251,13 +251,13 @@ class Cloud:
                     return
 
     def make_folder(self, key: str) -> None:
-        """Do nothing: a folder is there with the first object in it."""
+        """Do nothing: a folder exists as soon as an object is in it."""
 
     def remove_empty(self, key: str) -> None:
-        """Do nothing: a folder goes with the last object in it."""
+        """Do nothing: a folder disappears with the last object in it."""
 
     def remove_temporary(self, key: str) -> None:
-        """Do nothing: half an object is never there."""
+        """Do nothing: a put never leaves an incomplete object."""
 
     def _named(self, key: str) -> str:
         return f"{self._root}/{key}"
@@ -282,7 +282,7 @@ class Cloud:
 
 
 def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
-    """Return the objects right below a name, and the names between."""
+    """Return the objects directly in a folder, and its subfolders."""
     import obstore  # noqa: PLC0415 - an extra
 
     found = obstore.list_with_delimiter(store, prefix=key or None)
@@ -291,7 +291,7 @@ def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
 
 
 def _below(store: ObjectStore, key: str) -> list[FoundFile]:
-    """Return the objects below a name."""
+    """Return the objects in a folder and its subfolders."""
     import obstore  # noqa: PLC0415 - an extra
 
     return [_found(each) for chunk in obstore.list(store, prefix=key or None) for each in chunk]

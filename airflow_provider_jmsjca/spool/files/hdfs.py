@@ -1,8 +1,8 @@
-"""HDFS, over the HTTP interface that its name nodes have (WebHDFS).
+"""HDFS, over the HTTP interface of its name nodes (WebHDFS).
 
-A file is written under a temporary name beside its own and renamed, which HDFS refuses where the name is
-taken. The file's number in HDFS tells a rename that succeeded but lost its response from one that came too
-late. A crash leaves the temporary file, which the next writer of the folder removes.
+A file is written under a temporary name in its folder and then renamed. HDFS refuses the rename if the name
+is taken. If the response to a rename is lost, the file's number in HDFS shows whether this writer's rename
+succeeded. A crash leaves the temporary file, which the next writer of the folder removes.
 
 Source: WebHDFS REST API of Apache Hadoop 3.5.
 """
@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.spool.files.client import (
 from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
 
 PORT: Final = 9870
-"""Where a name node listens for HTTP, unless it was told another port."""
+"""Default HTTP port of a name node."""
 _TIMEOUTS: Final = (LONGEST_CONNECT.total_seconds(), LONGEST_REQUEST.total_seconds())
 _WRITES: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -57,14 +57,14 @@ T = TypeVar("T")
 
 
 class _NotEmptyError(OSError):
-    """A folder has something in it."""
+    """A folder isn't empty."""
 
 
 class _PassingError(Exception):
     """There was no response, or the node can't serve the request now.
 
     Attributes:
-        data_node: Host of the data node that it was; empty for a name node.
+        data_node: Host of the data node that failed; empty if a name node failed.
     """
 
     def __init__(self, said: str, data_node: str = "") -> None:
@@ -76,14 +76,15 @@ class WebHdfs:
     """A client of one HDFS.
 
     Args:
-        root: Such as `hdfs://namenode:8020`, without a slash at the end.
-        options: By the names that variables of the environment have, in lower case; missing options are
-            taken from the environment. `webhdfs_url` has the addresses of the name nodes, with commas
-            between them; by default the host of `root`, port 9870. `hadoop_user_name` is the user, by
-            default Spark's or the system's. `webhdfs_delegation_token` takes the user's place.
+        root: URI such as `hdfs://namenode:8020`, without a slash at the end.
+        options: Options by name; missing ones are taken from environment variables, whose names are in upper
+            case. `webhdfs_url`: addresses of the name nodes, separated by commas; by default the host of
+            `root`, port 9870. `hadoop_user_name`: the user; by default Spark's or the system's.
+            `webhdfs_delegation_token`: used instead of the user.
 
     Raises:
-        ConfigurationError: The address is none.
+        ConfigurationError: An address is invalid. Or the environment has a delegation token without the
+            addresses of the name nodes.
     """
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
@@ -119,7 +120,7 @@ class WebHdfs:
             self._identity = {"user.name": user}
 
     def create(self, key: str, content: bytes | mmap.mmap) -> bool:
-        """Create a file unless there is one, as `StoreClient.create`."""
+        """Create a file unless the name exists; see `StoreClient.create`."""
         folder = key.rpartition("/")[0]
         for left in reversed(range(_WRITES)):
             temporary = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}".lstrip("/")
@@ -142,7 +143,7 @@ class WebHdfs:
         raise AssertionError(key)  # the loop returns or raises
 
     def _write(self, key: str, content: bytes | mmap.mmap) -> int:
-        """Write a file that is ours alone, and return its number."""
+        """Write a file under a name that no other writer uses, and return its number."""
 
         def attempt(address: str, avoided: str) -> None:
             place = self._data_node(
@@ -166,7 +167,7 @@ class WebHdfs:
         return None
 
     def renew(self, key: str, content: bytes) -> None:  # noqa: ARG002 - the content stays
-        """Set the time of a file's last change to now, by this machine's clock."""
+        """Set a file's modification time to now, by this machine's clock."""
         self._ask("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
 
     def fetch(self, key: str) -> BufferedIOBase:
@@ -197,14 +198,14 @@ class WebHdfs:
         return self._retried(key, attempt)
 
     def status(self, key: str) -> FoundFile:
-        """Return size and age of a file."""
+        """Return size and modification time of a file."""
         found = self._found(key, self._status(key))
         if found.is_folder:
             raise FileNotFoundError(errno.ENOENT, "is a folder", self._named(key))
         return found
 
     def is_folder(self, key: str) -> bool:
-        """Return whether there is a folder of this name."""
+        """Return whether a folder of this name exists."""
         with contextlib.suppress(FileNotFoundError):
             return self._found(key, self._status(key)).is_folder
         return False
@@ -229,11 +230,11 @@ class WebHdfs:
         return found
 
     def remove(self, key: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         self._ask("DELETE", "DELETE", key, recursive="false")
 
     def make_folder(self, key: str) -> None:
-        """Create a folder that is its owner's alone; make an older one so."""
+        """Create a folder that only its owner can access; restrict access to an existing one."""
         with contextlib.suppress(FileNotFoundError):
             status = self._status(key)
             if (status["type"], status["permission"]) == ("DIRECTORY", _FOLDER_MODE):
@@ -242,7 +243,7 @@ class WebHdfs:
         self._ask("PUT", "SETPERMISSION", key, permission=_FOLDER_MODE)
 
     def remove_empty(self, key: str) -> None:
-        """Remove a folder, if it is there and has nothing in it."""
+        """Remove a folder, if it exists and is empty."""
         with contextlib.suppress(_NotEmptyError):
             self._ask("DELETE", "DELETE", key, recursive="false")
 
@@ -272,11 +273,19 @@ class WebHdfs:
         return FoundFile(key, int(status["length"]), modified, is_folder=status["type"] == "DIRECTORY")
 
     def _ask(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
-        """Ask a name node, another one or again while none can serve."""
+        """Send a request to a name node; while none can serve, retry and alternate between them."""
         return self._retried(key, lambda address, _: self._name_node(address, method, op, key, **parameters))
 
     def _retried(self, key: str, attempt: Callable[[str, str], T]) -> T:
-        """Return a function of a name node's address and of a data node to avoid."""
+        """Call `attempt` until it succeeds or the time for retries is over, and return its result.
+
+        Args:
+            key: The file, for errors.
+            attempt: Called with the address of a name node, and with the data node that failed last or "".
+
+        Raises:
+            StoreError: The nodes can't serve the request in time.
+        """
         deadline = time.monotonic() + RETRIED_FOR.total_seconds()
         pause, avoided = _FIRST_PAUSE_SECONDS, ""
         while True:
@@ -295,9 +304,9 @@ class WebHdfs:
     def _data_node(
         self, address: str, method: str, op: str, key: str, avoided: str, **parameters: str
     ) -> str:
-        """Return where a name node says that a file is written or read."""
+        """Return the URL at a data node to write or read a file, as a name node assigns it."""
         if avoided:
-            with contextlib.suppress(OSError):  # then it isn't known here, and nobody is asked to avoid it
+            with contextlib.suppress(OSError):  # without its address, the data node isn't excluded
                 parameters["excludedatanodes"] = socket.gethostbyname(avoided)
         answer = self._name_node(address, method, op, key, noredirect="true", **parameters)
         return str(self._said(key, answer, "Location"))
@@ -311,7 +320,15 @@ class WebHdfs:
     def _transfer(
         self, method: str, place: str, key: str, data_node: str, **arguments: Any
     ) -> requests.Response:
-        """Return the good answer of a name node, or of the data node that is named."""
+        """Send a request and return the response, if its status is below 300.
+
+        Args:
+            method: HTTP method.
+            place: URL at a name node or data node.
+            key: The file, for errors.
+            data_node: Host of the data node; empty for a name node.
+            **arguments: Further arguments of the request.
+        """
         try:
             answer = self._session.request(
                 method, place, timeout=_TIMEOUTS, allow_redirects=False, **arguments

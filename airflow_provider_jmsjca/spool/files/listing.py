@@ -1,9 +1,10 @@
 """Lists buckets in which some objects have names that obstore refuses.
 
 obstore fails for a whole page of names if one of them has an empty part, `.`, `..` or a control character.
-Every writer of the bucket can create such an object. Where that happened, S3 is listed by PyArrow. For Google
-Cloud Storage and Azure a relay takes these names out of the pages before obstore reads them: PyArrow's client
-for Azure ends the process over some names, and its client for Google takes other credentials.
+Every writer of the bucket can create such an object. If one exists, PyArrow lists an S3 bucket. For Google
+Cloud Storage and Azure, a relay removes these names from the pages before obstore reads them. PyArrow can't
+list these two: its Azure client aborts the process for some names, and its Google client takes other
+credentials.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _DELETE: Final = "\x7f"
 _MOST_REPORTED: Final = 1_000
 _HOST: Final = "127.0.0.1"
 _LONGEST_PAGE: Final = 64 * 1024 * 1024
-# Of a request, these concern one connection; an answer that isn't compressed can be searched.
+# Request headers that concern one connection. `accept-encoding`: only an uncompressed answer can be searched.
 _NOT_RELAYED: Final = frozenset(
     {"host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
 )
@@ -76,12 +77,12 @@ class SkippedNames:
 
 
 class S3Listing:
-    """Lists the objects of an S3 bucket. Objects whose names are impossible for a file are skipped.
+    """Lists the objects of an S3 bucket, except those whose names are invalid for files.
 
     Args:
-        root: Such as `s3://bucket`, without a slash at the end.
-        options: As for `Cloud`.
-        skipped: Told of each skipped name.
+        root: URI such as `s3://bucket`, without a slash at the end.
+        options: Credentials, endpoint and region, as for `Cloud`.
+        skipped: Logs each skipped name.
     """
 
     def __init__(self, root: str, options: Mapping[str, str], skipped: SkippedNames) -> None:
@@ -101,7 +102,7 @@ class S3Listing:
 
         Args:
             key: The folder; empty for the whole bucket.
-            below: Also those in the folders below, instead of these folders.
+            below: Return the objects in subfolders too, instead of the subfolders.
 
         Raises:
             StoreError: The store refuses or can't be reached.
@@ -130,15 +131,15 @@ class S3Listing:
 
 
 class ListingRelay:
-    """Serves the pages of a store's listings on a loopback port, without the names that no file has.
+    """Serves the pages of a store's listings on a loopback port, without names that are invalid for files.
 
-    The client signs its requests, and the relay passes them on as they are, to this store alone. So it needs
-    no credentials, and nobody gets through it what the store would refuse. As a context manager it serves
-    until the end of the block.
+    The client signs its requests, and the relay forwards them unchanged, and only to this store. So the relay
+    needs no credentials, and gives no other process access that the store would refuse. As a context manager
+    it serves until the end of the block.
 
     Args:
         store: Address of the store, such as `https://account.blob.core.windows.net`.
-        skipped: Told of each skipped name.
+        skipped: Logs each skipped name.
     """
 
     def __init__(self, store: str, skipped: SkippedNames) -> None:
@@ -162,7 +163,7 @@ class ListingRelay:
 
     @property
     def client_options(self) -> dict[str, str]:
-        """Options with which obstore's client reaches the relay where the environment names a proxy."""
+        """Options that make obstore's client bypass a proxy of the environment on the way to the relay."""
         proxies = urllib.request.getproxies()
         if proxy := proxies.get("https") or proxies.get("http"):
             return {"proxy_url": proxy, "proxy_excludes": f"{_HOST},{proxies.get('no', '')}"}
@@ -179,7 +180,7 @@ class ListingRelay:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the request's credentials are for the store alone."""
+    """Follows no redirect, because the request's credentials are meant only for the store."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -208,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _fetch(
     opener: urllib.request.OpenerDirector, url: str, headers: Mapping[str, str]
 ) -> tuple[int, str, bytes]:
-    """Return status, content type and body of the store's answer; 503, which is retried, if there is none."""
+    """Return status, content type and body of the store's response; without one 503, which is retried."""
     kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_RELAYED}
     request = urllib.request.Request(url, headers=kept)  # noqa: S310 - the store's own address
     try:
@@ -227,7 +228,7 @@ def _fetch(
 
 
 def sound_page(page: bytes, skipped: Callable[[str], None]) -> bytes:
-    """Return a page of a listing without entries that have names that no file has; called for each of those.
+    """Return a page of a listing without the entries whose names are invalid for files.
 
     The page is searched rather than parsed: a control character in a name makes it malformed XML.
 

@@ -1,11 +1,12 @@
-"""Files of stores that are reached over the network: cloud stores and HDFS. Each is created once.
+"""Files of stores that are reached over the network: cloud stores and HDFS. Each file is created once.
 
-Where POSIX has `link(2)`, a cloud store has a conditional put, the header `If-None-Match: *` (Google:
-`ifGenerationMatch: 0`), and HDFS a rename that replaces nothing. One of several concurrent writers of an
-object wins. A store that ignores the condition is refused before a message is received.
+POSIX has `link(2)` to create a name exclusively. A cloud store has a conditional put, with the header
+`If-None-Match: *` (Google: `ifGenerationMatch: 0`). HDFS has a rename that replaces nothing. Of several
+concurrent writers of a file, only one succeeds. A store that ignores the condition is refused before a
+message is received.
 
-There are no locks. The writer that continues a batch shuts out the previous one by a fence alone, see
-`spool.spool`. A taken name is never given back while somebody may still rely on it.
+These stores have no locks. The writer that continues a batch shuts out the previous one only by a fence, see
+`spool.spool`. A name that writers compete for is not removed while another writer may rely on it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PROBE: Final = ".conditional-put"
 
 
 class ObjectEntry(NamedTuple):
-    """An object or a folder; as `posix.Entry`."""
+    """An object or a folder, with the fields of `posix.PosixEntry`."""
 
     place: ObjectPath
     size: int
@@ -40,12 +41,12 @@ class ObjectEntry(NamedTuple):
 
 
 class Bucket:
-    """A bucket, a container or an HDFS, and how it is reached.
+    """A bucket, a container or an HDFS, with the options to access it.
 
     Args:
-        root: Such as `s3://bucket`, without a slash at the end.
-        options: Credentials and addresses, by the names that the environment's variables have, in lower
-            case. Missing options are taken from the environment.
+        root: URI such as `s3://bucket`, without a slash at the end.
+        options: Credentials and addresses. The names are those of the environment variables in lower case.
+            Missing options are taken from the environment.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -58,7 +59,7 @@ class Bucket:
         """The client of the store.
 
         Raises:
-            ConfigurationError: The store's library isn't installed, or the options don't fit.
+            ConfigurationError: The store's library isn't installed, or the options are invalid.
         """
         if not self.root.startswith("hdfs:"):
             return Cloud(self.root, self.options)
@@ -72,17 +73,20 @@ class Bucket:
         return WebHdfs(self.root, self.options)
 
     def require_conditional_put(self, spool: ObjectPath) -> None:
-        """Refuse a store on which two writers could both create one object.
+        """Refuse a store in which two writers could both create the same object.
+
+        Args:
+            spool: Folder in which an object is created to test the store.
 
         Raises:
-            ConfigurationError: The store can't.
+            ConfigurationError: The store can't create an object exclusively.
             StoreError: The store can't be reached.
         """
         if self._is_fit:
             return
         probe = spool / _PROBE
         try:
-            # One that was there shows it at once.
+            # If the first put is refused because the object exists, the second isn't needed.
             self._is_fit = not (put_new(probe, b"") and put_new(probe, b""))
         except NotImplementedError:
             self._is_fit = False
@@ -98,8 +102,8 @@ class ObjectPath:
     """Names an object, or all objects below a name, as `pathlib` names files.
 
     Args:
-        bucket: Where it is.
-        key: Without a slash at either end; empty for the whole bucket.
+        bucket: The bucket that contains the object.
+        key: Name in the bucket, without a slash at either end; empty for the whole bucket.
     """
 
     __slots__ = ("bucket", "key")
@@ -129,7 +133,7 @@ class ObjectPath:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last component of the key."""
         return self.key.rpartition("/")[2]
 
     @property
@@ -139,12 +143,12 @@ class ObjectPath:
 
     @property
     def uri_for_spark(self) -> str:
-        """The URI under which Hadoop knows the object."""
+        """The object's URI with the scheme that Hadoop uses."""
         scheme, _, rest = str(self).partition("://")
         return f"{SCHEMES[scheme]}://{rest}"
 
     def absolute(self) -> ObjectPath:
-        """Return itself."""
+        """Return this path, which is always absolute."""
         return self
 
     def __truediv__(self, name: str) -> ObjectPath:
@@ -168,15 +172,15 @@ class ObjectPath:
 
 @functools.lru_cache(maxsize=16)
 def _bucket(root: str, options: tuple[tuple[str, str], ...]) -> Bucket:
-    """Return the one of this process, which connects once."""
+    """Return the process's only instance for a bucket and options, so that it connects once."""
     return Bucket(root, dict(options))
 
 
 class ObjectStaged(StagedFile):
-    """One that waits in a temporary file without a name, in `TMPDIR`; `seal` puts it into the store.
+    """A staged object. Its content is in an unnamed temporary file in `TMPDIR` until `seal` puts it.
 
     Args:
-        place: The name that the object shall have.
+        place: The object's final path.
     """
 
     def __init__(self, place: ObjectPath) -> None:
@@ -197,22 +201,22 @@ class ObjectStaged(StagedFile):
 
 
 def put_new(place: ObjectPath, content: bytes | mmap.mmap) -> bool:
-    """Create an object unless there is one, as `StoreClient.create`."""
+    """Create an object unless the name exists; see `StoreClient.create`."""
     return place.bucket.client.create(place.key, content)
 
 
 def renew(place: ObjectPath, content: bytes) -> None:
-    """Set the time of an object's last change to now; `content` is the object's content."""
+    """Set an object's modification time to now; `content` is the object's unchanged content."""
     place.bucket.client.renew(place.key, content)
 
 
 def open_file(place: ObjectPath) -> BufferedIOBase:
-    """Fetch an object, to read anywhere in it; a large one into a temporary file without a name."""
+    """Fetch an object and return it open and seekable; a large one is in an unnamed temporary file."""
     return place.bucket.client.fetch(place.key)
 
 
 def exists(place: ObjectPath) -> bool:
-    """Return whether there is an object of this name."""
+    """Return whether an object of this name exists."""
     try:
         entry_of(place)
     except FileNotFoundError:
@@ -221,12 +225,12 @@ def exists(place: ObjectPath) -> bool:
 
 
 def is_folder(place: ObjectPath) -> bool:
-    """Return whether there are objects below this name."""
+    """Return whether a folder of this name exists, or objects exist below it."""
     return place.bucket.client.is_folder(place.key)
 
 
 def entry_of(place: ObjectPath) -> ObjectEntry:
-    """Return size and age of an object."""
+    """Return size and modification time of an object."""
     return _entry(place.bucket, place.bucket.client.status(place.key))
 
 
@@ -245,12 +249,12 @@ def _entry(bucket: Bucket, found: FoundFile) -> ObjectEntry:
 
 
 def make_folder(folder: ObjectPath) -> None:
-    """Create a folder, where the store has such a thing."""
+    """Create a folder; do nothing if the store has no folders."""
     folder.bucket.client.make_folder(folder.key)
 
 
 def remove(place: ObjectPath) -> None:
-    """Remove an object, if it is there."""
+    """Remove an object, if it exists."""
     place.bucket.client.remove(place.key)
 
 
@@ -265,9 +269,12 @@ def remove_folder(folder: ObjectPath) -> None:
 
 
 def take_away(folder: ObjectPath, *, may_go: Callable[[ObjectPath], bool], taken: str) -> bool:
-    """Remove a folder except for objects with the prefix `taken`; return `False` if it must stay.
+    """Remove a folder except for objects with the prefix `taken`.
 
-    A concurrent writer of the batch relies on these objects alone.
+    The remaining objects are the only ones that a concurrent writer of the batch relies on.
+
+    Returns:
+        `False`, and nothing was removed, if the folder doesn't exist or `may_go` refuses.
     """
     if not is_folder(folder) or not may_go(folder):
         return False
@@ -286,7 +293,7 @@ def _clear(folder: ObjectPath, stays: Callable[[ObjectPath], bool]) -> None:
 
 
 def give_name(source: ObjectPath, place: ObjectPath) -> bool:
-    """Copy an object to a name that isn't taken; `False` if it is."""
+    """Copy an object to another name; return `False` without a change if that is taken."""
     with open_file(source) as file, ObjectStaged(place) as staged:
         while piece := file.read(CHUNK):
             staged.write(piece)

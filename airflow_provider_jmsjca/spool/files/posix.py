@@ -1,8 +1,8 @@
 """Files that are either there in full or not at all, and that are created once.
 
-Content is written under a temporary name, flushed to the disk, and given its final name by `link(2)`, which
-fails where that name exists: unlike `rename(2)` it never replaces a sealed file. A crash leaves
-the sealed file, or a temporary file that nobody reads, or both.
+Content is written under a temporary name, flushed to the disk, and given its final name by `link(2)`. Unlike
+`rename(2)`, `link(2)` fails if the name exists, so it never replaces a sealed file. A crash leaves the sealed
+file, or a temporary file that is never read, or both.
 
 Only the owner has access to files and folders of the spool, independent of the umask. Existing files are not
 trusted: no symbolic link is followed, and only ordinary files are read.
@@ -40,7 +40,8 @@ class PosixEntry(NamedTuple):
     """A file or folder.
 
     Attributes:
-        modified: When it was written, in nanoseconds since the epoch.
+        size: Size in bytes.
+        modified: Time of the last change, in nanoseconds since the epoch.
     """
 
     place: Path
@@ -50,10 +51,10 @@ class PosixEntry(NamedTuple):
 
 
 class PosixStaged(StagedFile):
-    """One under a temporary name beside its own. A crash leaves that, and nobody reads it.
+    """A staged file under a temporary name in its folder. A crash may leave the temporary file.
 
     Args:
-        path: The name that the file shall have; the folder must exist.
+        path: The file's final path; the folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +64,7 @@ class PosixStaged(StagedFile):
 
     def _created(self) -> BinaryIO:
         descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        os.fchmod(descriptor, FILE_MODE)  # the umask may have taken some of it
+        os.fchmod(descriptor, FILE_MODE)  # the umask may have removed permissions
         return cast("BinaryIO", os.fdopen(descriptor, "wb", buffering=0))
 
     def _seal(self) -> bool:
@@ -79,7 +80,7 @@ class PosixStaged(StagedFile):
         return True
 
     def close(self) -> None:
-        """Give the file up, unless it is sealed."""
+        """Discard the file, unless it is sealed."""
         super().close()
         with self._refusals():
             self._temporary.unlink(missing_ok=True)
@@ -100,7 +101,7 @@ def synchronize_tree(folder: Path) -> None:
     """Make a folder survive a crash of the machine, with every file and folder in it.
 
     Raises:
-        OSError: One of them can't be read or flushed, or is a symbolic link.
+        OSError: A file or folder can't be read or flushed, or is a symbolic link.
     """
     for place, _, names in os.walk(folder, onerror=_raise):
         for name in names:
@@ -121,10 +122,11 @@ def _raise(error: OSError) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents; only the owner has access, also to a folder that exists.
+    """Create a folder and its missing parents, and restrict access to the owner, also if the folder exists.
 
     Raises:
-        OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
+        OSError: The folder can't be created, belongs to another user, or the name is that of something else,
+            such as a symbolic link.
     """
     if not folder.parent.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -147,11 +149,11 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
 
     Args:
         path: The file.
-        flags: As for `os.open`; with `O_CREAT` a file that is missing is created.
+        flags: Flags of `os.open`; with `O_CREAT` a missing file is created.
 
     Raises:
-        OSError: The file can't be opened, or is a symbolic link, a pipe, a folder or the like; or it is to
-            be created, and is there under a second name.
+        OSError: The file can't be opened, or is a symbolic link, a pipe, a folder or the like. With `O_CREAT`
+            also: the file has a second name (hard link).
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -178,7 +180,7 @@ def digest_of(file: BufferedIOBase) -> str:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove leftovers of crashed writers; only the folder's writer may call it."""
+    """Remove leftovers of crashed writers; only the folder's writer may call this."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         leftover.unlink(missing_ok=True)
 
@@ -208,19 +210,19 @@ def _entries(paths: Iterable[Path]) -> list[PosixEntry]:
 
 
 def add_mark(path: Path) -> None:
-    """Create an empty file, durably."""
+    """Durably create an empty file that doesn't exist yet."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     synchronize_folder(path.parent)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with everything in it, if it is there."""
+    """Remove a folder with everything in it, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
 def give_name(source: Path, path: Path) -> bool:
-    """Give a file that another process wrote a second name, durably; `False` if that is taken."""
+    """Durably give a second name to a file that another process wrote; `False` if the name is taken."""
     descriptor = open_plain(source)
     try:
         os.fchmod(descriptor, FILE_MODE)
@@ -236,7 +238,7 @@ def give_name(source: Path, path: Path) -> bool:
 
 
 def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file; a short lock of `is_held` is waited for."""
+    """Lock a file; wait briefly, because `is_held` locks it for a moment."""
     for _ in range(_LOCK_TRIES - 1):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,7 +248,7 @@ def _wait_for_lock(descriptor: int) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a writer holds the batch of this lock."""
+    """Return whether a writer holds the lock of this file."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = open_plain(path, os.O_RDWR)
         try:
@@ -259,7 +261,7 @@ def is_held(path: Path) -> bool:
 
 
 def hold(path: Path) -> contextlib.ExitStack:
-    """Take the lock of a folder; the system releases it when the process ends, for any reason."""
+    """Lock a file until the returned stack is closed; the system releases the lock if the process ends."""
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
         _wait_for_lock(descriptor)
@@ -282,12 +284,12 @@ def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
     """Hold the `flock` of an open file within the context, then close the file.
 
     Args:
-        descriptor: The file.
-        path: The file's name, for the error.
+        descriptor: Descriptor of the file.
+        path: The file's path, for the error message.
         timeout: How long to wait for the lock, in seconds.
 
     Raises:
-        SpoolError: The lock was held all that time.
+        SpoolError: Another process held the lock until the timeout.
         OSError: The file system has no locks.
     """
     deadline = time.monotonic() + timeout

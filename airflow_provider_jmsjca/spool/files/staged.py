@@ -15,14 +15,14 @@ Buffer = bytes | memoryview
 
 
 class StagedFile(ABC):
-    """A file that is written piece by piece until it is sealed or given up.
+    """A file that is written piece by piece until it is sealed or discarded.
 
-    Nothing of it is there for others before `seal`. Every method raises `SpoolError` where it can't be
-    written.
+    Before `seal` the file doesn't exist for other processes. Every method raises `SpoolError` if the file
+    can't be written.
 
     Attributes:
-        name: The name that the file shall have in its folder.
-        size: How many bytes were written.
+        name: The file's final name in its folder.
+        size: Number of bytes written so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,11 +34,11 @@ class StagedFile(ABC):
 
     @abstractmethod
     def _created(self) -> BinaryIO:
-        """Return the file, new and without a buffer."""
+        """Create the file for the content, and return it opened without a buffer."""
 
     @abstractmethod
     def _seal(self) -> bool:
-        """Give the file its name, durably; `False` if that is taken."""
+        """Durably give the file its final name; `False` if that is taken."""
 
     @abstractmethod
     def _refusal(self, error: OSError) -> SpoolError:
@@ -51,11 +51,11 @@ class StagedFile(ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether the file was sealed or given up; Arrow asks for it."""
+        """Whether the file was sealed or discarded; Arrow reads this."""
         return self._file.closed
 
     def write(self, piece: Buffer) -> int:
-        """Append, and return the number of bytes; an abandoned file ignores them."""
+        """Append bytes and return their number; a sealed or discarded file ignores them."""
         if not self._file.closed:
             rest = memoryview(piece)
             with self._refusals():
@@ -69,7 +69,7 @@ class StagedFile(ABC):
         """Do nothing: `seal` flushes."""
 
     def seal(self) -> bool:
-        """Give the file its name, durably; `False` if that is taken: nothing was changed."""
+        """Durably give the file its final name; return `False` without a change if that is taken."""
         with self._refusals():
             try:
                 return self._seal()
@@ -77,7 +77,7 @@ class StagedFile(ABC):
                 self.close()
 
     def close(self) -> None:
-        """Give the file up, unless it is sealed."""
+        """Discard the file, unless it is sealed."""
         with self._refusals():
             self._file.close()
 

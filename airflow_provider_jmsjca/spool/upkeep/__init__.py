@@ -1,4 +1,4 @@
-"""Upkeep of a spool: the states of its batches, pruning, and batches that somebody left or damaged.
+"""Upkeep of a spool: states of batches, pruning, replays, and repair of unfinished or damaged batches.
 
-Commands, the maintenance operator and collecting tasks call it. May import the rest of `spool`.
+Used by commands, the maintenance operator and collecting tasks. May import the rest of `spool`.
 """

@@ -1,12 +1,12 @@
-"""Replays: batches made of messages that earlier batches have, to process them again.
+"""Replays: batches with copies of earlier batches' messages, to process these again.
 
-A replay is a batch like any other, with a manifest, fences and, once stored, a `_DONE`. Its messages are
-copies, so removing the earlier batches doesn't affect it. Streams leave replays out: they have read those
+A replay is a batch like any other, with a manifest, fences and, once stored, a `_DONE`. Because its messages
+are copies, removing the earlier batches doesn't affect it. Streams skip replays, because they have read the
 messages before.
 
 | file | content |
 |---|---|
-| `replay.json` | the batches that a replay is made of, their parts, whether only their rejects are in it |
+| `replay.json` | names of the earlier batches and their parts; whether only rejects are replayed |
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from airflow_provider_jmsjca.spool.spool import segment_file, segment_metadata
 from airflow_provider_jmsjca.spool.upkeep.states import REPLAY, BatchState, State, batches
 
 ACTIVATION: Final = "replay"
-"""The activation of every replay: its messages are never compared with those that a broker redelivers."""
+"""The activation of every replay. Received messages are never taken for duplicates of a replay's messages."""
 _SEGMENT_ROWS: Final = 10_000
 _SEGMENT_BYTES: Final = 64 * 1024 * 1024
 _NAMED: Final = 5
 
 Positions = Callable[[Manifest], Mapping[int, Sequence[int]]]
-"""Returns the rejected messages of a finished batch: by segment, the positions in order."""
+"""Function that returns the sorted positions of a finished batch's rejected messages by segment number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class Selection:
 
     Attributes:
         batches: Names of batches.
-        since: Batches finished at this time or later. Replays aren't among them.
-        until: Batches finished before this time.
-        source: With a time range, only batches of this destination, such as `queue://orders`.
-        rejects: Only the messages that the jobs of these batches rejected.
+        since: Select batches finished at this time or later, except for replays; `None` means no limit.
+        until: Select batches finished before this time, except for replays; `None` means no limit.
+        source: With a time range, only select batches of this destination, such as `queue://orders`.
+        rejects: Only select the messages that the jobs of these batches rejected.
     """
 
     batches: tuple[str, ...] = ()
@@ -75,7 +75,8 @@ class Selection:
         """Refuse a selection that is empty or ambiguous.
 
         Raises:
-            ConfigurationError: Neither batches nor a time range are given, or both; or a time has no offset.
+            ConfigurationError: Neither batches nor a time range are given, or both. Or a time has no offset
+                from UTC, or the range is empty. Or `source` is given without a range.
         """
         is_range = self.since is not None or self.until is not None
         if bool(self.batches) == is_range:
@@ -100,8 +101,8 @@ class SelectedBatch:
     """A batch with messages to replay.
 
     Attributes:
-        rows: How many messages are replayed.
-        of: How many messages the batch has.
+        rows: Number of messages to replay.
+        of: Number of all messages in the batch.
     """
 
     batch_id: str
@@ -115,9 +116,9 @@ class Replay:
     """The content of `replay.json`.
 
     Attributes:
-        of: The batches that it is made of.
-        rejects: Only their rejected messages are in it.
-        parts: By batch, the batch ids of the parts that it had when the replay was made.
+        of: Names of the batches whose messages are replayed.
+        rejects: Whether only their rejected messages are replayed.
+        parts: By batch, the names of the parts that it had when the replay was created.
     """
 
     of: tuple[str, ...]
@@ -136,7 +137,7 @@ class Replay:
         """Return the record of the replay in a folder.
 
         Raises:
-            SpoolError: There is none, or it is damaged.
+            SpoolError: The record doesn't exist, or is damaged.
         """
         path = folder / REPLAY
         try:
@@ -171,12 +172,13 @@ def selected_batches(spool: SpoolPath, selection: Selection, rejected: Positions
 
     Args:
         spool: The folder of all batches.
-        selection: The messages.
-        rejected: Reads the rejects of a batch.
+        selection: The messages to replay.
+        rejected: Returns the positions of a batch's rejects.
 
     Raises:
         ConfigurationError: The selection is ambiguous, or has messages of several destinations.
-        SpoolError: A batch isn't there, isn't finished, was pruned, or its job has not done it.
+        SpoolError: A batch doesn't exist, isn't finished, is damaged or was pruned. Or a job was submitted
+            for it and hasn't finished it.
     """
     selection.check()
     found = []
@@ -203,23 +205,23 @@ def selected_batches(spool: SpoolPath, selection: Selection, rejected: Positions
 def make_replay(
     spool: SpoolPath, batch_id: str, selection: Selection, rejected: Positions
 ) -> Manifest | None:
-    """Return the replay of this name, made if it isn't there.
+    """Return the replay of this name; create it if it doesn't exist.
 
-    Guarantee: the replay is there whole or not at all, and never changes. Killed at any point, a second call
-    with the same name and selection completes it or finds it.
+    Guarantee: the replay exists whole or not at all, and never changes. After a kill at any point, a second
+    call with the same name and selection completes or finds it.
 
     Args:
         spool: The folder of all batches.
-        batch_id: As `batch_id.replay_id` makes it.
-        selection: The messages.
-        rejected: Reads the rejects of a batch.
+        batch_id: The replay's name, from `batch_id.replay_id`.
+        selection: The messages to replay.
+        rejected: Returns the positions of a batch's rejects.
 
     Returns:
         The manifest; `None` if no message is selected.
 
     Raises:
-        ConfigurationError: As `selected_batches`; or a replay of other messages has this name.
-        SpoolError: As `selected_batches`; or a segment is damaged; or the operating system refused.
+        ConfigurationError: `selected_batches` raised it, or a replay of other messages has this name.
+        SpoolError: `selected_batches` raised it, a segment is damaged, or the replay can't be written.
     """
     folder = spool.absolute() / check_batch_id(batch_id)
     if exists(folder / MANIFEST):
@@ -302,7 +304,7 @@ def _unusable(state: BatchState, *, rejects: bool) -> str | None:
 
 
 def _fill(spool: SpoolPath, batch_id: str, replay: Replay, rejected: Positions, folder: SpoolPath) -> None:
-    # In an object store an attempt that died may have begun with other batches of the time range.
+    # In an object store, an attempt that died may have recorded other batches of the time range; they stay.
     seal(folder / REPLAY, replay.document())
     replay = Replay.read(folder)
     sources = [Manifest.read(spool / name / MANIFEST) for name in replay.of]
@@ -356,7 +358,7 @@ def _selected_rows(manifest: Manifest, wanted: Mapping[int, Sequence[int]] | Non
 
 
 def _in_segments(tables: Iterator[pa.Table]) -> Iterator[Iterator[pa.Table]]:
-    """Group tables by the segment they go to; each group has to be used up before the next."""
+    """Group tables by the segment they are written to; consume each group before requesting the next."""
     pending = next(tables, None)
 
     def group() -> Iterator[pa.Table]:

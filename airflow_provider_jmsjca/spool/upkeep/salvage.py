@@ -1,8 +1,8 @@
-"""Goes on with a batch of which a segment is damaged, without the messages in that segment.
+"""Makes a batch with a damaged segment usable again, without the messages in that segment.
 
-A damaged segment is kept as `damaged-000003.parquet`, where nobody reads it, and a fence takes its place. A
-finished batch gets a new manifest of the remaining segments. The end of the batch says when it was
-finished, so it keeps its place in the order in which streams read.
+A damaged segment is kept as, for example, `damaged-000003.parquet`, which is never read. A fence replaces it.
+A finished batch gets a new manifest of the remaining segments. The time at which it was finished is taken
+over from the end of the batch, so its position in streams doesn't change.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class SkippedSegment:
     """A segment that was given up with its messages.
 
     Attributes:
-        rows: How many messages it held; `None` if nothing says so.
+        file: The segment's file name.
+        rows: Number of messages it held; `None` if unknown.
         fault: The segment's fault.
-        kept: Where its bytes are now.
+        kept: Path of the damaged file now.
     """
 
     file: str
@@ -67,8 +68,8 @@ def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
         The segments that were given up; none if all are sound.
 
     Raises:
-        BatchInUseError: A writer holds it.
-        SpoolError: There is no such batch, or it was pruned. Or the batch was split, and its job is not
+        BatchInUseError: A writer holds the batch.
+        SpoolError: The batch doesn't exist, or was pruned. Or the batch was split, and its job is not
             done: the parts need all rows of the batch. Or the folder can't be read or written at the moment,
             which doesn't show that a segment is damaged.
     """
@@ -124,7 +125,7 @@ def _salvaged(folder: SpoolPath) -> tuple[SkippedSegment, ...]:
 
 
 def _manifest(folder: SpoolPath) -> tuple[Manifest | None, bool]:
-    """Return the manifest, and whether there is one that can't be read."""
+    """Return the manifest, and whether one exists with invalid content; then the manifest is `None`."""
     if not exists(folder / MANIFEST):
         return None, False
     try:
@@ -136,10 +137,10 @@ def _manifest(folder: SpoolPath) -> tuple[Manifest | None, bool]:
 
 
 def _unread(path: SpoolPath) -> str | None:
-    """Return the reason for which a file is lost, if reading it shows one.
+    """Return why a file is lost: missing, or unreadable on its disk; `None` if it can be read.
 
     Raises:
-        SpoolError: The file can't be read, which may pass.
+        SpoolError: The file can't be read for a reason that may be temporary.
     """
     try:
         with open_file(path) as file:
@@ -154,7 +155,7 @@ def _unread(path: SpoolPath) -> str | None:
 
 
 def _set_aside(path: SpoolPath, kept: SpoolPath) -> None:
-    """Keep a damaged file under another name, and free its own; nothing to keep leaves an empty file."""
+    """Rename a damaged file; if it doesn't exist, create an empty file under the new name."""
     try:
         give_name(path, kept)
     except FileNotFoundError:

@@ -1,15 +1,15 @@
 """The batches of a spool: their states, their faults, and which may be pruned.
 
-| state | meaning | goes by `prune` |
+| state | meaning | removed by `prune` |
 |---|---|---|
 | `collecting` | a writer holds the batch | no |
 | `unfinished` | acknowledged messages without a manifest; the run was never retried | no |
 | `empty` | no message was acknowledged for it | yes |
-| `collected` | finished, and no job was ever submitted for it | if asked for |
-| `undone` | submitted, and no job has done it | no |
+| `collected` | finished, and no job was ever submitted for it | if requested |
+| `undone` | submitted, and no job has finished it | no |
 | `rejects` | done, but not all of its rejects have been sent to the dead-letter destination | no |
 | `done` | done, with all rejects sent | yes |
-| `pruned` | its messages have been removed, its report is there | if asked for |
+| `pruned` | its messages have been removed, its report is kept | if requested |
 | `damaged` | a document in it can't be read | no |
 """
 
@@ -62,8 +62,8 @@ from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _NANOSECONDS: Final = 1_000_000_000
 REPLAY: Final = "replay.json"
-"""There in a replay; see `replays`."""
-# The files that stay of a pruned batch: a later submission finds that it is done.
+"""File that marks a batch as a replay; see `replays`."""
+# The files that a pruned batch keeps. They show a later submission that the batch is done.
 _RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE, REPLAY, PARTS})
 
 
@@ -82,9 +82,9 @@ class State(enum.StrEnum):
 
 
 NEEDS_CARE: Final = frozenset({State.UNFINISHED, State.UNDONE, State.REJECTS, State.DAMAGED})
-"""States in which messages are in the spool and nowhere else, and maybe nobody comes for them."""
+"""States in which messages exist only in the spool, and may never be processed without intervention."""
 CARE_AFTER: Final = timedelta(hours=1)
-"""A batch in such a state that changed within this time may have a job that runs, or a retry that comes."""
+"""A batch of `NEEDS_CARE` that changed within this time may still have a running job or a pending retry."""
 _UNPRUNED: Final = frozenset({State.COLLECTED, State.UNDONE, State.REJECTS, State.DONE})
 
 
@@ -93,13 +93,14 @@ class BatchState:
     """The state of a batch by its files.
 
     Attributes:
-        rows: Messages in it; of an unfinished one those in sealed segments, `None` if that can't be read.
-        bytes: Size of all its files.
-        changed: When the newest of them was, in seconds since the epoch.
-        attempts: How often it was submitted.
-        stored: Rows by table.
-        dead_lettered: How many rejects have been sent.
-        fault: The file that can't be read, if the batch is damaged.
+        rows: Number of messages in sealed segments; `None` if that can't be read.
+        bytes: Size of all its files in bytes.
+        changed: Time of the last change of a file, in seconds since the epoch.
+        attempts: Number of attempts to process it in a job.
+        stored: Tables, each with the number of rows stored in it.
+        rejected: Number of messages that the job rejected.
+        dead_lettered: Number of rejects sent to the dead-letter destination.
+        fault: Error that names the damaged file; `None` if the batch isn't damaged.
     """
 
     batch_id: str
@@ -123,8 +124,8 @@ class RemovedBatch:
     """A batch with removed files, or in a dry run with files to remove.
 
     Attributes:
-        whole: Nothing is left of it; otherwise its report is.
-        bytes: How much that is.
+        whole: Whether nothing is left of it; otherwise its report is kept.
+        bytes: Size of the removed files in bytes.
     """
 
     batch_id: str
@@ -137,7 +138,7 @@ class KeptBatch:
     """A batch that keeps its files.
 
     Attributes:
-        why: In words, such as `within the horizon`.
+        why: Reason as a text, such as `a writer holds it`.
     """
 
     batch_id: str
@@ -153,7 +154,7 @@ class PruneResult:
     kept: tuple[KeptBatch, ...]
 
     def kept_summary(self) -> tuple[str, ...]:
-        """Return one line for each reason: `kept 2 done batches: within the horizon (...)`."""
+        """Return a line for each state and reason, such as `kept 2 done batches: a writer holds it`."""
         counts = Counter((each.state, each.why) for each in self.kept)
         return tuple(
             f"kept {count} {state} {'batch' if count == 1 else 'batches'}: {why}"
@@ -166,10 +167,10 @@ def batches(spool: SpoolPath, only: Iterable[str] = ()) -> Iterator[BatchState]:
 
     Args:
         spool: The folder of all batches.
-        only: Names of batches; none means all.
+        only: Names of the batches to yield; all batches if empty.
 
     Raises:
-        SpoolError: The spool isn't there or can't be read, or there is no batch of a name in `only`.
+        SpoolError: The spool doesn't exist or can't be read, or a batch in `only` doesn't exist.
     """
     try:
         names = sorted(only) or sorted(names_in(spool))
@@ -248,7 +249,7 @@ def _finished(found: BatchState) -> BatchState:
 
 
 def verify(batch: BatchState) -> str | None:
-    """Read all files of a batch and return the faults; `None` if the files are sound."""
+    """Read all files of a batch and return the first fault; `None` if the files are sound."""
     if batch.fault is not None or batch.state is State.PRUNED:
         return batch.fault
     try:
@@ -282,24 +283,25 @@ def prune(
     dry_run: bool = False,
     now: float | None = None,
 ) -> PruneResult:
-    """Remove the messages of batches that nobody needs; their reports stay, a few kilobytes each.
+    """Remove the messages of batches that are not needed any more; keep their reports of a few kilobytes.
 
-    Guarantee: a batch stays if it isn't done, if some of its rejects haven't been sent, if a file is damaged,
-    or if its ids are within the horizon of its activation. Killed at any point, it goes on when called again.
+    Guarantee: a batch is kept if it isn't done, if some of its rejects haven't been sent, if a document in it
+    can't be read, or if its ids are within the deduplication window of its activation. After a kill at any
+    point, another call continues.
 
-    A report that stays tells a task that is cleared later that its batch is done. Once it is forgotten such a
-    task collects again under the name of the old batch, and replaces that batch's rows in the table.
+    If a task is cleared later, the report shows that its batch is done. Without the report, the task collects
+    again under the old batch's name, and the new rows replace the old batch's rows in the table.
 
     Args:
         spool: The folder of all batches.
-        older_than: Only batches in which nothing has changed for this long.
-        collected: Also batches that no job was submitted for; all readers must have finished with them.
-        forget: Remove also the reports of batches that haven't changed for this long; `None` keeps them.
-        horizon: How far back ids are needed; `None` means the default.
-        care_after: A batch that needs care and has changed within this time may have a job that runs, or a
-            retry that comes; the reason says so.
+        older_than: Only prune batches in which nothing has changed for this long.
+        collected: Also prune batches that no job was submitted for. Their readers must have finished.
+        forget: Also remove the reports of pruned batches unchanged for this long; `None` keeps them.
+        horizon: Deduplication window, within which ids are needed; `None` means the default.
+        care_after: Only affects the reason given for batches of `NEEDS_CARE`. If the batch has changed within
+            this time, its job may be running or its retry pending; otherwise it needs intervention.
         dry_run: Change nothing, and return the batches that would be pruned.
-        now: Seconds since the epoch; `None` asks the clock.
+        now: Current time in seconds since the epoch; `None` reads the clock.
 
     Returns:
         The pruned batches, and for each batch that stays the reason.
@@ -345,10 +347,10 @@ def prune(
 
 
 def _finish_removals(spool: SpoolPath) -> list[KeptBatch]:
-    """Remove folders that killed removals left aside; a folder with messages gets its name back.
+    """Finish the removals of folders by killed processes; give a folder with messages its name back.
 
     Returns:
-        The folders that stay aside: damaged, or the name is taken by another batch.
+        The folders that stay under their temporary names: damaged, or another batch has taken the name.
     """
     kept = []
     for folder in (spool / name for name in names_in(spool) if name.startswith(ASIDE)):
@@ -418,9 +420,9 @@ def _size(found: Entry) -> int:
 
 
 def _within_horizon(found: Sequence[BatchState], horizon: DeduplicationWindow, now: float) -> set[str]:
-    """Return the finished batches that provide ids for new batches of their activation.
+    """Return the finished batches with ids within the deduplication window of their activation.
 
-    A batch that can't be read counts as one of them, and a replay doesn't.
+    A batch that can't be read is included, a replay isn't.
     """
     sealed: defaultdict[str | None, list[tuple[float, int, str]]] = defaultdict(list)
     needed = set()
@@ -453,7 +455,7 @@ def _beyond_receipt(folder: SpoolPath) -> list[Entry]:
 
 
 def _reduce(folder: SpoolPath, now: float) -> bool:
-    """Leave the report of a batch; tell whether it was done."""
+    """Remove the files of a batch except for its report; return `True`."""
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     keep_part_names(folder)
     seal(folder / PRUNED, moment.encode() + b"\n")
@@ -467,7 +469,7 @@ def _reduce(folder: SpoolPath, now: float) -> bool:
 
 
 def _remove(folder: SpoolPath) -> bool:
-    """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
+    """Remove the whole folder of an empty or pruned batch; return `False` if a writer uses it."""
     return take_away(
         folder,
         may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
@@ -476,17 +478,17 @@ def _remove(folder: SpoolPath) -> bool:
 
 
 def adopt(spool: SpoolPath, batch_id: str) -> Manifest | None:
-    """Finish a batch that its run left, so that its messages are in a manifest.
+    """Finish a batch that its run left unfinished, so that its messages are in a manifest.
 
-    Guarantee: killed at any point, called again it goes on. The batch keeps its name: the run that left it
-    finds it finished, and a job that does it twice leaves one copy.
+    Guarantee: after a kill at any point, another call continues. The batch keeps its name. So a retry of its
+    run finds it finished, and two jobs that process it store its rows once.
 
     Returns:
-        The manifest, or `None` if no message had been acknowledged: then the batch is removed.
+        The manifest, or `None` if no message had been acknowledged. In the latter case the batch is removed.
 
     Raises:
-        BatchInUseError: A writer holds it.
-        SpoolError: There is no such batch, or it is damaged.
+        BatchInUseError: A writer holds the batch.
+        SpoolError: The batch doesn't exist, or is damaged.
     """
     [found] = batches(spool, [batch_id])
     if found.fault is not None or found.source is None or found.activation is None:
@@ -500,7 +502,7 @@ def adopt(spool: SpoolPath, batch_id: str) -> Manifest | None:
 
 
 def last_sealed(spool: SpoolPath, batch_id: str) -> float:
-    """Return when a batch got its last segment, in seconds since the epoch; 0 if it has none."""
+    """Return the time at which a batch's last segment was sealed, in seconds since the epoch; 0 if none."""
     with contextlib.suppress(OSError):
         return max(
             (entry_of(path).modified / _NANOSECONDS for _, path in numbered(spool / batch_id, SEGMENT_STEM)),
