@@ -397,6 +397,9 @@ def test_the_pictures_of_the_docs_can_be_taken(
     page.set_viewport_size({"width": 1600, "height": 760})
     page.goto("/jms/")
     page.get_by_text("stock count").first.wait_for()
+    # Findings come after the list, those of brokers by themselves.
+    page.get_by_text("35 messages on the dead-letter queue orders.dlq").wait_for()
+    page.get_by_text(re.compile("orders_us .* is suspended since")).wait_for()
     save_picture(page.screenshot(animations="disabled"), folder / "page-activations.png")
     page.get_by_role("link", name=LISTENER).click()
     page.get_by_text("Failures a minute").wait_for()
