@@ -10,9 +10,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from airflow_provider_jmsjca import Destination, Manifest, Subscription, manifest_messages, open_store
+from airflow_provider_jmsjca import (
+    AuthenticationError,
+    Destination,
+    Manifest,
+    Subscription,
+    connect,
+    manifest_messages,
+    open_store,
+)
 from tests.broker.listening import activation, bodies, idle, send
 from tests.internals.collecting import BatchSpec, CollectResult, collect
 from tests.internals.engine import open_connection
@@ -55,9 +64,12 @@ def handled(broker: Broker, store_url: str, most: int | None = None, *, name: st
     return found
 
 
-@pytest.mark.parametrize(("kind", "running"), [("activemq", True), ("artemis", False)])
+@pytest.mark.parametrize(
+    ("kind", "running", "gives_new_ids"),
+    [("activemq", True, True), ("artemis", False, False), ("rabbitmq", False, True)],
+)
 def test_a_broker_that_is_restored_alone(
-    kind: str, running: bool, private_broker: PrivateBroker, tmp_path: Path
+    kind: str, running: bool, gives_new_ids: bool, private_broker: PrivateBroker, tmp_path: Path
 ) -> None:
     broker, spool, store_url = private_broker(kind), tmp_path / "spool", f"sqlite:///{tmp_path / 'store.db'}"
     data, copy = broker.folder / "data", tmp_path / "copy"
@@ -92,6 +104,27 @@ def test_a_broker_that_is_restored_alone(
     # messages are dropped, unless the activation has another name.
     found = handled(broker, store_url)
     assert set(found) <= {"4"}
-    assert (len(found) == MANY) is running
+    assert (len(found) == MANY) is gives_new_ids
     send(broker.settings(), HANDLED, "5")
     assert handled(broker, store_url, name="booking after the restore") == ["5"]
+
+
+def test_definitions_of_rabbitmq_have_users_and_queues_but_no_messages(private_broker: PrivateBroker) -> None:
+    broker = private_broker("rabbitmq")
+    login = (broker.username, broker.password)
+    url = f"http://{broker.address()[0]}:{broker.ports['management']}/api"
+    app = broker.settings(username="app", password="of-app")
+    allowed = {"configure": ".*", "write": ".*", "read": ".*"}
+    with httpx.Client(auth=login, timeout=30) as api:
+        api.put(f"{url}/users/app", json={"password": app.password, "tags": ""}).raise_for_status()
+        api.put(f"{url}/permissions/%2F/app", json=allowed).raise_for_status()
+        send(app, WAITING, "1")
+        definitions = api.get(f"{url}/definitions").raise_for_status().json()
+        broker.delete_queue(WAITING)
+        api.delete(f"{url}/users/app").raise_for_status()
+        with pytest.raises(AuthenticationError):
+            connect(app)
+
+        api.post(f"{url}/definitions", json=definitions).raise_for_status()
+        assert api.get(f"{url}/queues/%2F/{WAITING}").raise_for_status().json()["durable"] is True
+    assert bodies(app, WAITING) == []
