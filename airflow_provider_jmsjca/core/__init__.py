@@ -1,4 +1,4 @@
-"""Values and decisions: no I/O, clock, thread, Airflow or Spark in here.
+"""Values and decisions, without I/O, clocks, threads, Airflow or Spark.
 
-Time comes in as an argument, and a decision is a value that a driver carries out. May import `errors`.
+Time is an argument, and a decision is a value that a driver carries out. May import `errors`.
 """

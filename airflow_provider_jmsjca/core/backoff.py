@@ -15,11 +15,13 @@ _MOST_DOUBLINGS = 20
 def pause(interval: timedelta, *, repeats: int, deliveries: int = 0) -> timedelta:
     """Return the pause before the next probe of a queue that holds messages.
 
-    While messages are being consumed, the pause is the interval. It doubles with each probe that finds the
-    same message again, up to 5 minutes: nothing consumes, for example because the DAG is paused. If a probe
-    counts as a delivery, the pause doubles with each delivery, up to an hour. Otherwise probes could bring a
-    message to the broker's delivery limit, after which it is discarded or dead-lettered. A longer interval is
-    used unchanged.
+    While messages are being consumed, the pause is `interval`. If a probe finds the same message again,
+    nothing consumes the queue, for example because the DAG is paused. The pause then doubles with each such
+    probe, up to 5 minutes.
+
+    If a probe counts as a delivery, the pause doubles with each delivery, up to an hour. Otherwise the probes
+    could exhaust the broker's delivery limit, and the broker would discard or dead-letter the message. An
+    `interval` above these limits is used unchanged.
 
     Args:
         interval: Minimum pause.
@@ -63,7 +65,7 @@ class Backoff:
         """Return the wait after a number of consecutive failures.
 
         Args:
-            failures: 1 after the first.
+            failures: Number of consecutive failures, at least 1.
             random: From 0 (the whole step) to 1 (shortened by all of the jitter).
         """
         step = self.steps[min(max(failures, 1), len(self.steps)) - 1]
@@ -71,4 +73,4 @@ class Backoff:
 
 
 RECONNECT = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 5, 10)))
-"""1, 2, 5, 5, 10 seconds, then 10 for ever. Source: J122."""
+"""Waits before reconnecting: 1, 2, 5, 5 seconds, then always 10. Source: J122."""

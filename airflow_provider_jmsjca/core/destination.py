@@ -26,7 +26,7 @@ class Destination:
     """A queue or a topic, by its name at the broker (without any prefix).
 
     Attributes:
-        options: Options of its use; they are ignored when destinations are compared.
+        options: Options for using the destination; ignored when destinations are compared.
 
     Source: JMS 2.0 section 2.4; J50, J51, J91.
     """
@@ -61,7 +61,7 @@ class Destination:
             default: Kind of destination for a bare name.
 
         Raises:
-            ConfigurationError: The text is not a destination, or has a type other than those two.
+            ConfigurationError: The text is not a destination, or its type is neither queue nor topic.
         """
         text = text.strip()
         found = _read(text)
@@ -74,7 +74,8 @@ class Destination:
     def from_header(cls, text: str) -> Destination:
         """Return the destination in a message header.
 
-        A text in none of the forms of `parse` is the name of a queue: producers' headers must not be refused.
+        Text in none of the forms of `parse` is the name of a queue, because producers' headers must not be
+        refused.
 
         Raises:
             ConfigurationError: The name is empty.

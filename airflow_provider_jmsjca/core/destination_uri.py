@@ -30,7 +30,7 @@ class DestinationUri:
     Attributes:
         authority: The broker's address, or the id of an Airflow connection, as written by the user.
         destination: The destination.
-        virtual_host: Virtual host of the broker, if it isn't the default.
+        virtual_host: Virtual host of the broker; `None` for the default.
     """
 
     authority: str

@@ -30,7 +30,7 @@ class Failure:
 
         Args:
             error: The exception.
-            with_trace: Format its traceback too, which takes most of the time.
+            with_trace: Whether to format the traceback too, which takes most of the time.
         """
         return cls(
             class_names=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__[:-1]),
@@ -60,9 +60,10 @@ def _text(error: BaseException) -> str:
 
 
 def loggable(error: BaseException) -> BaseException:
-    """Return the exception for logging, or one with its traceback as text if its `str()` fails.
+    """Return the exception for logging, or a replacement if `str()` of it or of a cause fails.
 
-    Logging calls `str()` on the exception and its causes. If that fails, the whole log line is lost.
+    Logging calls `str()` on the exception and its causes. If one call fails, the whole log line is lost. The
+    replacement has the exception's class name and traceback.
     """
     chain, seen = [error], set()
     while chain:

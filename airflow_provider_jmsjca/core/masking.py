@@ -1,7 +1,8 @@
 """Masks secret values in reprs, logs, errors and dead letters.
 
 Parts of the text are untrusted: a producer controls the content and length of text quoted in a handler's
-exception. So no masked span hides another one from the search, and the time depends on the length alone.
+exception. So the search finds secrets inside of other masked text, too, and its time depends on the length
+alone.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def is_secret(name: str) -> bool:
 def masked_text(text: str) -> str:
     """Return text with user information of URLs and values of secret names masked.
 
-    Finds `name=value`, `name: value`, quoted values, values on the next line, JSON and YAML, URLs (also
-    percent-encoded), HTTP headers such as `Authorization`, bearer tokens, and elements and attributes of XML.
-    In doubt, more is masked. The time is linear in the length for any text.
+    Finds `name=value`, `name: value`, quoted values, values on the next line, JSON and YAML. Also finds URLs
+    (also percent-encoded), HTTP headers such as `Authorization`, bearer tokens, and elements and attributes
+    of XML. In doubt, more is masked. The time is linear in the length for any text.
     """
     shown: list[str] = []
     done = -1

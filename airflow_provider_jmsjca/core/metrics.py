@@ -110,7 +110,10 @@ class Measured:
 
 
 def increases(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return by how much counters grew; one that is smaller than before has started again at 0."""
+    """Return the increase of each counter that grew.
+
+    A counter that is smaller than before has restarted at 0.
+    """
     found = {}
     for name, value in now.items():
         if BY_NAME[name].kind is MetricKind.COUNTER:
@@ -184,8 +187,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_./-]+")
 def statsd_tag(value: str) -> str:
     """Return a tag's value with the characters that StatsD allows, cut to `LONGEST_TAG`.
 
-    `://` becomes `/`, and any other text outside `A-Za-z0-9_./-` one `_`. A value that is cut ends with a
-    part of its SHA-256 digest, so that two long names stay two.
+    `://` becomes `/`. Each run of other characters outside `A-Za-z0-9_./-` becomes one `_`. A value that is
+    cut ends with a part of its SHA-256 digest, so that two long values stay different.
 
     Args:
         value: Any text; empty text becomes `none`.

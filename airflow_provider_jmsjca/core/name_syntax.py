@@ -25,11 +25,12 @@ class NameSyntax:
     Attributes:
         options: Separates the name from its options. Empty: names have no options.
         separator: Separates the parts of a composite name. Each part may begin with `/queue/` or `/topic/`.
-        any_word: Between dots: any single word.
-        any_words: Between dots: any number of words, including none.
+        any_word: Wildcard for any single word between dots.
+        any_words: Wildcard for any number of words between dots, including none.
         wildcards_in: The kinds of destinations with wildcards in their names.
         qualifier: Separates an address from one of its queues.
-        virtual_topics: A message sent to `topic://VirtualTopic.x` reaches `queue://Consumer.y.VirtualTopic.x`.
+        virtual_topics: Whether a message sent to `topic://VirtualTopic.x` reaches
+            `queue://Consumer.y.VirtualTopic.x`.
     """
 
     options: str = ""
@@ -76,7 +77,7 @@ class NameSyntax:
 
         Args:
             found: The message's destination as reported by the broker.
-            source: The destination it was received from, as named by the activation.
+            source: The destination from which the message was received, as named by the activation.
         """
         if self.is_single(source):
             return source
@@ -87,7 +88,8 @@ class NameSyntax:
     def can_return(self, source: Destination) -> bool:
         """Return whether a message can be sent back to the queue it came from, and to no other.
 
-        On a broker that separates queues from addresses, a wildcard has its own queue; no one can send to it.
+        On a broker that separates queues from addresses, a wildcard has its own queue, to which nobody can
+        send.
         """
         return not self.qualifier or self.is_single(source)
 
@@ -100,8 +102,8 @@ class NameSyntax:
             broker: Name of the broker with this syntax, for the error.
 
         Raises:
-            ConfigurationError: Neither name is taken literally. If only one of them has a special meaning,
-                the derived name is that of a single destination.
+            ConfigurationError: The broker takes neither name literally. If it takes at least one of them
+                literally, the derived name is safe to use.
         """
         meaning = self.meaning(source)
         if meaning is None or self.meaning(name) is None:
@@ -118,7 +120,7 @@ class NameSyntax:
 
         Args:
             target: Destination of the move or copy.
-            source: The destination it was received from, as named by the activation.
+            source: The destination from which the message was received, as named by the activation.
             broker: Name of the broker with this syntax, for the error.
 
         Raises:

@@ -15,10 +15,11 @@ _USUAL: Final = 100
 _LARGE: Final = 500
 _SPARE: Final = 10
 MOST_IN_ORDER: Final = 200
-"""Most messages per acknowledgement: ActiveMQ sends 200, then waits for an acknowledgement."""
+"""Maximum number of messages per acknowledgement: ActiveMQ sends 200, then waits for one."""
 # ActiveMQ reads 200 messages at a time from its store; a larger prefetch slows its transactions down.
 _OF_BATCH: Final = 200
-# Sessions that wait for the broker after each message use 1; with so few, the others would wait for messages.
+# Sessions that wait for the broker after each message use 1. Other sessions would have to wait for messages
+# with so small a prefetch.
 _OF_UNSETTLED: Final = 100
 # A subscriber has its own copies of a topic's messages, so prefetching keeps none from other consumers.
 _OF_TOPIC: Final = 1000
@@ -29,15 +30,16 @@ def for_activation(
 ) -> int | None:
     """Return the prefetch of each receiver: enough to avoid stalls, without hoarding messages.
 
-    It covers all in-flight messages: a batch for each unit of work, and messages acknowledged in an open
-    transaction, which a broker may still count. Beyond a batch, a larger prefetch only slows commits.
+    The prefetch covers all in-flight messages: a batch for each unit of work, and messages acknowledged in an
+    open transaction. A broker may still count the latter. Beyond a batch, a larger prefetch only slows
+    commits.
 
     Args:
         asked: The configured prefetch; raised to the number of in-flight messages if it is lower.
         is_topic: Whether the messages come from a topic.
-        concurrency: Units of work at once.
-        batch_size: Messages in each.
-        receivers: Consumers that share the work.
+        concurrency: Maximum number of concurrent units of work.
+        batch_size: Number of messages in each unit of work.
+        receivers: Number of consumers that share the work.
     """
     if asked is not None:
         return max(asked, math.ceil(concurrency * batch_size / receivers))
@@ -70,8 +72,9 @@ def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
 def for_limited_run(prefetch: int | None, limit: int) -> int | None:
     """Return the prefetch of a run that settles no more than `limit` messages of a queue.
 
-    The broker reserves that many, plus a few that may stay unsettled. Messages returned unprocessed at the
-    end were unavailable to other consumers until then, and RabbitMQ quorum queues count them as delivered.
+    The prefetch is `limit` plus a few messages that may stay unsettled. With more, messages would be returned
+    unprocessed at the end of the run. Until then they would be unavailable to other consumers, and RabbitMQ
+    quorum queues would count them as delivered.
     """
     most = limit + _SPARE
     return prefetch if most >= _LARGE else min(prefetch or most, most)
@@ -113,6 +116,6 @@ def for_batch(asked: int | None, wanted: int, *, unit_frees_prefetch: bool) -> i
             fill a segment.
     """
     if unit_frees_prefetch:
-        # The broker would deliver more only for the next consumer to return them.
+        # Further messages would be delivered only to be returned.
         return asked or min(wanted, _OF_BATCH)
     return max(asked or 0, wanted)

@@ -27,7 +27,10 @@ def seconds_faults(name: str, value: object, *, least: float | None = None, othe
 
 
 def number_of(value: Any) -> Any:
-    """Return the number in a rendered template; empty text is `None`, other text is only stripped."""
+    """Convert an argument to a number if it is text, because a rendered template is always text.
+
+    Empty text becomes `None`. Text that is not a number is stripped, and other values stay unchanged.
+    """
     if not isinstance(value, str):
         return value
     for read in (int, float):

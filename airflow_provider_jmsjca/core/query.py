@@ -18,14 +18,14 @@ _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
-    """Return the pairs of `key=value&key=value`; invalid pairs are added to the faults.
+    """Return the pairs of `key=value&key=value`; add a fault for each invalid pair.
 
-    Pairs end at `&` or `&amp;`; keys and values are percent-encoded UTF-8, `+` is a blank. A key given twice
-    has its last value.
+    Pairs end at `&` or `&amp;`; keys and values are percent-encoded UTF-8, `+` stands for a blank. A key
+    given twice has its last value.
 
     Args:
         text: The text after the question mark.
-        what: Name of its owner, for errors.
+        what: Name of the URL or text with the query, for errors.
         faults: The list to which faults are added.
 
     Source: J73.
@@ -68,7 +68,7 @@ def write_named(name: str, options: Iterable[tuple[str, str]]) -> str:
 
 
 def percent_decoded(text: str, what: str, faults: list[str]) -> str:
-    """Decode percent-encoded UTF-8; a fault for invalid text is added to the list, without its value."""
+    """Decode percent-encoded UTF-8; for invalid text, add a fault that doesn't show the text."""
     if text.isascii():
         if "%" not in text:
             return text

@@ -1,7 +1,7 @@
 """W3C Trace Context in a message: the property `traceparent`, read strictly.
 
-Anyone who can send to a queue writes this property. A value that breaks the format is dropped, so that no
-text of a producer reaches a trace, a log or a Spark job through it.
+Anyone who can send to a queue writes this property. An invalid value is dropped, so that it brings no text of
+a producer into a trace, a log or a Spark job.
 
 Source: W3C Trace Context, https://www.w3.org/TR/trace-context/.
 """
@@ -24,10 +24,10 @@ _KNOWN_FLAGS: Final = 0b11
 
 
 def valid_traceparent(value: object) -> str | None:
-    """Return a `traceparent` in the form of version 00; `None` if the value is none.
+    """Return a `traceparent` in the form of version 00; `None` for an invalid value.
 
-    A value of a later version is read as the standard requires: its first four fields count, and further
-    ones are left out, with flags that version 00 doesn't know.
+    A value of a later version is read as the standard requires: only its first four fields count. Further
+    fields, and flags that version 00 doesn't know, are left out.
 
     Args:
         value: The value of a property.

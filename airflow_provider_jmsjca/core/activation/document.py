@@ -16,10 +16,11 @@ LONGEST_TEXT = 1 << 20
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML: mappings, lists, texts and null.
+    """Loads plain YAML: mappings, lists, texts and null.
 
-    Numbers stay text, because YAML 1.1 takes a redelivery handling such as `3:25` for a sexagesimal number;
-    the option's own type reads them. Anchors are refused: a few of them can blow a document up.
+    Numbers are loaded as text, and the option's type converts them. YAML 1.1 would read a redelivery handling
+    such as `3:25` as a sexagesimal number. Anchors are refused, because a few anchors can expand to a huge
+    document.
     """
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # as PyYAML declares it
@@ -65,7 +66,8 @@ def parse_document(text: str) -> dict[str, object]:
     """Return the mapping in a YAML or JSON text.
 
     Raises:
-        ConfigurationError: The text is neither YAML nor JSON, or no mapping; with line and column.
+        ConfigurationError: The text is neither YAML nor JSON, or not a mapping. A syntax error has line and
+            column.
     """
     if len(text) > LONGEST_TEXT:
         raise ConfigurationError(f"activation spec: too long, expected at most {LONGEST_TEXT} characters")
@@ -81,7 +83,7 @@ def parse_document(text: str) -> dict[str, object]:
 
 
 def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
-    """Return the values as YAML, in their order; a comment names the values left out."""
+    """Return the values as YAML, in their order; a comment lists the names of secrets left out."""
     head = f"# left out, because secret: {escaped(', '.join(left_out))}\n" if left_out else ""
     written = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return head + escaped_lines(written)  # the escapes of Python are those of YAML

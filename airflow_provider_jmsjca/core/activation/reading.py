@@ -1,4 +1,4 @@
-"""Reads given options, under any spelling, into the fields of a spec."""
+"""Reads options, given under any spelling, into the fields of a spec."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TITLE = "activation: "
 
 @dataclass(slots=True)
 class GivenFields:
-    """The given options.
+    """The options given for a spec, and the result of reading them.
 
     Attributes:
         given: The options as given, without empty ones.
-        values: By our names, in the types of the fields.
+        values: Values by option name, in the types of the fields.
         faults: A sentence for each value that could not be read.
-        unread: Our names of the fields those faults are about.
+        unread: Names of the options whose values could not be read.
         parameters: Values of selector parameters, by names in lower case.
     """
 
@@ -44,18 +44,20 @@ class GivenFields:
 
 
 def option_of(spelling: str) -> Option | None:
-    """Return the option a field or a `JMSJCA.*` key sets."""
+    """Return the option that a field or a `JMSJCA.*` key sets, or `None`."""
     return option_by_field(spelling) or option_by_key(spelling)
 
 
 def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFields:
-    """Return the given options, read by the option table.
+    """Read options with the option table.
 
-    A `JMSJCA.*` key in the spec's own Options or URL replaces the field (J143).
+    A `JMSJCA.*` key in the spec's own Options or URL replaces the field of the same option.
 
     Args:
         given: Values by any spelling.
-        fields: Names of the fields there are.
+        fields: Names of the fields of the spec. Options without a field are checked, but not returned.
+
+    Source: J143.
     """
     read = GivenFields({name: value for name, value in given.items() if value is not None})
     names = {spelling: option.name for spelling in read.given if (option := option_of(spelling))}
@@ -78,9 +80,9 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
 
 
 def secret_fields(given: Mapping[str, object]) -> list[str]:
-    """Return the spellings under which a secret is given: a password, or one inside of a URL or Options.
+    """Return the names of fields that contain a secret: a password, or a URL or Options text with one.
 
-    Templates and values that can't be read count by their looks.
+    Templates and values that can't be parsed count if they look like a secret.
     """
     return [spelling for spelling, value in given.items() if value and _is_secret(spelling, value)]
 
@@ -137,7 +139,7 @@ def _url_holds_secrets(text: str) -> bool:
 
 
 def _refuse_differing(layer: ReadLayer, faults: list[str]) -> None:
-    """Refuse one option under two spellings with two values: neither is plainly meant."""
+    """Add a fault for each option with different values under two spellings: neither clearly applies."""
     first: dict[str, tuple[str, OptionValue]] = {}
     for value in layer.values:
         if value.origin.place is not SourceKind.FIELD or not value.option.acts:

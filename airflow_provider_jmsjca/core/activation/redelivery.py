@@ -1,4 +1,4 @@
-"""Turns the ways of saying redelivery handling into one."""
+"""Converts all options for redelivery into one `RedeliveryHandling`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ CLIENT_PROPERTIES = (
 
 
 def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
-    """Return the handling the spec asks for.
+    """Return the redelivery handling that the spec configures.
 
-    `max_attempts` counts deliveries and `redelivery_delay` lies between them: three attempts with a delay
-    of one minute are `1:60000; 3:move(...)`, because the third redelivery would be the fourth attempt.
+    `max_attempts` counts deliveries, with `redelivery_delay` between them. Three attempts with a delay of one
+    minute are `1:60000; 3:move(...)`, because the third redelivery would be the fourth attempt.
 
     Raises:
         ConfigurationError: The handling can't be read, or a required value is missing.
@@ -61,10 +61,12 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
 
 
 def yielding(resolved: Resolved) -> tuple[str, ...]:
-    """Return the options that yield to another way of saying redelivery handling.
+    """Return the redelivery options that have no effect, because another option replaces them.
 
-    The key `JMSJCA.redeliveryhandling` replaces every field (J143). A `redelivery_handling` of a lower level
-    yields to the attempts and delays an activation gives; on one level the two contradict each other.
+    The key `JMSJCA.redeliveryhandling` replaces every field. If an activation sets attempts or delays, they
+    replace a `redelivery_handling` of a lower level. Both on one level contradict each other.
+
+    Source: J143.
     """
     handling = resolved.values.get("redelivery_handling")
     if handling is None:

@@ -1,4 +1,4 @@
-"""Rules that tie several fields of an activation spec together."""
+"""Checks that concern several fields of an activation spec together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Fault = tuple[frozenset[str], str]
-"""The fields a fault is about, and its sentence."""
+"""The names of the fields that cause a fault, and the fault as a sentence."""
 
 _MOST_CONTAINER_MANAGED = 500
 SINGLE_DESTINATIONS = (
@@ -37,14 +37,14 @@ SINGLE_DESTINATIONS = (
     "reply_to_destination",
     "source_queue",
 )
-"""Options that name a destination where messages go; `dead_letter_destination` may name several."""
+"""Options that name one further destination; `dead_letter_destination` may name several."""
 
 
 def references(spec: ActivationFields) -> tuple[DestinationReference, ...]:
-    """Return the destinations the spec names.
+    """Return the destinations that the spec names.
 
     Raises:
-        ConfigurationError: Each one that can't be read.
+        ConfigurationError: Lists every destination that can't be parsed.
     """
     kind = DestinationKind(spec.destination_type.value) if spec.destination_type else None
     found: list[DestinationReference] = []
@@ -60,7 +60,7 @@ def references(spec: ActivationFields) -> tuple[DestinationReference, ...]:
 
 
 def check(spec: ActivationFields) -> Iterator[Fault]:
-    """Yield every fault between the fields of a spec."""
+    """Yield every contradiction between the fields of a spec."""
     yield from _destinations(spec)
     yield from _subscription(spec)
     yield from _concurrency(spec)
@@ -76,7 +76,10 @@ def _fault(names: str, sentence: str) -> Fault:
 
 
 def _destinations(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J50, J51, J91."""
+    """Check the destinations.
+
+    Source: J50, J51, J91.
+    """
     if not spec.destination:
         yield _fault(
             "destination", "destination: missing, expected the name of the queue or topic to consume"
@@ -96,7 +99,7 @@ def _destinations(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _is_topic(spec: ActivationFields) -> bool | None:
-    """Return whether the activation consumes topics; `None` if that isn't known before the look-up."""
+    """Return whether the activation consumes topics; `None` if only a look-up can tell."""
     try:
         kinds = {reference.kind for reference in references(spec)}
     except ConfigurationError:
@@ -105,7 +108,10 @@ def _is_topic(spec: ActivationFields) -> bool | None:
 
 
 def _subscription(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J52, J53, J204-J211."""
+    """Check the durable subscription.
+
+    Source: J52, J53, J204-J211.
+    """
     durable = spec.subscription_durability is SubscriptionDurability.DURABLE
     if durable and not spec.subscription_name:
         yield _fault(
@@ -142,7 +148,10 @@ def _subscription(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _distributed(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J204, J211, W12, W31, W33."""
+    """Check the options that exclude a distributed subscription name.
+
+    Source: J204, J211, W12, W31, W33.
+    """
     for option, why in (
         ("generate_unique_client_id", "the instances share one subscription"),
         ("durable_subscription_deletion", "other instances may stand by for the subscription"),
@@ -172,7 +181,10 @@ def _identity(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J55, J63, J184, J193."""
+    """Check concurrency mode, batches and pool sizes.
+
+    Source: J55, J63, J184, J193.
+    """
     if spec.concurrency_mode is ConcurrencyMode.SERIAL:
         for name, wanted in (
             ("batch_size", f"batches of {spec.batch_size}" if spec.batch_size > 1 else ""),
@@ -196,7 +208,10 @@ def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _selector(spec: ActivationFields) -> Iterator[Fault]:
-    """Only a selector without parameters can be checked before they are known. Source: J57, J178-J181."""
+    """Check selectors without parameters; the values of parameters are not known yet.
+
+    Source: J57, J178-J181.
+    """
     for name in ("message_selector", "selector_override"):
         text = getattr(spec, name)
         if text and "$" not in text:
@@ -208,7 +223,10 @@ def _selector(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J64, J133-J139, P6-P9, C14."""
+    """Check redelivery handling and dead-letter destinations.
+
+    Source: J64, J133-J139, P6-P9, C14.
+    """
     ways = {
         "redelivery_handling": "redelivery_handling" in spec.model_fields_set,
         "max_attempts, redelivery_delay": any(getattr(spec, name) is not None for name in ATTEMPTS),
@@ -252,7 +270,10 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _outages(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: W24-W26."""
+    """Check the suspensions during an outage.
+
+    Source: W24-W26.
+    """
     if "init_suspend" in spec.model_fields_set and timedelta(0) < spec.max_suspend < spec.init_suspend:
         yield _fault(
             "init_suspend max_suspend",
@@ -262,7 +283,10 @@ def _outages(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _events(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: I9, I15, I16."""
+    """Check the options for events.
+
+    Source: I9, I15, I16.
+    """
     container_managed = spec.container_managed_events is ContainerManagedEvents.JMS
     for name, given in (
         ("container_managed_events", container_managed),

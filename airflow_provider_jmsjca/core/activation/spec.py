@@ -116,7 +116,8 @@ class ActivationSpec(ActivationFields):
             name: Name of the bean; required if there are several.
 
         Raises:
-            ConfigurationError: There is none, or several and no name; or as for the constructor.
+            ConfigurationError: The texts contain no activation, or several and `name` is missing. Otherwise
+                as for the constructor.
         """
         # Imported lazily: only this method and `airflow jms import` read descriptors.
         reader = import_module("airflow_provider_jmsjca.migrate.descriptor")
@@ -156,10 +157,10 @@ class ActivationSpec(ActivationFields):
         return Layer(level=Level.ACTIVATION, source=f"activation {self.title}", fields=self._given)
 
     def to_yaml(self, *, secrets: bool = False) -> str:
-        """Return the spec as YAML under our names: the given values, without defaults.
+        """Return the given values as YAML, under the option names of this package and without defaults.
 
         Args:
-            secrets: Whether passwords are written too. Without them a comment names the values left out.
+            secrets: Whether passwords are written too. If not, a comment lists the names of secrets left out.
         """
         written: dict[str, object] = {}
         left_out: list[str] = []
@@ -207,7 +208,7 @@ class ActivationSpec(ActivationFields):
         """The destinations to consume, in their order.
 
         Raises:
-            ConfigurationError: One must be looked up: use `destinations_from`.
+            ConfigurationError: A destination must be looked up: use `destinations_from`.
         """
         return self.destinations_from({})
 
@@ -230,7 +231,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def redelivery(self) -> RedeliveryHandling:
-        """The redelivery handling, from whichever options set it.
+        """The redelivery handling, from any of the options that can set it.
 
         Source: J59, P6, C14.
         """
@@ -262,7 +263,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def transacted(self) -> bool:
-        """Whether we end the transaction when the handler returns.
+        """Whether the transaction is managed by this package, which ends it when the handler returns.
 
         Source: W21, J105, J127.
         """
@@ -307,8 +308,9 @@ class ActivationSpec(ActivationFields):
     def client_id_for(self, *, factory_client_id: str | None = None, instance: str = "") -> str | None:
         """Return the JMS client id to connect with; `None` if none is needed.
 
-        `ClientId` of the spec, else of the connection factory, else WebLogic's `jms-client-id`; a durable
-        subscription without any takes the bean's name, else the subscription's.
+        The first one that is set applies: `client_id` of the spec, client id of the connection factory,
+        WebLogic's `jms-client-id`. If none is set, a durable subscription uses the bean's name, else the
+        subscription's name.
 
         Args:
             factory_client_id: Client id of the connection factory.
@@ -326,11 +328,11 @@ class ActivationSpec(ActivationFields):
     def selector_for(self) -> str | None:
         """Return the effective selector; `None` selects everything.
 
-        The override (`JMSJCA.selector`) beats the spec's own. The parameters `selector`, `subscribername` and
-        those configured in the spec and the levels below it are substituted.
+        The override (`JMSJCA.selector`) replaces the spec's own selector. The parameters `selector`,
+        `subscribername` and those configured in the spec and the levels below it are substituted.
 
         Raises:
-            ConfigurationError: A parameter doesn't fit, or the result is not a selector.
+            ConfigurationError: A parameter is missing or invalid, or the result is not a valid selector.
 
         Source: J57, J104, J178-J182.
         """

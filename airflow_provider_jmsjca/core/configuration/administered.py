@@ -60,11 +60,11 @@ class DestinationReference:
         Args:
             text: The destination.
             kind: Queue or topic; the text must not contradict it.
-            default: Kind of a bare name without `kind`; `None` refuses it.
+            default: Kind of a name without a kind; `None`: such a name is an error.
 
         Raises:
-            ConfigurationError: The destination is no text; there is no name or kind, the kinds differ, or an
-                option is unknown.
+            ConfigurationError: `text` is not a string, has no name or no kind, contradicts `kind`, or has an
+                unknown option.
         """
         given: object = (
             text  # a message's missing `reply_to`, a task's return value, a natively rendered template
@@ -99,13 +99,13 @@ class DestinationReference:
         return cls(kind=destination.kind, name=destination.name, options=tuple(options.items()))
 
     def resolve(self, objects: Mapping[str, AdministeredObject]) -> Destination:
-        """Return the destination with its options: those of the reference beat the object's.
+        """Return the destination with its options; the reference's options override the object's.
 
         Args:
             objects: Administered objects by name; only the required name is looked up.
 
         Raises:
-            ConfigurationError: There is no such object, or it is of the other kind.
+            ConfigurationError: The object does not exist, or its kind differs from the reference's.
         """
         if not self.lookup:
             if self.kind is None:
@@ -158,11 +158,12 @@ class AdministeredObject:
 
         Args:
             given: `queue://q1234`, `jmsjca://?name=queue://q1234&key=value`, or a mapping with `type`, `name`
-                and `options`, as JSON too. A Genericjmsra object has `DestinationJndiName` for `name`: the
-                name of a destination in the provider's own JNDI, and becomes `jndi://` and that name.
+                and `options`, also as JSON text. Instead of `name`, a Genericjmsra object has
+                `DestinationJndiName`: a name in the provider's own JNDI. The destination is then `jndi://`
+                and that name.
 
         Raises:
-            ConfigurationError: Every unknown key, missing or unfit value.
+            ConfigurationError: Lists every unknown key, and every missing or invalid value.
         """
         if isinstance(given, str) and given.lstrip().startswith("{"):
             given = _json_object(given)

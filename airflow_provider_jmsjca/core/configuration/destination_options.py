@@ -1,8 +1,8 @@
 """Options of one destination: `jmsjca://?name=queue://orders&key=value`, or those of an administered object.
 
-`prefetch` (`JMSJCA.prefetch`) is handled by this package. Its other options and all other `JMSJCA.` keys are
-refused here, as are secrets: they belong in an activation spec or a connection. The remaining options are
-passed to the broker, which does its own checks.
+This package handles `prefetch` (`JMSJCA.prefetch`). This module refuses the package's other options, other
+`JMSJCA.` keys, and secrets: they belong in an activation spec or a connection. All remaining options are
+passed to the broker, which checks them itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
 
 
 def prefetch_of(destination: Destination, usual: object = None) -> int | None:
-    """Return the prefetch of the destination, else the usual one.
+    """Return the destination's own prefetch, else `usual`.
 
     Args:
         destination: The destination to consume.
@@ -91,7 +91,7 @@ def read_text(text: str) -> Destination:
     """Return the destination from the output of `reference_text`, `sending_text` or `str`.
 
     Raises:
-        ConfigurationError: The text has no such form.
+        ConfigurationError: The text is not in one of these forms.
     """
     if not text.startswith(NAMED):
         return Destination.parse(text)

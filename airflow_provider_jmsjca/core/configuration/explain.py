@@ -39,8 +39,8 @@ class Explained:
     """One row: an option, its effective value (secrets masked), its origin, and its default.
 
     Attributes:
-        status: `acts`; or why it has no effect here or beside the others; `for the broker` for options that
-            aren't ours, `for selectors` for their parameters.
+        status: `acts`, or the reason why the option has no effect. `for the broker` for options passed to the
+            broker, `for selectors` for selector parameters.
     """
 
     option: str
@@ -96,7 +96,10 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
 
 
 def _status(option: Option, resolved: Resolved) -> str:
-    """Return whether an option takes effect beside the others. Source: J55."""
+    """Return the status of an option, which may depend on other options.
+
+    Source: J55.
+    """
     if option.name in _DESTINATIONS and _is_refused_over_stomp(resolved, option):
         return "refused: STOMP can't look up names of jndi://"
     if option.name in _POOL and resolved["concurrency_mode"] is ConcurrencyMode.SERIAL:
@@ -105,7 +108,10 @@ def _status(option: Option, resolved: Resolved) -> str:
 
 
 def _is_refused_over_stomp(resolved: Resolved, option: Option) -> bool:
-    """Return whether a destination is in the provider's own JNDI, inaccessible to STOMP. Source: J86, J90."""
+    """Return whether an option names a destination in the provider's own JNDI, inaccessible to STOMP.
+
+    Source: J86, J90.
+    """
     value = resolved.value(option.name).value
     names = value if isinstance(value, tuple) else (value,)
     over_stomp = resolved.url is not None and resolved.url.scheme.startswith("stomp")
@@ -113,7 +119,7 @@ def _is_refused_over_stomp(resolved: Resolved, option: Option) -> bool:
 
 
 def display(option: Option, value: OptionValue) -> str:
-    """Return a value as tables show it; empty where there is none."""
+    """Return a value as tables show it, with secrets masked; empty for no value."""
     if value is None:
         return "no limit" if option.unlimited else ""
     if option.secret:

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 _NAMESPACE = "jmsjca."
 _ENVIRONMENT_PREFIX = "JMSJCA_"
 _OTHER_ENTRIES = ("destination.",)
-"""Entries of `[jmsjca]` that are no options: administered destinations."""
+"""Prefixes of entries of `[jmsjca]` that are not options, but administered destinations."""
 _PARAMETER_VARIABLE = "JMSJCA_PARAMETER_"
 _ADDRESS = ("connection_url", "options")
 _CREDENTIALS = ("username", "password")
@@ -56,9 +56,9 @@ class Origin:
     """Origin of a value.
 
     Attributes:
-        level: `None` for a default.
+        level: Level of configuration; `None` for a default.
         source: The user's name for the level: `[jmsjca]`, `connection 'orders'`.
-        spelling: The name it was given under.
+        spelling: Name of the option as the user wrote it.
     """
 
     level: Level | None
@@ -80,8 +80,9 @@ class Layer:
 
     Attributes:
         source: Name of the level in errors and `explain`; empty: the level's own name.
-        fields: `connection_url` and `options` among them. Empty values count as not given.
-        environment: Values from environment variables, by the variable's name (connector only).
+        fields: Values by option name, including `connection_url` and `options`. Empty values count as not
+            given.
+        environment: Values of environment variables, by the variable's name; only for the connector.
     """
 
     level: Level
@@ -97,7 +98,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedValue:
-    """A value in its option's type, and where it came from."""
+    """A value in its option's type, and its origin."""
 
     option: Option
     value: OptionValue
@@ -124,13 +125,13 @@ def connector_layer(section: Mapping[str, str], environment: Mapping[str, str] |
 
     Args:
         section: The entries of `[jmsjca]`; `destination.*` are not options and left out.
-        environment: All environment variables: `JMSJCA_NOXA=true` replaces JMSJCA's system property
-            `JMSJCA.NoXA` and beats the entry. Variables unlike any option are ignored. Only
-            `JMSJCA_PARAMETER_REGION` sets the selector parameter `region`, so that the author of a selector,
-            even of one in a connection, cannot read other variables.
+        environment: All environment variables. A variable named like an option overrides the entry:
+            `JMSJCA_NOXA=true` replaces JMSJCA's system property `JMSJCA.NoXA`. Variables unlike any option
+            are ignored. Only `JMSJCA_PARAMETER_REGION` sets the selector parameter `region`, so that the
+            author of a selector cannot read other variables.
 
     Raises:
-        ConfigurationError: Variables that look like a misspelt option.
+        ConfigurationError: Lists the variables that look like a misspelt option.
 
     Source: J32-J37, J97-J100, J181.
     """
@@ -179,7 +180,7 @@ class ReadLayer:
 
 
 def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
-    """Return the layer with its values read; a sentence for each unreadable value is added to the faults."""
+    """Read the values of a layer; add a sentence to `faults` for each invalid value."""
     read = ReadLayer(layer)
     address: dict[str, tuple[object, str, SourceKind]] = {}
     level, title = layer.level, layer.title
@@ -272,7 +273,7 @@ def _read_url(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: li
 
 
 def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) -> None:
-    """Take a credential from the URL. Two that differ on one level are refused: neither is plainly meant."""
+    """Take a credential from the URL; add a fault if a field of the same level has another value."""
     for standing in read.values:
         if standing.option is option and standing.value != value:
             faults.append(
@@ -300,7 +301,10 @@ def _read_key(read: ReadLayer, key: str, given: object, place: SourceKind, fault
 
 
 def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, faults: list[str]) -> None:
-    """Take the value of a selector parameter; case doesn't tell two names apart. Source: J181."""
+    """Take the value of a selector parameter; names are case-insensitive.
+
+    Source: J181.
+    """
     standing = read.parameters.get(name.lower())
     if not name:
         faults.append(f"{origin}: the parameter has no name, expected one such as {origin.spelling}region")

@@ -1,6 +1,7 @@
 """Merges the levels of configuration into one set of values, each with its origin.
 
-connector < connection factory < activation < call; within a level field < Options < URL query.
+Precedence from lowest to highest: connector, connection factory, activation, call. Within a level: field,
+environment variable, Options, URL query.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class Resolved:
 
     Attributes:
         values: The values that are set, by option name.
-        url: The address in force; `None` if no level names one.
-        broker_options: Options that aren't ours, for the broker or its client, with their origins.
+        url: URL of the broker; `None` if no level names a broker.
+        broker_options: Options for the broker or its client, with their origins.
         parameters: Values of selector parameters, with their origins, by names in lower case. Source: J181.
-        replaced: Fields that an option of the same name at a lower level replaces. Source: J143.
+        replaced: Fields that have no effect, because the same option is set by key at a lower level. Source:
+            J143.
     """
 
     values: Mapping[str, ResolvedValue]
@@ -73,10 +75,12 @@ class Resolved:
         return self.value(name).origin
 
     def value(self, name: str) -> ResolvedValue:
-        """Return the value in force with its origin; computed defaults included (J92, J98).
+        """Return the effective value with its origin; the default, which may be computed, if it is not set.
 
         Raises:
-            KeyError: There is no such option.
+            KeyError: There is no option of this name.
+
+        Source: J92, J98.
         """
         found = self.values.get(name)
         if found is not None:
@@ -96,7 +100,7 @@ _RECIPIENT = ("verify", "ca_file", "server_name")
 """Options that identify a recipient besides its URL."""
 
 _BROKERS = "option "
-"""Prefix of the key of an option for the broker, among the names of given options."""
+"""Prefix that distinguishes options for the broker in mappings by option name."""
 
 _DEFAULT_ORIGIN = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
@@ -105,23 +109,23 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     """Return the effective configuration of all levels.
 
     A layer with the URL `lookup://name` uses the connection of that name instead of the given connection
-    factory: its URL always, its credentials if the layer has none, its options below the layer's own
-    (J69-J72).
+    factory. The connection's URL always applies, its credentials if the layer has none. The layer's own
+    options override those of the connection.
 
-    If a higher level overrides a URL, the credentials and broker options of that URL are dropped too. Its
-    `JMSJCA.*` options still apply at their level.
+    If a higher level overrides a URL, the credentials and broker options in that URL are dropped too. The
+    `JMSJCA.*` options in it still apply at their level.
 
-    Credentials of a lower level, and broker options with secret names, are sent only to the hosts and ports
-    they were given for, with the same TLS, and only with checks of the broker's certificate that are at least
-    as strict. An activation or a call with a different broker is refused, unless `send_login_to_other_hosts`
-    is set.
+    Credentials and secret broker options of a lower level are sent only to the hosts and ports for which they
+    were given. TLS must not be dropped, and the checks of the broker's certificate must be at least as
+    strict. An activation or a call with a different broker is refused, unless `send_login_to_other_hosts` is
+    set.
 
     Args:
         layers: At most one per level, in any order.
         connections: Connection factories by name, for `lookup://`; only the required names are looked up.
 
     Raises:
-        ConfigurationError: Every fault of every level.
+        ConfigurationError: Lists every fault of every level.
 
     Source: J31, J38, J46, J66, J68-J72, J76, J77, J113, J143, J178, C12, C13, J181.
     """
@@ -136,7 +140,7 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
 
 
 def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
-    """Return the effective configuration of these layers, and the layer that sets each name.
+    """Merge layers; return the configuration, and the position of the layer that sets each option.
 
     Args:
         chain: The layers, lowest first.
@@ -179,8 +183,8 @@ def _credentials_led_away(
 ) -> Iterator[str]:
     """Yield a fault if an activation or a call would send credentials of a lower level to another broker.
 
-    Credentials are meant for the broker reached without the layers above the one that sets them. Connector
-    and connection factory count as one layer, because the installation controls both.
+    Credentials are meant for the broker that would be used without the layers above the one that sets them.
+    Connector and connection factory count as one layer, because the installation controls both.
 
     Args:
         chain: All layers, lowest first.
@@ -219,7 +223,7 @@ def _credentials_led_away(
 
 
 def _recipient(resolved: Resolved) -> Recipient | None:
-    """Return the broker to reach; `None` if no level names one."""
+    """Return the broker to connect to; `None` if no level names a broker."""
     if resolved.url is None:
         return None
     ca_file, server_name = resolved["ca_file"], resolved["server_name"]
@@ -252,7 +256,10 @@ def _cause(resolved: Resolved, name: str) -> Origin:
 
 
 def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
-    """Return whether an option key set below beats a field set above (J143)."""
+    """Return whether an option key of a lower level overrides a field of a higher level.
+
+    Source: J143.
+    """
     return (
         standing.option.key_replaces_field
         and standing.origin.place >= SourceKind.OPTIONS
@@ -263,7 +270,8 @@ def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
 def _goes_with_url(origin: Origin) -> bool:
     """Return whether a value belongs to the broker of its URL, and is dropped with that URL.
 
-    Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` options are ours.
+    Credentials, TLS settings and broker options must not reach another broker. `JMSJCA.*` options are for
+    this package, so they are kept.
     """
     return origin.place is SourceKind.URL and not origin.spelling.upper().startswith("JMSJCA.")
 

@@ -1,4 +1,4 @@
-"""Subscription names that ask for a distributed durable subscriber."""
+"""Subscription names that configure a distributed durable subscriber."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class SubscriptionName:
     Attributes:
         subscriber_name: Name of the durable subscription at the broker.
         distributed: Whether the active subscriber moves messages to a queue that every instance consumes.
-        queue: That queue; `None` for `LOADBALQ_topic_subscriber`.
-        mbean_name: Name of the activation that moves them; `None` for the activation's own with `-LOADBALQ`.
+        queue: Name of this queue; `None`: `LOADBALQ_`, the topic, `_` and the subscriber name.
+        mbean_name: Name of the activation that moves the messages; `None`: the consuming activation's name
+            with `-LOADBALQ` appended.
         batch_size: Messages moved in one transaction.
 
     Source: J204-J211.
@@ -43,7 +44,7 @@ class SubscriptionName:
         without the `?`, and with `distributed` for `distribution`; any other text is a plain name.
 
         Raises:
-            ConfigurationError: Every unknown key, missing or unfit value.
+            ConfigurationError: Lists every unknown key, and every missing or invalid value.
         """
         if not text.lower().startswith(_PREFIX):
             if not text.strip():

@@ -18,7 +18,7 @@ Host = tuple[str, int | None]
 
 LOOKUP = "lookup"
 DEFAULT_PORTS: Final = MappingProxyType({"stomp": 61613, "stomp+ssl": 61614})
-"""The ports of hosts that name none, by scheme."""
+"""Default port by scheme."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FAILOVER = re.compile(
     r"(?:failover:)(?://)?(?:\((?P<inner>[^()]*)\)(?P<rest>.*)|(?P<bare>.*))", re.DOTALL | re.IGNORECASE
@@ -33,15 +33,16 @@ _WITH_HOST = frozenset({*DEFAULT_PORTS, "vm"})
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectionUrl:
-    """A connection URL, as it was written and taken apart.
+    """A connection URL: its original text and its parts.
 
     Attributes:
-        scheme: In lower case; of a failover list, the one of its hosts.
-        hosts: Host (IPv6 without brackets) and port (`None`: the scheme's own). Empty for `lookup://`.
+        scheme: Scheme in lower case; for a failover list, the scheme of its hosts.
+        hosts: Pairs of host (IPv6 without brackets) and port (`None`: the scheme's default). Empty for
+            `lookup://`.
         path: The text between host and query, decoded, with its slash; for `lookup://` the name.
         query: Options by key, decoded. A key given twice has its last value.
-        username: From `user:password@host`.
-        password: From `user:password@host`.
+        username: User name from `user:password@host`.
+        password: Password from `user:password@host`.
         text: The URL as it was written; `str()` returns it, secrets included.
 
     Source: J65, J73, J74, J78.
@@ -61,11 +62,11 @@ class ConnectionUrl:
 
         Accepts `scheme://host:port/path?key=value&key=value`, several hosts `scheme://a:1,b:2`, ActiveMQ's
         `failover:(scheme://a:1,scheme://b:2)?key=value`, and `lookup://name`. Pairs are separated by `&` or
-        `&amp;`; keys and values are percent-encoded UTF-8, `+` is a blank.
+        `&amp;`; keys and values are percent-encoded UTF-8, `+` stands for a blank.
 
         Raises:
-            ConfigurationError: Every fault found, none of which shows a secret. Keys `JMSJCA.*` are ours:
-                an unknown one is a fault; all others belong to the broker.
+            ConfigurationError: Lists every fault; no fault shows a secret. An unknown key `JMSJCA.*` is a
+                fault; other keys are options for the broker.
 
         Source: J65, J68, J73, J74.
         """
@@ -92,7 +93,7 @@ class ConnectionUrl:
 
     @property
     def lookup(self) -> str | None:
-        """The name of the connection this URL refers to; `None` if it is an address itself."""
+        """The name of the connection that this URL refers to; `None` if the URL names a broker."""
         return self.path if self.scheme == LOOKUP else None
 
     @property
@@ -102,7 +103,7 @@ class ConnectionUrl:
 
     @property
     def endpoints(self) -> frozenset[Host]:
-        """The hosts in lower case, each with its port; `None` where neither host nor scheme has one."""
+        """The hosts in lower case, each with its port; `None` if neither host nor scheme has a port."""
         default = DEFAULT_PORTS.get(self.scheme)
         return frozenset((host.lower(), port or default) for host, port in self.hosts)
 
@@ -117,18 +118,21 @@ class ConnectionUrl:
 
     @property
     def has_password(self) -> bool:
-        """Whether it contains a password or another secret value; a user name alone is not secret."""
+        """Whether the URL contains a password or another secret value; a user name alone is not secret."""
         return self.password is not None or any(is_secret(key) and value for key, value in self.query.items())
 
     def with_port(self, port: int) -> ConnectionUrl:
-        """Return the URL with this port for hosts without one; `text` changes only for a bare address."""
+        """Return the URL with `port` for all hosts without a port.
+
+        `text` changes only if the URL consists of scheme and hosts.
+        """
         hosts = tuple((host, own or port) for host, own in self.hosts)
         changed = replace(self, hosts=hosts)
         plain = not (self.query or self.path or self.has_secrets)
         return replace(changed, text=changed.masked()) if plain else changed
 
     def masked(self) -> str:
-        """Return the URL in normal form without its secrets."""
+        """Return the URL in normal form, with its secrets masked."""
         user = f"{MASK}@" if self.username is not None or self.password is not None else ""
         hosts = ",".join(host_text(host, port) for host, port in self.hosts)
         pairs = "&".join(f"{key}={masked_value(key, value)}" for key, value in self.query.items())
@@ -141,7 +145,7 @@ class ConnectionUrl:
         return f"ConnectionUrl({self.masked()!r})"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        """Pickle by the text: the query is a read-only view."""
+        """Pickle the text only: the query is a read-only view, which can't be pickled."""
         return ConnectionUrl.parse, (self.text,)
 
 

@@ -1,4 +1,4 @@
-"""Why a broker itself moved a message to a dead-letter queue, by the properties that it added.
+"""The reason why a broker itself dead-lettered a message, read from properties that the broker added.
 
 Sources: RabbitMQ documentation, "Dead Letter Exchanges"; ActiveMQ Classic, "Message Redelivery and DLQ
 Handling"; Artemis user manual, "Undelivered Messages", "Message Expiry".
@@ -15,7 +15,10 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import PropertyValue
 
 DEATHS: Final = "x-death"
-"""Property with RabbitMQ's list of deaths, the last one first, as JSON. Its STOMP plugin leaves it out."""
+"""Property with RabbitMQ's list of deaths as JSON, the last death first.
+
+RabbitMQ's STOMP plugin does not deliver this property.
+"""
 _QUEUES_AND_REASONS: Final = (
     ("x-last-death-queue", "x-last-death-reason"),
     ("x-first-death-queue", "x-first-death-reason"),
@@ -33,7 +36,7 @@ _LONGEST_NAME: Final = 255
 _LONGEST_REASON: Final = 1_000
 _LONGEST_TEXT: Final = 100_000
 _MOST: Final = 100_000_000_000
-"""More than any count, and than the seconds since the epoch for a thousand years."""
+"""Upper limit for counts and for seconds since the epoch; larger values are ignored."""
 
 ADDED: Final = frozenset(
     {
@@ -44,18 +47,19 @@ ADDED: Final = frozenset(
         *(name for pair in _QUEUES_AND_REASONS for name in pair),
     }
 )
-"""Properties that say why a broker moved a message. A message that goes back does not have them."""
+"""Properties with a broker's reason for moving a message. They are removed when the message is replayed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDeath:
-    """Why a broker moved a message. A producer can forge all of it.
+    """The reason why a broker moved a message. A producer can forge all values.
 
     Attributes:
-        queue: The queue from which it was moved; `None` if the broker does not say.
-        reason: Why, as text.
-        count: How often it was moved from this queue for this reason; `None` if the broker does not say.
-        at: When, milliseconds since the epoch; `None` if the broker does not say.
+        queue: The queue from which the message was moved; `None` if the broker does not report it.
+        reason: The reason as text.
+        count: How often the message was moved from this queue for this reason; `None` if the broker does not
+            report it.
+        at: Time of the move in milliseconds since the epoch; `None` if the broker does not report it.
     """
 
     queue: Destination | None
@@ -65,7 +69,7 @@ class BrokerDeath:
 
 
 def broker_death(properties: Mapping[str, PropertyValue]) -> BrokerDeath | None:
-    """Return why a broker moved a message the last time; `None` if no broker did."""
+    """Return the reason of the last move of a message by a broker, or `None`."""
     for death in _deaths(properties.get(DEATHS)):
         return death
     for queue, reason in _QUEUES_AND_REASONS:

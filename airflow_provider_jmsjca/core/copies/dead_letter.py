@@ -27,7 +27,7 @@ _LONGEST_CHARACTER = 6
 
 
 def _shortened(text: str, limit: int | None) -> str:
-    """Return the text in a form fit for a property: encodable, with the middle cut out if it is too long.
+    """Return text that fits into a property: encodable, with the middle cut out if it is too long.
 
     Brokers limit the bytes of a header line, so each character counts with its size on the wire.
 
@@ -196,22 +196,22 @@ def letters(
     redirect: bool = False,
     secrets: Iterable[str] = (),
 ) -> tuple[Callable[[], JmsMessage], ...]:
-    """Return functions that build the message to send when `message` is moved, the most complete first.
+    """Return functions that build versions of the message to send for a move, the most complete first.
 
     1. The whole message (`copy_of`, or `redirect_of` if it is redirected).
     2. Long values shortened, values that no broker accepts left out.
     3. Only a few short properties.
     4. The body and the reason of the move.
 
-    From the second on, `JMS_Sun_JMSJCA_LeftOut` lists the missing parts.
+    From the second version on, the property `JMS_Sun_JMSJCA_LeftOut` lists the missing parts.
 
     Args:
         message: As for `copy_of`.
         origin: As for `copy_of`.
         state: As for `copy_of`.
         max_property_characters: As for `copy_of`.
-        redirect: Begin with the unchanged message.
-        secrets: Masked wherever they occur in the text of the exception.
+        redirect: Whether the first version is the unchanged message.
+        secrets: Values to mask wherever they occur in the text of the exception.
     """
     if state.failure is not None:
         state = replace(state, failure=_blotted(state.failure, tuple(secrets)))
@@ -250,11 +250,11 @@ def letters(
 def send_first(
     ways: Iterable[Callable[[], JmsMessage]], send: Callable[[JmsMessage], object]
 ) -> Exception | None:
-    """Send the first of several versions of a message that is accepted.
+    """Send the first version of a message that `send` accepts.
 
     Args:
         ways: Functions that build the versions; see `letters`.
-        send: Sends a version; must refuse it before any part of it has been sent.
+        send: Sends a version, or raises before any part of it has been sent.
 
     Returns:
         The error of the first version; `None` if the first version was sent.
@@ -276,21 +276,21 @@ def send_first(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """Why a message was moved, by the properties that the move added. `None` or an empty text: not given.
+    """The reason why a message was moved, read from the properties that the move added.
 
-    A broker that moved it adds properties of its own. Any producer that may write to the queue can forge
-    them.
+    `None` or an empty text means that a value is missing. If a broker moved the message, the values come from
+    properties of the broker. Any producer that may write to the queue can forge the properties.
 
     Attributes:
         destination: The destination from which the message was moved.
-        message_id: The message's id there.
-        sent: Time at which it was sent, milliseconds since the epoch.
-        deliveries: Number of deliveries when it was moved.
+        message_id: The message's id at `destination`.
+        sent: Time at which the message was sent, in milliseconds since the epoch.
+        deliveries: Number of deliveries before the move.
         exception_class: Class of the last exception.
-        exception_message: Text of the last exception, or the reason of the move if there was none.
+        exception_message: Text of the last exception, or the reason of the move if there was no exception.
         stack_trace: Traceback of the last exception.
-        deaths: How often a broker moved it from this destination for this reason.
-        moved: When a broker moved it, milliseconds since the epoch.
+        deaths: How often a broker moved the message from this destination for this reason.
+        moved: Time at which a broker moved the message, in milliseconds since the epoch.
     """
 
     destination: Destination | None
@@ -305,7 +305,7 @@ class DeadLetter:
 
 
 def dead_letter(message: JmsMessage) -> DeadLetter:
-    """Return the properties that a move added to a message; all are missing if it was not moved."""
+    """Return the values that a move added to a message; all are missing if it was not moved."""
     found = _read(message.properties)
     name, kind = found.get(_NAME), found.get(_TYPE)
     kinds = {java: kind for kind, java in _KINDS.items()}
@@ -387,8 +387,8 @@ def _reduced(
     Args:
         message: The message as received.
         added: The properties to add.
-        most: Maximum number of its own properties to keep.
-        characters: Maximum number of characters in these, names included; `None` for no limit.
+        most: Maximum number of the message's own properties to keep.
+        characters: Maximum number of characters in these properties, names included; `None` for no limit.
     """
     short: list[str] = []
     gone: list[str] = []

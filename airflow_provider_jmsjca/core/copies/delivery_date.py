@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.quantities import LONGEST, number_of, seconds_
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 DELIVERY_DATE: Final = "DELIVERY_DATE"
-"""The property: milliseconds since 1970, before which the message isn't delivered."""
+"""Property with the earliest delivery time of the message, in milliseconds since 1970."""
 
 _LONG = 64
 _SECOND = 1000
@@ -58,7 +58,7 @@ def chosen_delay(
 
 
 def time_left(message: JmsMessage, now: datetime) -> timedelta | None:
-    """Return the remaining delivery delay of a message; `None` if it has no date, or the date is past.
+    """Return the remaining delay until a message's delivery date; `None` without a date in the future.
 
     Args:
         message: The message to send.

@@ -20,8 +20,8 @@ class StagedFrom:
     """Origin recorded in an in-progress message.
 
     Attributes:
-        run: Id of the activation run that put it there; empty if not recorded.
-        source: The destination it was received from, as text; empty if not recorded.
+        run: Id of the activation run that put the message there; empty if not recorded.
+        source: Destination from which the message was received, as text; empty if not recorded.
     """
 
     run: str = ""
@@ -29,7 +29,7 @@ class StagedFrom:
 
 
 def staged_copy(message: JmsMessage, staged: StagedFrom) -> JmsMessage:
-    """Return the copy for the in-progress queue; it keeps the message's own id."""
+    """Return the copy for the in-progress queue, which records the message's own id and its origin."""
     copy = parked_copy(message, 0)
     return replace(
         copy, properties=MappingProxyType({**copy.properties, RUN: staged.run, SOURCE: staged.source})
@@ -44,5 +44,5 @@ def unstaged(message: JmsMessage) -> tuple[JmsMessage, StagedFrom]:
 
 
 def run_selector(run: str) -> str:
-    """Return the selector of the messages that a run put there."""
+    """Return a selector for the messages that a run put into the in-progress queue."""
     return f"{RUN} = '{run}'"

@@ -1,7 +1,7 @@
 """The copy of a message that was moved from a durable subscription to a queue, and its recorded origin.
 
 Consumers of the queue see the message as it was published, with its original id, timestamp and topic. These
-also identify duplicates.
+three values also identify duplicates.
 
 Source: J204-J211.
 """
@@ -24,11 +24,11 @@ TIMESTAMP = "_JMSJCA_PublishedJMSTimestamp"
 def balanced_copy(message: JmsMessage, topic: Destination) -> JmsMessage:
     """Return the copy for the queue: unchanged body, headers and properties, with the origin added.
 
-    It also keeps the expiry, because no consumer has handled the message yet.
+    The copy also keeps the expiry, because no consumer has handled the message yet.
 
     Args:
         message: The message as received from the topic.
-        topic: The topic it was published to, if the message doesn't name it.
+        topic: The topic of the message, used if the message doesn't name its destination.
     """
     copy = redirect_of(replace(message, expiration=0))
     return with_origin(replace(copy, expiration=message.expiration), message, topic)
@@ -40,7 +40,7 @@ def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -
     Args:
         copy: The message to send.
         message: The message as received.
-        otherwise: The destination of `message`, if the message doesn't name it.
+        otherwise: The destination of `message`, used if the message doesn't name it.
     """
     origin: dict[str, PropertyValue] = {
         TOPIC: str(message.destination or otherwise),
@@ -53,7 +53,7 @@ def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -
 
 
 def published(message: JmsMessage) -> JmsMessage:
-    """Return a message received from the queue as it was published; any other message unchanged.
+    """Restore a message received from the queue to its published form; return any other message unchanged.
 
     Raises:
         PoisonMessageError: The origin recorded in the copy can't be read.

@@ -45,10 +45,10 @@ def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
 
 
 def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
-    """Return a received message with its own id and expiry, and the count it was parked with.
+    """Return a received message with its own id and expiry, and the count with which it was parked.
 
     Returns:
-        The message as it is and `None` if it was never parked.
+        The restored message and its count; the unchanged message and `None` if it was never parked.
 
     Raises:
         PoisonMessageError: The count or the expiry is not a number.

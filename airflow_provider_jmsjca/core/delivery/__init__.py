@@ -3,5 +3,5 @@
 `machine.DeliveryMachine.handle(event, now)` returns decisions. A driver sends the `events` and carries out
 the `decisions`. May import `core.copies` and `core.redelivery`.
 
-Imports nothing itself: DAG files need the settings and no machine.
+This module imports nothing, because DAG files need the settings but not the machine.
 """

@@ -1,4 +1,4 @@
-"""Room for the machines of one activation: places for units of work, and a limit of messages."""
+"""Limits that the delivery machines of one activation share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 
 class ConcurrencyLimit:
-    """Room for the machines of one activation: places for units of work, and a limit of messages.
+    """Limits units of work and messages over all delivery machines of one activation.
 
-    Machines without a permit wait in a queue, so that one with a long backlog can't starve the others.
+    Machines without a permit wait in a queue, so that a machine with a long backlog can't starve the others.
 
     Args:
-        places: Units of work at once, all machines together.
-        limit: No more messages than this are settled or under way; `None`: no limit.
-        lock: Held during each call; without one the caller serialises.
+        places: Maximum number of concurrent units of work, over all machines.
+        limit: Maximum number of messages that were settled since the start or are in progress; `None`: no
+            limit.
+        lock: Held during each call; `None`: the caller serializes all calls.
 
     Attributes:
-        lock: As the argument.
+        lock: The lock that is held during each call.
 
     Source: W2, W4.
     """
@@ -33,10 +34,10 @@ class ConcurrencyLimit:
         self._waiting: list[Permits] = []
 
     def join(self, wake: Callable[[], object]) -> Permits:
-        """Let a machine in and return its share.
+        """Add a machine, and return its permits.
 
         Args:
-            wake: Called when there may be room for it after it was refused; it must not block.
+            wake: Called when permits may be available after a refusal. It must not block.
         """
         share = Permits(room=self, wake=wake)
         with self.lock:
@@ -44,7 +45,10 @@ class ConcurrencyLimit:
         return share
 
     def allows(self, share: Permits, *, unit: bool, message: bool) -> bool:
-        """Return whether there is room for a unit or a message; until there is, the share waits for it."""
+        """Return whether the limits allow another unit of work or another message.
+
+        A machine that gets no unit of work is put into the queue of waiting machines.
+        """
         if self._limit is not None:
             # Waiting messages count, but more of them may have come than there are permits.
             under_way = sum(each.taken + each.settled for each in self._shares)
@@ -61,13 +65,13 @@ class ConcurrencyLimit:
         return True
 
     def withdraw(self, share: Permits) -> None:
-        """Take the share out of the queue for places; `Permits.withdraw` calls it."""
+        """Remove a machine from the queue of waiting machines; `Permits.withdraw` calls this."""
         if share in self._waiting:
             self._waiting.remove(share)
             self.wake_others(share)
 
     def wake_others(self, share: Permits) -> None:
-        """Wake the other shares that were refused."""
+        """Wake all other machines whose last request was refused."""
         for each in self._shares:
             if each.refused and each is not share:
                 each.refused = False
@@ -76,16 +80,17 @@ class ConcurrencyLimit:
 
 @dataclass(slots=True, eq=False)
 class Permits:
-    """Permits of one machine, which requests one before it takes a pending message.
+    """Permits of one machine, which requests a permit before it takes a pending message.
 
     Attributes:
         room: The limit from which the permits come.
         wake: Called when permits may be available after a refusal.
-        units: Units of work under way.
-        taken: Messages in them, and those on their way through the in-progress queue.
-        settled: Messages settled since the start.
-        waiting: How many of those taken are in no unit: they are on their way, or have come from there.
-        refused: Whether it was refused last, and not woken since.
+        units: Number of units of work in progress.
+        taken: Number of messages in these units, or in transit through the in-progress queue.
+        settled: Number of messages settled since the start.
+        waiting: Number of taken messages that are in no unit: in transit through the in-progress queue, or
+            received from it and pending.
+        refused: Whether the last request was refused, and `wake` was not called since then.
     """
 
     room: ConcurrencyLimit
@@ -97,11 +102,11 @@ class Permits:
     refused: bool = False
 
     def admit(self, *, unit: bool, message: bool = True) -> bool:
-        """Count a unit or a message as under way, if the limit allows it.
+        """Count a unit or a message as in progress, if the limit allows it; return whether it does.
 
         Args:
-            unit: A unit of work begins.
-            message: A message is taken that isn't counted yet; otherwise a waiting one.
+            unit: Whether a unit of work begins.
+            message: Whether the message is not counted yet; `False` for a message already counted as waiting.
         """
         with self.room.lock:
             self.refused = not self.room.allows(self, unit=unit, message=message)
@@ -112,7 +117,7 @@ class Permits:
             return not self.refused
 
     def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
-        """Report the current use; return whether it fell."""
+        """Report the current numbers; return whether units or messages in progress decreased."""
         with self.room.lock:
             less = units < self.units or taken < self.taken
             self.units, self.taken, self.settled, self.waiting = units, taken, settled, waiting
@@ -121,6 +126,6 @@ class Permits:
             return less
 
     def withdraw(self) -> None:
-        """Report that there is nothing to take, so that other machines get the permits."""
+        """Report that no message is pending, so that other machines get the permits."""
         with self.room.lock:
             self.room.withdraw(self)

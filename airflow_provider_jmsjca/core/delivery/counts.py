@@ -1,4 +1,4 @@
-"""Delivery counts, and notes about messages, for as long as they are in flight or may come again."""
+"""Delivery counts and notes for messages that are in flight or may be redelivered."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class FailedMoves:
     """Outcomes of earlier attempts to move a message.
 
     Attributes:
-        failed: Number of moves refused, or lost with their connection.
-        lost: Number of moves lost with their connection.
-        delivered: The message has been delivered since, because it could not be moved.
+        failed: Number of moves that were refused, or whose connection was lost.
+        lost: Number of moves whose connection was lost.
+        delivered: Whether the message was delivered after a failed move, because it could not be moved.
     """
 
     failed: int = 0
@@ -38,14 +38,14 @@ class DeliveryCounts:
     """Turns arrivals into in-flight messages, and counts each delivery once.
 
     Args:
-        tracker: Counts and notes.
+        tracker: Stores counts and notes.
         take_back: Called with the id and the source of a message to remove its stored attempt.
         counts_repeats: As in `DeliverySettings`.
 
     Attributes:
-        remembered: Views of the ids with state, for lookups without a call.
-        failing: Keys of the messages that have failed since one was last settled, or delivered for the first
-            time; at most `FAILING_LIMIT`.
+        remembered: Views of all ids with state, for fast lookups.
+        failing: Keys of the messages that failed since any message was last settled, or delivered for the
+            first time; at most `FAILING_LIMIT`.
 
     Source: J129-J132, J169-J171.
     """
@@ -66,7 +66,7 @@ class DeliveryCounts:
         self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
 
     def receive(self, event: MessageArrived) -> InFlightMessage:
-        """Return the message that arrived; it isn't counted before its turn comes."""
+        """Return the in-flight message for an arrival; it is counted later, when a unit takes it."""
         message_id, source = event.message_id, event.source
         key = f"\0{event.delivery}" if message_id is None else message_id
         # Copies of a message in several queues may have the same id.
@@ -78,14 +78,14 @@ class DeliveryCounts:
         return InFlightMessage(event, f"{key}\0{source}" if source else key, condition)
 
     def knows(self, message_id: str) -> bool:
-        """Return whether a message was handed over before, or something was noted about it."""
+        """Return whether there are notes about a message, or a settlement of unknown outcome."""
         return message_id in self._tracker or message_id in self._in_doubt
 
     def _evaluate(self, message: InFlightMessage) -> bool:
-        """Evaluate the broker's redelivered flag, unless the earlier delivery is known to be no attempt.
+        """Decide whether this delivery counts as a redelivery, from the broker's flag and the notes.
 
-        This waits for the message's turn, because the outcome of its delivery over the earlier connection
-        may arrive until then.
+        This happens when a unit takes the message, not on arrival: until then, the outcome of the delivery
+        over the earlier connection may arrive.
 
         Returns:
             Whether this delivery counts.
@@ -106,7 +106,7 @@ class DeliveryCounts:
         return message.first
 
     def count(self, message: InFlightMessage) -> None:
-        """Count this sighting of the message, in memory."""
+        """Count this delivery of the message, in memory."""
         if self._evaluate(message):
             message.seen = self._tracker.seen(message.key)
             message.counted = Counted.RAISED
@@ -116,7 +116,7 @@ class DeliveryCounts:
             message.counted = Counted.SEEN
 
     def recorded(self, message: InFlightMessage, attempt: int) -> None:
-        """Take the count from the number of the attempt, as stored."""
+        """Set the count of a message from the number of its stored attempt."""
         self._evaluate(message)
         message.seen = max(attempt - 1, 0)
         message.counted = Counted.STORED
@@ -136,17 +136,17 @@ class DeliveryCounts:
             self._tracker.note(message.key, failure=failure)
 
     def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Record a timeout of the messages of a unit; it may turn out later that a handler was not called.
+        """Record that the unit of these messages timed out.
 
-        Guarantee: if a message was never handed over and this is its first note, `given_back` removes the
-        note, so the timeout does not count as an attempt.
+        It may turn out later that a handler was not called. Guarantee: if such a message had no notes before,
+        `given_back` removes this note, so that the timeout does not count as an attempt.
         """
         for message in messages:
             message.first_noted = message.key not in self._tracker
             self._tracker.note(message.key, failure=failure)
 
     def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
-        """Recognize these messages on redelivery, even from a broker that doesn't flag them."""
+        """Count the next delivery of these messages, even if the broker does not flag it as a redelivery."""
         for message in messages:
             self._evaluate(message)  # or the count of a parked message would be lost
             message.counted = Counted.AGAIN
@@ -163,8 +163,8 @@ class DeliveryCounts:
         """Undo the delivery count of messages that go back to the broker unprocessed.
 
         An attempt is a call of the handler, a move or a deletion. An interrupted delay, waiting, and a
-        handler that could not be called are not attempts, regardless of lost connections and suspended
-        deliveries, and even if the broker counts them.
+        handler that could not be called are not attempts. This also holds after lost connections and
+        suspensions, and even if the broker counts the delivery.
         """
         for message in messages:
             if message.arrival.message_id is None:  # it could not be recognized later
@@ -204,32 +204,32 @@ class DeliveryCounts:
             self._in_doubt.popitem(last=False)
 
     def move_failed(self, message: InFlightMessage, *, lost: bool) -> None:
-        """Note that a move of the message was refused, or `lost` with its connection."""
+        """Record that a move of the message was refused, or that its connection was `lost`."""
         before = self.failed_moves(message)
         self._failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
         if len(self._failed_moves) > IN_DOUBT_LIMIT:
             self._failed_moves.popitem(last=False)
 
     def failed_moves(self, message: InFlightMessage) -> FailedMoves:
-        """Return the outcomes of its moves over all connections, since it was last left in its queue."""
+        """Return the outcomes of a message's moves on all connections since it was last left in its queue."""
         return self._failed_moves.get(message.key, _NONE)
 
     def delivered(self, message: InFlightMessage) -> bool:
-        """Note that a message is delivered, perhaps because it could not be moved.
+        """Record that a message is delivered, perhaps because it could not be moved.
 
         Returns:
-            Whether an earlier settling of the message has an unknown outcome.
+            Whether an earlier settlement of the message has an unknown outcome.
         """
         if self._failed_moves and (before := self._failed_moves.get(message.key)) is not None:
             self._failed_moves[message.key] = replace(before, delivered=True)
         return message.key in self._in_doubt
 
     def left(self, message: InFlightMessage) -> None:
-        """Note that a message stays in its queue: its moves are counted from zero if it is redelivered."""
+        """Record that a message stays in its queue: if it is redelivered, its moves are counted from zero."""
         self._failed_moves.pop(message.key, None)
 
     def forget(self, messages: Iterable[InFlightMessage]) -> None:
-        """Drop all about messages that are settled."""
+        """Drop all notes about settled messages."""
         for message in messages:
             key = message.key
             if key in self._tracker.known or key in self._tracker.taken_back:

@@ -1,15 +1,15 @@
-"""The decisions that the delivery machine returns to a driver, which carries them out in this order.
+"""The decisions that the delivery machine returns; a driver carries them out in the returned order.
 
-The driver answers each of these once, even if the connection is lost:
+The driver answers each of the following decisions with exactly one event, even if the connection is lost:
 
-- `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`, `Deliver` also with
-  `HandlerNotCalled`;
-- `CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park`, `Stage` with `UnitCommitted`, `UnitFailed`,
-  `UnitLost` or `UnitInDoubt`, and after the last two also says `ConnectionLost`;
-- `RecordAttempt` with `AttemptRecorded`, `AttemptNotRecorded`, `FoundHandled` or `FoundInDoubt`;
-- `Connect` with `ConnectionOpened` or `ConnectFailed`.
+- `Deliver` and `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`, `Deliver` also with
+  `HandlerNotCalled`
+- `CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park` and `Stage` with `UnitCommitted`, `UnitFailed`,
+  `UnitLost` or `UnitInDoubt`; after the last two, the driver also reports `ConnectionLost`
+- `RecordAttempt` with `AttemptRecorded`, `AttemptNotRecorded`, `FoundHandled` or `FoundInDoubt`
+- `Connect` with `ConnectionOpened` or `ConnectFailed`
 
-The rest needs no answer.
+The other decisions need no answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CloseConnection:
     """Close the connection, or give up opening one.
 
     Attributes:
-        clean: The connection is up, and nothing that was begun goes back to the broker.
+        clean: Whether the connection is up, and no message that a unit had taken returns to the broker.
     """
 
     clean: bool = False
@@ -51,7 +51,7 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAttempt:
-    """Store durably that the message is about to be handed over."""
+    """Store durably that a handler is about to be called with the message."""
 
     delivery: int
     message_id: str | None
@@ -62,13 +62,14 @@ class Deliver:
     """Call the handler.
 
     Attributes:
-        call: Names this call in later events.
-        unit: Messages that the handler sends belong to this unit; deliveries of one batch share it, and one
-            thread.
-        seen: How often the message was seen before with the redelivered flag: 0 the first time.
-        batch_index: How many messages of the batch came before.
-        in_doubt: An earlier commit of this message has an unknown outcome: it came back, so it was not
-            acknowledged, but its messages may have been sent.
+        call: Number of this call in later events.
+        unit: Number of the unit of work to which messages sent by the handler belong. Deliveries of one batch
+            share the unit and a thread.
+        delivery: Number of the delivery.
+        seen: Redelivery count of the message: 0 on the first delivery.
+        batch_index: Number of earlier messages in the batch.
+        in_doubt: Whether an earlier commit with this message has an unknown outcome. The redelivery shows
+            that the message was not acknowledged, but messages that the handler sent may have been sent.
         state: Notes of earlier deliveries: last exception, rollback data, handling.
 
     Source: J169-J171, J190, J191, J203.
@@ -88,8 +89,8 @@ class DeliverEndOfBatch:
     """Call the handler with the EndOfBatch message.
 
     Attributes:
-        batch_index: How many messages the batch had.
-        rollback: The batch is going to be rolled back.
+        batch_index: Number of messages in the batch.
+        rollback: Whether the batch will be rolled back.
 
     Source: J185, J186.
     """
@@ -110,14 +111,19 @@ class CommitUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollBackUnit:
-    """Drop the messages that the handlers of this unit sent. The received ones stay in flight."""
+    """Discard the messages that the handlers of this unit sent; received messages stay in flight."""
 
     unit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The delivery is delayed: this slice now, `left` after it. For progress; `deadline` has the time.
+    """Report that a delivery is delayed. For progress only: `DeliveryMachine.deadline` has the time.
+
+    Attributes:
+        delivery: Number of the delivery.
+        pause: Length of the slice of the delay that begins now.
+        left: Rest of the delay after this slice.
 
     Source: J141, J146.
     """
@@ -129,9 +135,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park:
-    """Have a copy delivered after `pause`, and acknowledge this delivery, in a unit of their own.
+    """Send a copy that the broker delivers after `pause`, and acknowledge this delivery, in one unit.
 
-    The copy carries the message's own id and `seen`, which come back as `MessageArrived.parked`.
+    The copy carries the message's own id and the count `seen`. When it arrives, `MessageArrived.parked` has
+    the count.
     """
 
     unit: int
@@ -142,9 +149,9 @@ class Park:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Send the message to the in-progress queue, and acknowledge this delivery, in a unit of their own.
+    """Send the message to the in-progress queue, and acknowledge this delivery, in one unit.
 
-    The copy comes back as `MessageArrived.in_progress`.
+    When the copy arrives, `MessageArrived.in_progress` is set.
 
     Source: I9.
     """
@@ -155,14 +162,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveMessage:
-    """Send the message to the targets, and acknowledge this delivery, in a unit of their own.
+    """Send the message to the targets, and acknowledge this delivery, in one unit.
 
     Attributes:
-        redirect: Send it unchanged; otherwise send a copy that says where it came from and why.
-        less: How many of the more faithful ways to make the copy are skipped (`dead_letter.letters`).
-        state: For the copy: count, last exception, rollback data.
-        to_limbo: Put the copies in limbo, from where they are sent to the targets. Without targets put the
-            message itself there, as one that has failed for good.
+        unit: Number of this unit.
+        delivery: Number of the delivery.
+        targets: The destinations to send to.
+        redirect: Whether to send the message unchanged, instead of a copy with its origin and the reason of
+            the move.
+        state: Count, last exception and rollback data for the copy.
+        less: Number of more complete versions of the copy to skip (`dead_letter.letters`).
+        to_limbo: Whether to put the copies in limbo, from where they are sent to the targets. Without
+            targets, the message itself is put there as failed.
 
     Source: J145, J149-J167, P15, P16.
     """
@@ -178,7 +189,14 @@ class MoveMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteMessage:
-    """Acknowledge this delivery unhandled: the configuration says so, or it is `repeated`: handled before."""
+    """Acknowledge this delivery without calling the handler.
+
+    Attributes:
+        unit: Number of this unit.
+        delivery: Number of the delivery.
+        seen: Redelivery count of the message.
+        repeated: Whether the message was handled before. Otherwise the configuration requires the deletion.
+    """
 
     unit: int
     delivery: int
@@ -188,20 +206,20 @@ class DeleteMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Leave the delivery unsettled at the broker; those after it are settled all the same."""
+    """Leave the delivery unsettled at the broker; later deliveries are settled as usual."""
 
     delivery: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The activation has stopped; only `Start` begins again."""
+    """The activation has stopped; only the event `Start` starts it again."""
 
     reason: str
 
 
 class LogLevel(enum.StrEnum):
-    """How loud a log line is."""
+    """Level of a log line."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -214,7 +232,7 @@ class Log:
     """Write a line to the log.
 
     Attributes:
-        of_delivery: The line is about a delivery, and so it gets the context name. Source: J62.
+        of_delivery: Whether the line is about a delivery, so that the context name is added. Source: J62.
     """
 
     level: LogLevel

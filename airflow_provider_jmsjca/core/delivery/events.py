@@ -1,7 +1,7 @@
 """The events that a driver reports to the delivery machine.
 
-Numbers called `delivery` are the driver's: one for each message received, never used twice. `call` and `unit`
-come from the machine's decisions. Events about calls and units that are over are ignored.
+The driver assigns the numbers called `delivery`: one for each received message, never used twice. The numbers
+`call` and `unit` come from the machine's decisions. Events about calls and units that have ended are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Begin, or begin again after a stop."""
+    """Start the activation, also after a stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,13 @@ class ConnectFailed:
     """`Connect` or `OpenConsumer` failed.
 
     Attributes:
-        permanent: Trying again gives the same answer: wrong credentials, wrong selector.
-        by_broker: The broker refuses; otherwise this package does, because messages are in doubt or the
-            delivery is stopped.
-        standby: Another client has the subscription, which is nothing to worry about.
-        logged: A connector that serves many users has logged it.
+        failure: The error.
+        permanent: Whether a retry would fail in the same way, for example because of wrong credentials or a
+            wrong selector.
+        by_broker: Whether the broker refused. Otherwise this package did, because messages are in doubt or
+            the delivery is stopped.
+        standby: Whether another client has the subscription, which is a normal state.
+        logged: Whether a connector that serves many users has already logged the failure.
     """
 
     failure: Failure
@@ -51,10 +53,10 @@ class ConnectFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLost:
-    """The connection is gone; the broker will deliver unsettled messages again.
+    """The connection is lost; the broker will redeliver unsettled messages.
 
     Attributes:
-        failure: Why.
+        failure: The cause; `None` if unknown.
         logged: As in `ConnectFailed`.
     """
 
@@ -64,10 +66,10 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconnectAsked:
-    """The connection is up and of no use any more: it is closed, and another one opened after a pause.
+    """The connection is up but unusable: the machine closes it, and opens another one after a pause.
 
     Attributes:
-        reason: For the log.
+        reason: The reason, for the log.
         logged: As in `ConnectFailed`.
     """
 
@@ -80,20 +82,24 @@ class MessageArrived:
     """The consumer received a message.
 
     Attributes:
-        message_id: Stable over redelivery and unique in this activation; `None` if the message has none: its
-            count then lasts only as long as it stays in our hands.
-        source: Which of the destinations it came from, by its place in `DeliverySettings.sources`.
+        delivery: Number of the delivery.
+        message_id: Id that is stable across redeliveries and unique in this activation. `None` if the message
+            has no id: its count is then kept only while the message is in flight.
+        source: Index of the message's destination in `DeliverySettings.sources`.
+        consumer: Number of the consumer that received the message, if that consumer settles its messages in
+            the order of arrival. Only one unit of work at a time takes messages of such a consumer. `None`:
+            any unit may take the message.
         group: The message's JMSXGroupID: messages of a group are delivered one by one, in order.
-        redelivered: The broker's flag. It may be about a failure. A broker's count says no more: it holds
-            deliveries to processes that ended while the message only waited in them.
-        parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
-        in_progress: The message came from the in-progress queue.
-        left: An earlier run put the message into the in-progress queue: its outcome is in doubt.
-        undecodable: Why it can't be decoded: it is moved and never delivered.
-        unsubscribed: Nobody subscribes to it: it is moved and never delivered.
-        size: Bytes of memory that it takes; 0 for a small one, which counts by number alone.
-        consumer: Number of the consumer that received it, if that consumer settles its messages in the order
-            of arrival. One unit of work at a time takes them. `None`: any unit may take the message.
+        redelivered: The broker's flag, which may mean a failure. A broker's delivery count tells no more: it
+            includes deliveries to processes that ended before the message was handled.
+        parked: The count with which the message was parked (`Park`); `None` if it was not parked.
+        in_progress: Whether the message came from the in-progress queue.
+        left: Whether an earlier run put the message into the in-progress queue, so that its outcome is in
+            doubt.
+        undecodable: The error if the message can't be decoded. Such a message is moved and never delivered.
+        unsubscribed: Whether no handler subscribes to the message. Such a message is moved and never
+            delivered.
+        size: Memory in bytes that the message takes; 0 for a small message, which is limited by number alone.
     """
 
     delivery: int
@@ -115,7 +121,7 @@ class AttemptRecorded:
     """`RecordAttempt` is done: this is the message's attempt number `attempt`, counted from 1.
 
     Attributes:
-        in_doubt: The attempt before has an unknown outcome.
+        in_doubt: Whether the previous attempt has an unknown outcome.
     """
 
     delivery: int
@@ -125,7 +131,7 @@ class AttemptRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundInDoubt:
-    """`RecordAttempt` found that the attempt before has an unknown outcome: the message is put in limbo.
+    """`RecordAttempt` found a previous attempt of unknown outcome: the message is put in limbo.
 
     Source: I12, I13.
     """
@@ -136,14 +142,14 @@ class FoundInDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundHandled:
-    """`RecordAttempt` found that a handler is done with the message: it is settled and not delivered."""
+    """`RecordAttempt` found that the message was already handled: it is settled and not delivered."""
 
     delivery: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNotRecorded:
-    """`RecordAttempt` failed; the message isn't delivered before it succeeds."""
+    """`RecordAttempt` failed; the message isn't delivered before an attempt is recorded."""
 
     delivery: int
     failure: Failure
@@ -158,7 +164,10 @@ class HandlerReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerRaised:
-    """The handler raised; its unit is rolled back, and the message counts as acknowledged (J197)."""
+    """The handler raised an exception; its unit is rolled back, and the message counts as acknowledged.
+
+    Source: J197.
+    """
 
     call: int
     failure: Failure
@@ -168,7 +177,7 @@ class HandlerRaised:
 class HandlerNotCalled:
     """The handler was not called for `Deliver`: the connection was lost before, or the driver stops.
 
-    The unit is rolled back, and it was no attempt at the message.
+    The unit is rolled back, and this does not count as an attempt at the message.
     """
 
     call: int
@@ -183,14 +192,14 @@ class RollbackAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The message of this call was acknowledged; has a meaning with hold-until-ack only."""
+    """The message of this call was acknowledged. Only used with hold-until-ack."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSet:
-    """The handler left something for the next delivery of its message.
+    """The handler set rollback data or a redelivery handling for the next delivery of its message.
 
     Source: J169, J171.
     """
@@ -202,14 +211,14 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCommitted:
-    """`CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park` or `Stage` is done and durable."""
+    """`CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park` or `Stage` succeeded and is durable."""
 
     unit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFailed:
-    """The broker refused the unit: nothing of it happened, and its messages are still in our hands."""
+    """The broker refused the unit: it had no effect, and its messages are still in flight."""
 
     unit: int
     failure: Failure
@@ -217,38 +226,40 @@ class UnitFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitLost:
-    """The connection was lost before it began: nothing of it happened, the broker delivers again."""
+    """The connection was lost before the commit: the unit had no effect, and its messages are redelivered."""
 
     unit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitInDoubt:
-    """The connection was lost on the way: whether it happened is unknown."""
+    """The connection was lost during the commit, whose outcome is unknown."""
 
     unit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendAsked:
-    """Deliver nothing more until `ResumeAsked`; running handlers finish."""
+    """Suspend delivery until `ResumeAsked`; running handlers finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAsked:
-    """Deliver again."""
+    """Resume delivery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
-    """Stop the activation, from outside or by the handler (J172).
+    """Stop the activation, requested by its owner or by a handler.
 
-    While it stops already, it can only be told to be quicker.
+    A further request during a stop can only shorten the time limit.
 
     Attributes:
-        reason: Logged, and repeated in `Stopped`.
-        within: How long running handlers may take; after it they are left alone and rolled back.
-        by_handler: A handler asks for the stop, not the owner of the activation.
+        reason: The reason, logged and repeated in `Stopped`.
+        within: Time limit for running handlers. After it they are abandoned, and their units are rolled back.
+        by_handler: Whether a handler requested the stop, not the owner of the activation.
+
+    Source: J172.
     """
 
     reason: str
@@ -258,7 +269,7 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """`DeliveryMachine.deadline` has passed."""
+    """The time `DeliveryMachine.deadline` has passed."""
 
 
 Event: TypeAlias = (

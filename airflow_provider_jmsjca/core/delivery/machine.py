@@ -56,8 +56,7 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 class FastPathUnit:
     """A unit of work with one message on its first delivery.
 
-    A `Unit` in few fields. It becomes a `Unit` as soon as anything out of the ordinary happens to any message
-    in flight.
+    It has fewer fields than `Unit`. Any event that the machine handles turns all such units into `Unit`s.
 
     Attributes:
         unit: The unit's number.
@@ -65,8 +64,8 @@ class FastPathUnit:
         delivery: The number of the message.
         message_id: The message's id.
         group: The message's JMSXGroupID.
-        began: When it was handed over.
-        committing: The handler has returned.
+        began: Time at which the message was delivered, on the clock of `DeliveryMachine.handle`.
+        committing: Whether the handler has returned.
     """
 
     unit: int
@@ -87,7 +86,7 @@ class FastPathUnit:
 
 
 def allows_fast_path(settings: DeliverySettings) -> bool:
-    """Say whether, by these rules, a message can be delivered at once, and is a unit of work by itself."""
+    """Return whether these rules allow to deliver a message at once, as a unit of work by itself."""
     return (
         settings.batch_size == len(settings.sources) == 1
         and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
@@ -96,23 +95,23 @@ def allows_fast_path(settings: DeliverySettings) -> bool:
 
 
 class DeliveryMachine:
-    """Decides everything that an activation does with its messages, and does none of it.
+    """Decides how an activation handles its messages; a driver carries out the decisions.
 
-    A driver reports events and carries out the decisions in order. If the connection or the process is lost
+    The driver reports events and carries out the decisions in order. If the connection or the process is lost
     at any step, the broker redelivers unsettled messages, and no message is settled twice. Not thread-safe:
-    the driver serialises.
+    the driver serializes all calls.
 
     Args:
         settings: The rules.
-        tracker: Counts and per-message state; shared with nobody else.
+        tracker: Counts and per-message state; used by this machine alone.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
-        room: Limits shared with other machines; `None`: there are none.
+        room: Limits shared with other machines; `None`: no shared limits.
         take_back: Called with the id and the source of a message that goes back to the broker undelivered, to
             remove its stored attempt. It must not block.
 
     Attributes:
-        state: As JMSJCA reports it.
-        suspended: Whether delivery is suspended by hand.
+        state: State of the activation, in JMSJCA's terms.
+        suspended: Whether delivery is suspended on request.
 
     Source: J12, J13, J81-J84, J119, J122, J128-J148, J167-J172, J183-J203, W22, W24-W27.
     """
@@ -191,7 +190,7 @@ class DeliveryMachine:
 
     @property
     def deadline(self) -> float | None:
-        """When to send `Tick`, on the clock of `handle`; `None` while nothing is timed."""
+        """Time at which the driver must send `Tick`, on the clock of `handle`; `None` while no timer runs."""
         due = self._timers.due.values()
         if not self._directs or self._timeout is None:
             return min(due, default=None)
@@ -220,15 +219,15 @@ class DeliveryMachine:
 
     @property
     def failing(self) -> int | None:
-        """Number of messages that have failed since one was last settled, or delivered for the first time.
+        """Number of messages that failed since any message was last settled, or delivered for the first time.
 
-        `None`: a handler has another message, which may still succeed.
+        `None` while a handler has another message, which may still succeed.
         """
         return None if self._directs or self._units.handles_others else len(self._failing)
 
     @property
     def wants_message(self) -> bool:
-        """Whether no message waits, and a unit of work could begin with one more message, or take it."""
+        """Whether no message is pending, and a new or existing unit of work could take one at once."""
         return self._units.wants_message(len(self._directs))
 
     def handle(self, event: Event, now: float) -> list[Decision]:
@@ -236,7 +235,7 @@ class DeliveryMachine:
 
         Args:
             event: The event to handle.
-            now: Seconds of a clock that never goes back.
+            now: Current time in seconds, on a monotonic clock.
         """
         self._timers.now = now
         if self._directs:
@@ -259,7 +258,7 @@ class DeliveryMachine:
     def begin_directly(
         self, delivery: int, message_id: str, group: str | None, now: float
     ) -> FastPathUnit | None:
-        """Accept an arrived message that has no redelivered flag and is not parked.
+        """Begin a unit of work on the fast path, for a message without redelivered flag that is not parked.
 
         Args:
             delivery: As in `MessageArrived`.
@@ -268,8 +267,9 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            The unit of the message to deliver now, as by `Deliver`. `None`: send `MessageArrived`, because
-            the limit of in-flight messages is reached, this one has state, or it may have to wait.
+            The unit whose message the driver must deliver now, as for `Deliver`. `None` if the fast path is
+            closed: the limit of in-flight messages is reached, or the message has state or may have to wait.
+            The driver then sends `MessageArrived`.
         """
         if not (self._clear and self._consuming) or self._stop is not None:
             return None
@@ -288,15 +288,18 @@ class DeliveryMachine:
         return direct
 
     def duplicate_dropped(self, message_id: str | None) -> None:
-        """A message has come from the in-progress queue, and is settled without being told of."""
+        """Record that the driver settled a message from the in-progress queue without reporting it."""
         self._units.duplicate_dropped(message_id)
 
     def returned_to_broker(self, event: MessageArrived) -> None:
-        """A message has come that wasn't told of, and has gone back to the broker."""
+        """Record that the driver returned a message to the broker without reporting its arrival."""
         self._units.returned_to_broker(event)
 
     def subscribed(self) -> None:
-        """Note that the consumers are open; `returned_to_broker` had the messages of earlier ones."""
+        """Record that the consumers are open.
+
+        Before this call, the driver has passed the messages of earlier consumers to `returned_to_broker`.
+        """
         self._tracker.subscribed()
 
     def is_open(self, unit: int) -> bool:
@@ -323,7 +326,7 @@ class DeliveryMachine:
         return True
 
     def _leave_fast_path(self) -> None:
-        """Turn the units of the fast path into ordinary ones."""
+        """Convert all units of the fast path into ordinary units."""
         for direct in self._directs.values():
             self._units.adopt(*direct.as_unit(), direct.began)
         self._directs.clear()

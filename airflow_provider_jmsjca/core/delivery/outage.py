@@ -1,4 +1,4 @@
-"""When to connect again after an outage."""
+"""Times of the next attempts after an outage or a refusal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from airflow_provider_jmsjca.core.delivery.decisions import LogLevel
 from airflow_provider_jmsjca.core.delivery.settings import OutageSettings
 
 RETRY = Backoff(steps=tuple(timedelta(seconds=seconds) for seconds in (1, 5, 15, 60)))
-"""When a refused destination is tried again: some brokers close the connection with each refusal."""
+"""Pauses before a refused destination is opened again.
+
+They are long, because some brokers close the connection with each refusal.
+"""
 
 
 class RefusedDestinations:
-    """Which destinations are refused, why, and when each is tried again.
+    """The refused destinations, each with the reason and the time of the next attempt.
 
     Args:
         retry: Pauses between two attempts.
@@ -28,14 +31,14 @@ class RefusedDestinations:
         self._final: dict[int, bool] = {}
 
     def refused(self, source: int, reason: str, now: float, chance: float, *, final: bool) -> timedelta:
-        """Note a refusal and return the pause before the next attempt.
+        """Record a refusal, and return the pause before the next attempt.
 
         Args:
-            source: The destination's place in the order.
-            reason: The broker's words.
-            now: Seconds of a clock that never goes back.
+            source: Index of the destination.
+            reason: The broker's reason.
+            now: Current time in seconds, on a monotonic clock.
             chance: A random number, 0 up to but not including 1, for jitter.
-            final: Asking again is to give the same answer.
+            final: Whether the broker is expected to refuse again.
         """
         count = self._counts.get(source, 0) + 1
         pause = self._retry.wait(count, chance)
@@ -53,21 +56,21 @@ class RefusedDestinations:
         return self._counts.pop(source, None) is not None
 
     def may_try(self, source: int, now: float) -> bool:
-        """Return whether a destination is to be opened now."""
+        """Return whether a destination may be opened now."""
         return self._due.get(source, now) <= now
 
     def due(self, now: float) -> tuple[int, ...]:
-        """Return the refused destinations that are to be tried again now, in their order."""
+        """Return the refused destinations that are due for another attempt, in their order."""
         return tuple(sorted(source for source, when in self._due.items() if when <= now))
 
     @property
     def next_due(self) -> float | None:
-        """When the next one is to be tried again; `None` if none is refused."""
+        """Time of the next attempt at a refused destination; `None` if no destination is refused."""
         return min(self._due.values(), default=None)
 
     @property
     def all_final(self) -> bool:
-        """Whether asking again is to give the same answer for each that is refused."""
+        """Whether the broker is expected to refuse every refused destination again."""
         return all(self._final.values())
 
     @property
@@ -101,13 +104,13 @@ class Outage:
         self.over()
 
     def over(self) -> None:
-        """A connection is up, and consumers are open on it."""
+        """Record that a connection is up and its consumers are open."""
         self._attempts = 0
         self._reported = False
         self._left_to_suspend = timedelta(0)
 
     def began(self) -> None:
-        """A connection that was up is lost."""
+        """Record that a connection that was up is lost."""
         self._left_to_suspend = self._settings.max_suspend
 
     def level(self) -> LogLevel:

@@ -10,14 +10,14 @@ from airflow_provider_jmsjca.core.delivery.states import InFlightMessage, Unit
 
 
 class RoundRobin:
-    """Round robin, one message a turn, in cycles.
+    """Selects destinations in round robin: one message per turn, in cycles.
 
-    In a cycle a destination gives at most `quantity` messages; an empty destination is skipped. The cycle
-    ends when no destination can give more, and the next one begins with the first destination.
+    In a cycle, a destination gives at most `quantity` messages; empty destinations are skipped. When no
+    destination can give another message, the next cycle begins with the first destination that has one.
 
     Args:
         destinations: Number of destinations.
-        quantity: Maximum number of messages of each in a cycle.
+        quantity: Maximum number of messages of each destination in a cycle.
 
     Source: I4-I6, I51.
     """
@@ -31,10 +31,10 @@ class RoundRobin:
         """Give the turn to a destination and return its index.
 
         Args:
-            has_any: Returns whether a destination has a message to give.
+            has_any: Returns whether the destination with an index has a message to give.
 
         Returns:
-            The index; `None` if no destination has a message, and the order of turns doesn't change.
+            The index; `None` if no destination has a message. The order of turns is then unchanged.
         """
         count = len(self._given)
         for step in range(count):
@@ -54,26 +54,28 @@ class RoundRobin:
 
 
 class PendingQueue:
-    """First come, first taken, except that some must wait for a unit to end.
+    """Pending messages in order of arrival, some of which must wait for a unit to end.
 
-    A message group belongs to the unit that has taken one of its messages. A message that came back after its
-    connection was lost waits while its old handler call still runs.
+    If a unit has taken a message of a group, other units can't take messages of the group before it ends. A
+    message that is redelivered after its connection was lost waits while its old handler call still runs.
 
-    Several destinations have a queue each, and take turns. Messages that were put back are taken first and
-    use no turn: their destination has had it.
+    If there are several destinations, each has a queue, and they take turns. Messages that were put back are
+    taken first. They use no turn, because their destination has already used it.
 
-    A consumer that settles in order has a queue of its own. It belongs to the unit that has taken a message
-    from it, which takes from no other, and always the first message: that one blocks those behind it.
+    A consumer that settles in order has its own queue. A unit that has taken a message from this queue is its
+    only user, and takes from no other queue. It takes the first message, which blocks the messages behind it.
 
     Args:
-        destinations: How many there are.
-        quantity: Most messages of each in a cycle of turns (I4).
+        destinations: Number of destinations.
+        quantity: Maximum number of messages of each destination in a cycle of turns.
 
     Attributes:
         count: Number of pending messages.
-        size: Bytes of memory that large waiting messages take.
-        claims: The unit that has reserved a group or a message, by its kind and name.
-        owners: The unit that has reserved a consumer.
+        size: Memory in bytes that large pending messages take.
+        claims: Number of the unit that has reserved a group or a message, by (kind, name).
+        owners: Number of the unit that has reserved a consumer, by consumer.
+
+    Source: I4.
     """
 
     def __init__(self, destinations: int, quantity: int) -> None:
@@ -88,11 +90,15 @@ class PendingQueue:
         self._consumers: dict[int | None, int | None] = {}
 
     def __iter__(self) -> Iterator[InFlightMessage]:
-        """Yield every message that waits."""
+        """Yield all pending messages."""
         return chain(self._front, *self._lines, *self._in_order.values())
 
     def append(self, message: InFlightMessage) -> None:
-        """Put a message at the end of its line; one that is in progress has had its turn."""
+        """Add a message at the end of its queue.
+
+        A message from the in-progress queue is taken without a turn, because its destination has already used
+        it.
+        """
         self.count += 1
         arrival = message.arrival
         self.size += arrival.size
@@ -104,7 +110,7 @@ class PendingQueue:
             self._lines[arrival.source].append(message)
 
     def push_front(self, messages: Sequence[InFlightMessage]) -> None:
-        """Put messages of one unit back in front, in their order."""
+        """Put the messages of one unit back in front of all others, in their order."""
         self.count += len(messages)
         self.size += sum(message.arrival.size for message in messages)
         if messages and (consumer := messages[0].arrival.consumer) is not None:
@@ -119,7 +125,7 @@ class PendingQueue:
         return queue
 
     def clear(self) -> None:
-        """Let go of all messages."""
+        """Remove all messages."""
         self.count = self.size = 0
         self._front.clear()
         self._in_order.clear()
@@ -132,7 +138,11 @@ class PendingQueue:
         return len(self._front)
 
     def take(self, number: int | None) -> InFlightMessage | None:
-        """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
+        """Remove and return the first message that a unit may take; `None` if there is none.
+
+        Args:
+            number: Number of the unit; `None` for a new unit.
+        """
         if not self.count:
             return None
         message: InFlightMessage | None
@@ -163,11 +173,11 @@ class PendingQueue:
         return None if source is None else self._take_from(self._lines[source], number)
 
     def offers_front(self, number: int | None) -> bool:
-        """Return whether this unit may take a message without asking for a turn."""
+        """Return whether a unit may take a message without using a turn."""
         return self._consumers.get(number) is None and self._find(self._front, number) is not None
 
     def offers_turn(self, number: int | None) -> bool:
-        """Return whether a destination has a message that this unit may take."""
+        """Return whether a destination has a message that a unit may take."""
         if self._in_order and self._offered_in_order(number) is not None:
             return True
         return self._consumers.get(number) is None and any(
@@ -175,7 +185,7 @@ class PendingQueue:
         )
 
     def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
-        """Return the queue of a consumer from which this unit may take the first message."""
+        """Return the queue of a consumer from which a unit may take the first message, or `None`."""
         taken_from: Iterable[int | None]
         if number is not None and number in self._consumers:
             taken_from = (self._consumers[number],)
@@ -214,7 +224,7 @@ class PendingQueue:
         )
 
     def claim(self, unit: Unit, message: InFlightMessage) -> None:
-        """Reserve for a unit the group and the consumer of a message that it takes."""
+        """Reserve the group and the consumer of a message for the unit that takes it."""
         arrival = message.arrival
         if arrival.group:
             self.claims["group", arrival.group] = unit.number
@@ -223,7 +233,7 @@ class PendingQueue:
         self._consumers[unit.number] = arrival.consumer
 
     def claim_messages(self, unit: Unit) -> None:
-        """Reserve every message of the unit for it."""
+        """Reserve all messages of a unit for this unit."""
         self.claims.update({("message", message.key): unit.number for message in unit.messages})
 
     def release(self, unit: Unit) -> None:
@@ -238,8 +248,8 @@ class PendingQueue:
 class InProgressTracking:
     """Tracks messages put into the in-progress queue and not yet received from it.
 
-    A copy may arrive before the broker has confirmed that it was put there. Messages without an id can't be
-    tracked, and aren't counted.
+    A copy may arrive from the queue before the broker has confirmed that it was put there. Messages without
+    an id can't be tracked, and aren't counted.
 
     Source: I9.
     """
@@ -253,12 +263,12 @@ class InProgressTracking:
         return len(self._in_flight)
 
     def begin(self, message_id: str | None) -> None:
-        """Note that a message is being put into the in-progress queue."""
+        """Record that a message is being put into the in-progress queue."""
         if message_id is not None:
             self._pending.add(message_id)
 
     def end(self, message_id: str | None, *, done: bool) -> None:
-        """Note that putting a message there is confirmed (`done`), or has failed."""
+        """Record that putting a message into the in-progress queue is confirmed (`done`), or has failed."""
         if message_id not in self._pending or message_id is None:
             return
         self._pending.discard(message_id)
@@ -268,7 +278,7 @@ class InProgressTracking:
             self._in_flight.add(message_id)
 
     def came(self, message_id: str | None) -> None:
-        """A message has come from there."""
+        """Record that a message was received from the in-progress queue."""
         if message_id in self._pending and message_id is not None:
             self._early.add(message_id)
         elif message_id is not None:

@@ -12,8 +12,11 @@ from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandli
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 MOST_BYTES = 8 * 1024 * 1024
-"""A batch ends when its large messages take this much memory, in bytes. While the in-flight ones do, only
-units of work that would otherwise be idle take more."""
+"""Memory in bytes that large messages may take.
+
+A batch ends when its large messages take this much. While all in-flight messages together take this much,
+only units of work that would otherwise be idle take further messages.
+"""
 _NONE = timedelta(0)
 
 
@@ -42,45 +45,46 @@ class DeliverySettings:
 
     Attributes:
         destination: The destination to consume, as named by the activation.
-        further: Destinations that take turns with it, in order (I5).
-        quantity: Maximum number of messages of each in a cycle of turns (I4).
+        further: Further destinations, which take turns with `destination`, in order.
+        quantity: Maximum number of messages of each destination in a cycle of turns.
         handling: Redelivery handling.
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Targets for those messages; empty: the targets of the handling's move.
-        keep_poison: Poison that can't be moved is left unsettled, and the messages behind it are processed.
+        keep_poison: Whether poison that can't be moved is left unsettled, while later messages are processed.
             Otherwise it is delivered again.
         unsubscribed: Destination for messages without a subscriber.
-        move_retries: Number of retries of a failed move, one second apart; after that the message stays,
-            undelivered (P16). `None`: no retries, and the message is delivered (J142).
-        limbo: Limbo is available. A message that can't be moved is put there, to be moved later, and poison
-            without a target stays there as failed. No move is retried in place.
+        move_retries: Number of retries of a failed move, one second apart. After the last one, the message
+            stays and is not delivered. `None`: no retries, and the message is delivered.
+        limbo: Whether limbo is available. A message that can't be moved is put there, to be moved later.
+            Poison without a target stays there as failed. Moves are not retried by the activation itself.
         shelve_at: Redelivery count from which a message goes to limbo as failed; `None`: never.
-        discard_poison: Poison without a target is deleted.
-        discard_unsubscribed: Messages without a subscriber are deleted.
-        in_progress: Each message is first put into the in-progress queue, and handled when it is received
-            from there.
+        discard_poison: Whether poison without a target is deleted.
+        discard_unsubscribed: Whether messages without a subscriber are deleted.
+        in_progress: Whether each message is first put into the in-progress queue, and handled when it is
+            received from there.
         concurrency: Maximum number of units of work at once; 1 for serial.
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
         batch_idle: A batch ends when no message has arrived for this long.
         batch_flush: A batch ends this long after its first message; `None` for no such limit.
         batch_bytes: A batch ends when its messages take this much memory, in bytes.
-        hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
-        counts_repeats: A message that the broker has delivered before counts as seen. Otherwise only failures
-            of this run count.
-        record_attempts: Every attempt is stored before the message is handed over.
-        non_blocking_redelivery: Delays above 5 seconds don't hold the message: a copy is delivered later.
-            Messages of a group and of batches are held anyway, for their order, and those of topics unless
-            `parks_topic` is set.
-        parks_topic: Copies of a topic's messages return through a queue: sent to the topic, they would reach
-            its other subscribers too.
+        hold_until_ack: Whether a unit ends when its messages were acknowledged, instead of when the handlers
+            return.
+        counts_repeats: Whether the broker's redelivered flag counts as an earlier delivery. Otherwise only
+            failures of this run count.
+        record_attempts: Whether every attempt is stored before the handler is called.
+        non_blocking_redelivery: Whether delays above 5 seconds don't hold the message, because a copy is
+            delivered later. Messages of groups and batches are held anyway, to keep their order. So are those
+            of topics, unless `parks_topic` is set.
+        parks_topic: Whether copies of a topic's messages return through a queue. Copies sent to the topic
+            would reach its other subscribers too.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
         sources: Every destination, in the order of their turns.
         longest_batch: Maximum duration of a batch: `batch_flush`, or half of the transaction timeout if that
             is shorter. A batch that is only collecting must not be rolled back by the timeout.
 
     Raises:
-        ConfigurationError: Every rule that can't hold.
+        ConfigurationError: Lists every invalid or contradictory rule.
 
     Source: J81-J84, J94, J95, J183-J203; W22; I4, I5, I30; P16.
     """

@@ -1,4 +1,4 @@
-"""The next step for one message: redelivery handling, settlements, and what follows a failed one."""
+"""The next step for one message: redelivery handling, settlement, reaction to a failed settlement."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from airflow_provider_jmsjca.core.redelivery import (
 )
 from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 
-# A connection may be lost by chance: after the first time the same is tried once more, then each time less of
-# the message. When nothing is left to leave out, it is redirected, and after one more loss delivered.
+# A connection may be lost by chance. So after the first loss, the same copy is sent once more, and after each
+# further loss a less complete one. When there is no less complete copy, the message is redirected, and after
+# one more loss delivered.
 _BY_CHANCE = 1
 _MOVES = _BY_CHANCE + WAYS
 
@@ -47,12 +48,12 @@ TakeOut: TypeAlias = decisions.MoveMessage | decisions.DeleteMessage | decisions
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Deliver it now."""
+    """Deliver the message now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Deliver it later; with `park` the broker keeps it until then."""
+    """Deliver the message later; with `park`, the broker keeps it until then."""
 
     pause: timedelta
     park: bool
@@ -60,7 +61,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Move it; with `to_limbo` through limbo, where it stays if there are no targets."""
+    """Move the message; with `to_limbo` through limbo, where it stays if there are no targets."""
 
     targets: tuple[Destination, ...]
     to_limbo: bool = False
@@ -145,7 +146,7 @@ def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tupl
 
 
 def is_deliverable(message: InFlightMessage, settings: DeliverySettings) -> bool:
-    """Return whether a message may be delivered because it can't be moved."""
+    """Return whether a message that can't be moved may be delivered instead."""
     arrival = message.arrival
     if arrival.undecodable is not None or arrival.unsubscribed:
         return False
@@ -155,10 +156,10 @@ def is_deliverable(message: InFlightMessage, settings: DeliverySettings) -> bool
 def step_after_failure(
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return the step after a failed move or deletion: the message stays and is delivered.
+    """Return the step after a failed move or deletion: the message is delivered again.
 
-    The last delay of the handling is served first, or one second if it has none, so that the message isn't
-    redelivered in a tight loop. If moves are retried, the message isn't delivered after the last retry.
+    The last delay of the redelivery handling comes first, or one second without a delay, so that the message
+    isn't redelivered in a tight loop. If moves are retried, the message isn't delivered after the last retry.
 
     Source: J142; P16.
     """
@@ -179,10 +180,10 @@ def settling(
     *,
     moves: FailedMoves,
 ) -> decisions.Park | decisions.MoveMessage | decisions.DeleteMessage:
-    """Return the decision, in a unit of its own, that takes a message out of its destination.
+    """Return the decision that removes a message from its destination, in a separate unit.
 
-    Moves that fail are counted over connections, because some brokers close the connection with their
-    refusal, and the message is redelivered: the next copy then has less of the message.
+    Failed moves are counted over all connections, because some brokers close the connection when they refuse
+    a message. The message is then redelivered, and the next copy is less complete.
     """
     match step:
         case Pause(pause=pause):
@@ -210,11 +211,11 @@ def settling(
 
 
 class AfterFailure(NamedTuple):
-    """What follows a settlement that the broker refused.
+    """The reaction to a settlement that the broker refused.
 
     Attributes:
         step: The next step; `None`: the message is redirected.
-        text: For the log, with a place for the reason.
+        text: Text for the log, with a placeholder for the reason.
         counts: Whether the failed move is counted.
     """
 
@@ -232,22 +233,22 @@ def after_failure(  # noqa: C901 - one case for each row of the table
     *,
     moves: FailedMoves,
 ) -> AfterFailure:
-    """Return what follows a settlement that the broker refused.
+    """Return the reaction to a settlement that the broker refused.
 
-    | refused | if | next step |
+    | refused settlement | condition | next step |
     |---|---|---|
-    | a copy to targets | | the message itself is moved, unchanged |
-    | a move of the message itself | there is limbo | limbo |
-    | | retries are left | the same, a moment later |
-    | | it was delivered since an earlier failed move | it stays |
-    | | | it is delivered, after the last delay of its redelivery handling |
-    | limbo | it can't be decoded | it stays |
-    | | | the same, a moment later |
-    | the in-progress queue | | the same, a moment later |
-    | a parked copy | | the delay is served here |
-    | a deletion | | it is delivered, after the last delay of its redelivery handling |
+    | a copy to targets | | move the message itself, unchanged |
+    | a move of the message itself | limbo is available | put the message in limbo |
+    | | retries are left | retry a moment later |
+    | | the message was delivered after an earlier failed move | leave it unsettled |
+    | | otherwise | deliver it after the last delay of its redelivery handling |
+    | limbo | the message can't be decoded | leave it unsettled |
+    | | otherwise | retry a moment later |
+    | the in-progress queue | | retry a moment later |
+    | a parked copy | | wait here until the delay is over |
+    | a deletion | | deliver the message after the last delay of its redelivery handling |
 
-    A message that can't be delivered stays instead; so does one whose retries are used up.
+    A message that can't be delivered is left unsettled instead, and so is one without retries left.
 
     Args:
         message: The message.
@@ -255,7 +256,7 @@ def after_failure(  # noqa: C901 - one case for each row of the table
         state: The notes about the message.
         settings: The rules.
         chance: Returns a random number from 0 to 1.
-        moves: Outcomes of its earlier moves.
+        moves: Outcomes of the message's earlier moves.
 
     Source: J142, J167; P16; I9.
     """
@@ -294,10 +295,13 @@ def unless_exhausted(
     *,
     moves: FailedMoves,
 ) -> tuple[Step, str | None]:
-    """Return the next step instead of a move, and a line for the log, if too many moves failed.
+    """Return a move, or the step to take in its place if too many moves of the message failed.
 
-    A message that was delivered because it could not be moved, and fails again, and can't be moved again,
-    stays: those behind it go on.
+    A message that could not be moved is delivered. If it fails again and still can't be moved, it is left
+    unsettled, and later messages are processed.
+
+    Returns:
+        The step, and a text for the log; the text is `None` if the step is the move.
     """
     retries = settings.move_retries
     few = moves.lost <= _MOVES if retries is None or settings.limbo else moves.failed <= retries

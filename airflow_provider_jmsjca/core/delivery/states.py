@@ -15,14 +15,14 @@ from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 
 
 class Condition(enum.Enum):
-    """What may be done with a message.
+    """Permitted handling of a message.
 
     Attributes:
         DELIVERABLE: The message may be delivered.
         POISON: The handler raised an exception after which the message isn't retried: it goes to the
             dead-letter destination.
-        UNDECODABLE: Poison that can't be delivered.
-        UNSUBSCRIBED: Nobody subscribes to the message: it is not delivered.
+        UNDECODABLE: The message can't be decoded, so it is poison that can't be delivered.
+        UNSUBSCRIBED: No handler subscribes to the message, so it is not delivered.
         IN_DOUBT: The outcome of an earlier attempt is unknown: the message goes to limbo.
     """
 
@@ -34,15 +34,17 @@ class Condition(enum.Enum):
 
 
 class Counted(enum.Enum):
-    """How far a delivery of a message has been counted (J129).
+    """Progress in counting a delivery of a message.
 
     Attributes:
         ARRIVED: The broker's redelivered flag has not been evaluated.
-        EVALUATED: The flag was evaluated while the message went back; nothing is counted.
-        AGAIN: An attempt at it failed: its next delivery counts.
+        EVALUATED: The flag was evaluated when the message returned to the broker; nothing is counted.
+        AGAIN: An attempt at the message failed: its next delivery counts.
         SEEN: The delivery is counted, as a first one.
         RAISED: The delivery is counted, and raised the tracker's count.
         STORED: The delivery is counted by the number of the stored attempt.
+
+    Source: J129.
     """
 
     ARRIVED = enum.auto()
@@ -57,18 +59,18 @@ COUNTED = frozenset({Counted.SEEN, Counted.RAISED, Counted.STORED})
 
 
 class Phase(enum.Enum):
-    """Phase of a unit of work; each line names the events that end the phase.
+    """Phase of a unit of work, with the event, timer or outcome that ends it.
 
     Attributes:
         TAKING: The machine decides on the next message.
-        RECORDING: The next message waits for `AttemptRecorded`.
+        RECORDING: The next message waits until its attempt is stored: `AttemptRecorded`.
         WAITING: The next message is delayed: timer SLICE.
-        SETTLING: The next message is moved, deleted or parked: the outcome of that unit.
-        HANDLING: `HandlerReturned`, `HandlerRaised`, `HandlerNotCalled`.
-        COLLECTING: A batch with room: the next message, timers IDLE and FLUSH.
-        ENDING: EndOfBatch is being handled: `HandlerReturned`, `HandlerRaised`.
-        HOLDING: Handled, not all acknowledged: `Acknowledged`, timer TIMEOUT.
-        COMMITTING: The outcome of the unit.
+        SETTLING: The next message is moved, deleted or parked in a separate unit: outcome of that unit.
+        HANDLING: A handler runs: `HandlerReturned`, `HandlerRaised`, `HandlerNotCalled`.
+        COLLECTING: The batch can take more messages: the next message, timers IDLE and FLUSH.
+        ENDING: A handler runs with EndOfBatch: `HandlerReturned`, `HandlerRaised`.
+        HOLDING: All messages are handled, but not all acknowledged: `Acknowledged`, timer TIMEOUT.
+        COMMITTING: The unit is being committed: outcome of the unit.
         OVER: The unit has ended.
     """
 
@@ -85,14 +87,14 @@ class Phase(enum.Enum):
 
 
 class Prospect(enum.IntEnum):
-    """How a unit of work is going to end; each includes those before it.
+    """Expected end of a unit of work; it changes only to a later value.
 
     Attributes:
         COMMIT: The unit may take more messages, and be committed.
-        FULL: The unit takes no more messages.
+        FULL: The unit takes no more messages, and may be committed.
         ROLLBACK: The unit ends in a rollback.
-        EXPIRED: The unit lasted too long: no acknowledgement is waited for.
-        LOST: The connection is gone: the unit can't be settled any more.
+        EXPIRED: The unit timed out: it is rolled back without waiting for acknowledgements.
+        LOST: The connection is lost: the unit can't be settled any more.
     """
 
     COMMIT = 0
@@ -146,15 +148,17 @@ TRANSITIONS: Mapping[enum.Enum, frozenset[enum.Enum]] = MappingProxyType(
         LOST="",
     )
 )
-"""The states that may follow each state. Of a message: what may be done with it, and how it is counted. Of
-a unit of work: what it does, and how it is going to end."""
+"""The states that may follow each state.
+
+`Condition` and `Counted` are states of a message, `Phase` and `Prospect` of a unit of work.
+"""
 
 
 def check_transition(before: enum.Enum, after: enum.Enum) -> None:
     """Check a change of state against the table.
 
     Raises:
-        AssertionError: The table doesn't have it.
+        AssertionError: The table doesn't contain this change.
     """
     if after is not before and after not in TRANSITIONS[before]:
         raise AssertionError(f"{before!r} never becomes {after!r}")
@@ -165,16 +169,16 @@ class InFlightMessage:
     """A message received and not settled.
 
     Attributes:
-        arrival: The event that reported it.
+        arrival: The event that reported the message.
         key: The message's id, or a substitute for it.
-        condition: What may be done with it.
-        counted: How far this delivery has been counted.
-        seen: The count of this delivery.
-        calls: Number of hand-overs to a handler on this delivery by the broker.
+        condition: Permitted handling of the message.
+        counted: Progress in counting this delivery.
+        seen: Redelivery count of this delivery.
+        calls: Number of handler calls with the message during this delivery by the broker.
         moves_failed: Number of failed moves, if moves are retried.
-        first: The first sighting on this delivery counted as a redelivery.
-        served: The delay has been served already.
-        first_noted: There was no state for the message before its unit timed out.
+        first: Whether this delivery by the broker counted as a redelivery when it was evaluated.
+        served: Whether the delay is already over.
+        first_noted: Whether the message had no notes before its unit timed out.
     """
 
     arrival: MessageArrived
@@ -201,17 +205,18 @@ class Unit:
 
     Attributes:
         number: The number of the unit.
-        phase: The present phase.
-        prospect: How the unit is going to end.
-        members: Messages handed to the handler, in order.
-        current: The next member, until it is handed over or leaves the unit.
-        call: The handler call that is running.
+        phase: The current phase.
+        prospect: The expected end of the unit.
+        members: Messages delivered to the handler, in order.
+        current: The next member, until it is delivered or leaves the unit.
+        call: The handler call that is running; `None` if no handler runs.
         calls: All calls so far.
         unacknowledged: Calls that hold-until-ack waits for.
         uncalled: Members whose handler could not be called.
-        waited: The longest delay that it has served: a batch serves each moment of a delay once.
-        slices: The rest of the delay being served.
-        size: Bytes of memory that its large members take.
+        waited: The longest delay that the unit has served. A later message waits only for the rest of its
+            delay.
+        slices: The remaining slices of the current delay.
+        size: Memory in bytes that its large members take.
     """
 
     number: int
@@ -229,13 +234,13 @@ class Unit:
 
     @property
     def messages(self) -> Iterator[InFlightMessage]:
-        """Every message it holds."""
+        """All messages of the unit."""
         yield from self.members
         if self.current is not None:
             yield self.current
 
     def become(self, prospect: Prospect) -> None:
-        """Have it end at least like this."""
+        """Set the expected end to `prospect`, unless it is already a later value."""
         self.prospect = max(self.prospect, prospect)
 
 
@@ -244,8 +249,8 @@ class Gate:
     """Permissions of the activation.
 
     Attributes:
-        open: Messages may be taken from the pending queue.
-        stopping: The activation is on its way down.
+        open: Whether messages may be taken from the pending queue.
+        stopping: Whether the activation is stopping.
     """
 
     open: bool = False

@@ -1,4 +1,4 @@
-"""Units of work: the part of the delivery machine for messages, independent of connections."""
+"""The part of the delivery machine that handles messages in units of work, without connections."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ IN_DOUBT = Failure(
 class TimerKind(enum.IntEnum):
     """Purposes of timers; all but the last two belong to a unit.
 
-    Numbers, because they are keys that are looked up several times for each message.
+    Members are numbers, because they are dictionary keys that are looked up several times for each message.
     """
 
     SLICE = enum.auto()
@@ -107,8 +107,8 @@ class Timers:
     """Timers and their due times, in seconds of the caller's clock.
 
     Attributes:
-        due: When each running timer is due.
-        now: The present time.
+        due: Due time of each running timer.
+        now: The current time.
     """
 
     def __init__(self) -> None:
@@ -116,11 +116,18 @@ class Timers:
         self.now = 0.0
 
     def set(self, kind: TimerKind, owner: int, pause: timedelta, since: float | None = None) -> None:
-        """Start or restart a timer; `None`: the pause begins now."""
+        """Start or restart a timer.
+
+        Args:
+            kind: Purpose of the timer.
+            owner: Number of the unit; 0 for a timer without a unit.
+            pause: Time until the timer is due.
+            since: Begin of the pause; `None`: now.
+        """
         self.due[kind, owner] = (self.now if since is None else since) + pause.total_seconds()
 
     def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
-        """Let a timer that runs be due earlier, if this is earlier."""
+        """Make a running timer due after `pause` from now, unless it is due earlier."""
         timer = kind, owner
         if timer in self.due:
             self.due[timer] = min(self.due[timer], self.now + pause.total_seconds())
@@ -147,10 +154,10 @@ class Timers:
 class Units:
     """In-flight messages and their units of work.
 
-    At most `concurrency` units exist at once. Each takes messages one after the other. It has the attempt
-    recorded, then carries out the redelivery handling for the message's count: it delivers the message, or
-    has it moved, deleted or parked by a separate unit. A rolled-back message goes to the front of the pending
-    queue and is taken again. Events about calls and units that are over are ignored.
+    At most `concurrency` units exist at once. Each takes messages one after the other. For each message, it
+    has the attempt recorded, and then follows the redelivery handling for the message's count. The message is
+    delivered, or a separate unit moves, deletes or parks it. A rolled-back message goes to the front of the
+    pending queue and is taken again. Events about calls and units that have ended are ignored.
 
     Args:
         settings: Rules of the activation spec.
@@ -159,8 +166,8 @@ class Units:
         chance: Returns a random number from 0 to 1.
         decide: Receives each decision.
         gate: Permissions of the activation, shared with the machine that changes them.
-        room: This activation's part of the work, where several share it.
-        take_back: Undoes the count of an unused delivery, by key and source.
+        room: Permits of this machine, if several machines share a limit; `None`: no shared limit.
+        take_back: Called with the id and the source of a message to remove its stored attempt.
 
     Attributes:
         by_number: The units.
@@ -214,7 +221,7 @@ class Units:
 
     @property
     def idle(self) -> bool:
-        """No unit is under way, and the store has answered for every attempt."""
+        """Whether no unit is in progress, and the store has answered for every attempt."""
         return not (self.by_number or self._recording)
 
     @property
@@ -240,7 +247,7 @@ class Units:
 
     @property
     def has_begun_waiting(self) -> bool:
-        """Whether a message waits that was in a unit before."""
+        """Whether a pending message was in a unit before."""
         return any(self.counts.knows(message.key) for message in self.pending)
 
     def is_open(self, number: int) -> bool:
@@ -249,15 +256,15 @@ class Units:
         return unit is not None and unit.phase is not Phase.COMMITTING
 
     def key_of(self, call: int) -> str | None:
-        """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
+        """Return the tracker's key for the message of a call; `None` if the call has ended or has none."""
         _, message = self._calls.get(call, (None, None))
         return None if message is None else message.key
 
     def wants_message(self, beside: int) -> bool:
-        """Return whether nothing waits, and a unit could begin or is a batch with room.
+        """Return whether no message is pending, and a unit could begin or is a batch that takes more.
 
         Args:
-            beside: Further units under way.
+            beside: Number of further units in progress.
         """
         if self.pending.count:
             return False
@@ -284,7 +291,7 @@ class Units:
         self.pending.append(message)
 
     def adopt(self, unit: Unit, message: InFlightMessage, began: float) -> None:
-        """Add a unit of work of one message, handed over at the time `began`."""
+        """Add a unit of work with one message that was delivered at the time `began`."""
         unit.members.append(message)
         self.by_number[unit.number] = unit
         self._calls[unit.calls[0]] = unit, message
@@ -301,7 +308,7 @@ class Units:
         self.counts.given_back([self.counts.receive(event)])
 
     def drop_waiting(self) -> None:
-        """Let go of messages that no unit has taken: the broker has them back."""
+        """Drop pending messages, because the broker redelivers them."""
         self.counts.given_back(self.pending)
         self.pending.clear()
         self._staging.clear()
@@ -326,9 +333,10 @@ class Units:
         return len(self._staging) + self.pending.in_front if self._settings.in_progress else 0
 
     def _offers_turn(self, number: int | None) -> bool:
-        """Return whether a unit may take a message that isn't under way yet."""
+        """Return whether a unit may take a message that isn't in progress yet."""
         settings = self._settings
-        # No more are put in progress than can be handled at once: they would be in doubt after a crash.
+        # No more messages are put in progress than can be handled at once: the others would be in doubt after
+        # a crash.
         full = (
             settings.in_progress
             and self._in_units + self._waiting >= settings.concurrency * settings.batch_size
@@ -369,7 +377,11 @@ class Units:
         return self.pending.size + taken >= self._settings.batch_bytes
 
     def _take_with_permit(self, number: int | None) -> InFlightMessage | None:
-        """Return the message that is to be taken by a unit, or by a new one; `None` if none may be."""
+        """Return the next message for a unit, if the limits allow it, else `None`.
+
+        Args:
+            number: Number of the unit; `None` for a new unit.
+        """
         room = self._room
         if room is not None:
             in_front = self.pending.offers_front(number)
@@ -428,14 +440,14 @@ class Units:
         return self._recording.pop(delivery, None) or self._overdue.pop(delivery, None)
 
     def handled_before(self, event: FoundHandled) -> None:
-        """Settle a message that a handler is done with, as is stored, instead of delivering it."""
+        """Settle a message without delivering it, because the store shows that it was handled before."""
         if (asked := self._answered(event.delivery)) is not None:
             self.counts.attempt_unused(asked)
         if (unit := self._unit_recording(event.delivery)) is not None and unit.current is not None:
             self._carry_out(unit, unit.current, Discard(repeated=True))
 
     def not_recorded(self, event: AttemptNotRecorded) -> None:
-        """Try to store the attempt again a little later: a message is never handed over uncounted."""
+        """Retry storing an attempt a little later: no message is delivered without a stored attempt."""
         self._answered(event.delivery)
         if (unit := self._unit_recording(event.delivery)) is not None and unit.current is not None:
             why = f"its attempt could not be recorded ({event.failure.message}); it waits"
@@ -551,7 +563,10 @@ class Units:
         )
 
     def _call(self, unit: Unit, message: InFlightMessage | None, phase: Phase) -> int:
-        """Begin a handler call; with hold-until-ack it must be acknowledged (J200)."""
+        """Begin a handler call; with hold-until-ack, its message must be acknowledged.
+
+        Source: J200.
+        """
         call = self.next_number()
         unit.phase = phase
         unit.call = call
@@ -569,14 +584,14 @@ class Units:
         return found if found is not None and found[0].call == call else None
 
     def returned(self, event: HandlerReturned) -> None:
-        """The handler returned."""
+        """Handle the return of a handler."""
         found = self._calls.get(event.call)
         if found is not None and found[0].call == event.call:
             found[0].call = None
             self._go_on(found[0])
 
     def raised(self, event: HandlerRaised) -> None:
-        """The handler raised."""
+        """Handle an exception raised by a handler."""
         if (found := self._calling(event.call)) is None:
             return
         unit, message = found
@@ -591,7 +606,7 @@ class Units:
         self._roll_back_after(unit, event.call)
 
     def not_called(self, event: HandlerNotCalled) -> None:
-        """The handler could not be called."""
+        """Handle the report that a handler could not be called."""
         if (found := self._calling(event.call)) is None:
             return
         unit, message = found
@@ -607,14 +622,17 @@ class Units:
         self._go_on(unit)
 
     def rollback_asked(self, event: RollbackAsked) -> None:
-        """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
+        """Handle a rollback request by a handler or another thread of it; a batch ends at once.
+
+        Source: J202.
+        """
         found = self._calls.get(event.call)
         if found is not None and found[0].phase is not Phase.COMMITTING:
             found[0].become(Prospect.ROLLBACK)
             self._hurry(found[0])
 
     def acknowledged(self, event: Acknowledged) -> None:
-        """One of the messages that hold-until-ack waits for is done."""
+        """Handle the acknowledgement of a message that hold-until-ack waits for."""
         if (found := self._calls.get(event.call)) is not None:
             unit = found[0]
             unit.unacknowledged.discard(event.call)
@@ -640,26 +658,29 @@ class Units:
         return len(unit.members) >= settings.batch_size or unit.size >= settings.batch_bytes
 
     def _leave(self, unit: Unit) -> None:
-        """Go on without the message that the unit has taken and not delivered."""
+        """Continue a unit without its current message, which was not delivered."""
         unit.current = None
         self._timers.clear(TimerKind.SLICE, unit.number)
         self._go_on(unit)
 
     def _put_back(self, unit: Unit) -> None:
-        """Put that message back to the front of the pending queue, and go on without it."""
+        """Put the current message back to the front of the pending queue, and continue without it."""
         if unit.current is not None:
             self.pending.push_front([unit.current])
         self._leave(unit)
 
     def _hurry(self, unit: Unit) -> None:
-        """Let a unit take no more: end its delay and its batch."""
+        """End the delay or the batch of a unit, which takes no more messages."""
         if unit.phase in {Phase.RECORDING, Phase.WAITING}:
             self._put_back(unit)
         elif unit.phase is Phase.COLLECTING:
             self._end_batch(unit)
 
     def _end_batch(self, unit: Unit) -> None:
-        """Deliver EndOfBatch, also before a rollback (J185)."""
+        """Deliver EndOfBatch, also before a rollback.
+
+        Source: J185.
+        """
         self._timers.clear(TimerKind.IDLE, unit.number)
         self._timers.clear(TimerKind.FLUSH, unit.number)
         rollback = unit.prospect >= Prospect.ROLLBACK
@@ -668,7 +689,7 @@ class Units:
         self._decide(DeliverEndOfBatch(call=call, unit=unit.number, batch_index=size, rollback=rollback))
 
     def _finish(self, unit: Unit) -> None:
-        """Commit or roll back, or hold the unit until all is acknowledged."""
+        """Commit or roll back a unit, or hold it until all messages are acknowledged."""
         if unit.unacknowledged and unit.prospect < Prospect.EXPIRED:
             if not self._gate.stopping:
                 unit.phase = Phase.HOLDING
@@ -683,7 +704,7 @@ class Units:
         self._decide(CommitUnit(unit=unit.number, acknowledge=acknowledge))
 
     def _redeliver(self, unit: Unit) -> None:
-        """End the unit; its messages are next again, unless the broker has them back."""
+        """End the unit; put its messages in front of the pending queue unless the broker redelivers them."""
         self.counts.to_come_again([each for each in unit.members if each not in unit.uncalled])
         if unit.prospect is Prospect.LOST:
             self.counts.given_back(unit.uncalled)
@@ -692,7 +713,7 @@ class Units:
         self._end(unit)
 
     def _end(self, unit: Unit) -> None:
-        """End the unit, and with it its calls, timers and claims."""
+        """End the unit, and remove its calls, timers and reservations."""
         unit.phase = Phase.OVER
         del self.by_number[unit.number]
         for call in unit.calls:
@@ -707,7 +728,7 @@ class Units:
         return unit if unit is not None and unit.phase is Phase.COMMITTING else None
 
     def committed(self, event: UnitCommitted) -> None:
-        """A unit is settled for good."""
+        """Handle the successful commit of a unit."""
         unit = self.by_number.get(event.unit)
         if unit is not None and unit.phase is Phase.COMMITTING:
             self._settled += len(unit.members)
@@ -731,7 +752,7 @@ class Units:
             self._leave(unit)
 
     def failed(self, event: UnitFailed) -> None:
-        """A unit was refused; its messages are still in flight."""
+        """Handle a refused unit, whose messages are still in flight."""
         if event.unit in self._settling:
             unit, message, decision = self._settling.pop(event.unit)
             self.counts.fails(message)
@@ -769,7 +790,7 @@ class Units:
             self._carry_out(unit, message, step)
 
     def gone(self, event: UnitLost | UnitInDoubt) -> None:
-        """A unit went down with its connection."""
+        """Handle a unit whose connection was lost."""
         if event.unit in self._settling:
             unit, message, decision = self._settling.pop(event.unit)
             messages = [message]
@@ -807,7 +828,10 @@ class Units:
         )
 
     def _goes_back(self, message: InFlightMessage, decision: TakeOut) -> None:
-        """A message goes back to the broker that was to be taken out; a move or a deletion counts."""
+        """Record that a message returns to the broker instead of being removed.
+
+        A move or a deletion counts as an attempt.
+        """
         if isinstance(decision, MoveMessage | DeleteMessage):
             self.counts.to_come_again([message])
         else:
@@ -818,7 +842,7 @@ class Units:
     # -- timers, stops, lost connections -------------------------------------------------------------------
 
     def timer(self, kind: TimerKind, number: int) -> None:
-        """A timer of a unit is due."""
+        """Handle a due timer of a unit."""
         unit = self.by_number[number]
         match kind:
             case TimerKind.SLICE if unit.current is not None:
@@ -853,7 +877,9 @@ class Units:
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
 
-        A stop rolls back messages that only wait to be acknowledged (J198).
+        During a stop, this rolls back messages that only wait to be acknowledged.
+
+        Source: J198.
         """
         for unit in tuple(self.by_number.values()):
             self._hurry(unit)
@@ -861,7 +887,7 @@ class Units:
                 self._finish(unit)
 
     def connection_lost(self) -> None:
-        """Roll back all units; those with a running handler count until it returns."""
+        """Roll back all units; a unit with a running handler exists until the handler returns."""
         self.drop_waiting()
         for unit in tuple(self.by_number.values()):
             unit.become(Prospect.LOST)

@@ -31,7 +31,7 @@ _ITEM_TYPES = frozenset(map(str, ItemType))
 def checked_properties(
     properties: Mapping[str, PropertyValue], types: Mapping[str, PropertyType], faults: list[str]
 ) -> Mapping[str, PropertyValue]:
-    """Return the properties as sent, read-only; adds every fault to `faults`."""
+    """Return the properties in the form to send, read-only; add every fault to `faults`."""
     if not properties and not types:
         return _NO_PROPERTIES
     result: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def checked_properties(
 def checked_body(
     kind: BodyKind, body: object, types: Mapping[str, ItemType] | Mapping[int, ItemType], faults: list[str]
 ) -> str | bytes | Mapping[str, ItemValue] | Sequence[ItemValue] | None:
-    """Return the body as sent, read-only; adds every fault to `faults`."""
+    """Return the body in the form to send, read-only; add every fault to `faults`."""
     match kind, body:
         case BodyKind.TEXT, str():
             fault = surrogate_fault(body)
@@ -99,7 +99,7 @@ def _checked_items(
 
 
 def checked_headers(headers: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """Return the headers unchanged; adds every fault to `faults`."""
+    """Return the headers unchanged; add every fault to `faults`."""
     for name, value in headers.items():
         expected = header_expectation(name, value)
         if expected:

@@ -1,17 +1,17 @@
-"""Which messages a process has seen before: one memory, with one table.
+"""Memory of messages that a process has already seen.
 
-| who | remembers | recognised by | how long | why |
+| user | remembered | recognised by | how long | reason |
 |---|---|---|---|---|
 | threads, event loops | settled messages | identity | 32,768 | a killed broker forgets acknowledgements |
-| event loops | handed-out deliveries | identity | until answered | the answer may come after a reconnect |
-| event loops | returned deliveries | number | until settled | a refused commit changes no outcome |
-| event loops | returned, not acknowledged | identity | 32,768 | the broker is going to send them again |
-| event loops | messages that stay | identity | 32,768 | they can be neither delivered nor moved |
-| duplicate elimination | handled messages | id | 32,768 | its source goes by the id alone |
+| event loops | deliveries to handlers | identity | until answered | the answer may come after a reconnect |
+| event loops | handled deliveries | number | until settled | a refused commit changes no outcome |
+| event loops | handled, not acknowledged | identity | 32,768 | the broker will redeliver them |
+| event loops | messages left unsettled | identity | 32,768 | they can be neither delivered nor moved |
+| duplicate elimination | handled messages | id | 32,768 | WBIA recognises duplicates by the id alone |
 | duplicate elimination | messages in flight | id | one connection | a duplicate waits for the outcome |
-| sessions | messages handed back | inbox and identity | 32,768 | not every broker sets the redelivered flag |
+| sessions | messages returned | inbox and identity | 32,768 | not every broker sets the redelivered flag |
 
-The oldest are forgotten first.
+Beyond a number, the oldest messages are forgotten first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from typing import Generic, NamedTuple, TypeVar
 from airflow_provider_jmsjca.core.message.message import Identity
 
 REMEMBERED = 32_768
-"""Number of remembered messages of each kind: the number of acknowledgements that a busy RabbitMQ queue
-holds back from the disk (its `queue_index_max_journal_entries`). The adapter itself remembered one."""
+"""Number of remembered messages of each kind; the WBIA adapter remembered one.
+
+A busy RabbitMQ queue holds back as many acknowledgements from the disk (its
+`queue_index_max_journal_entries`).
+"""
 
 M = TypeVar("M", bound=Hashable)
 
@@ -35,10 +38,10 @@ class Verdict(enum.Enum):
     """How to treat a received message.
 
     Attributes:
-        TAKE: The message is to be delivered.
-        WAIT: An attempt at it is still under way, or a message before it is waiting.
-        SETTLE: The message has its outcome, and only needs to be settled.
-        DUPLICATE: The message has the id of a handled one, and only needs to be settled.
+        TAKE: Deliver the message.
+        WAIT: An attempt at the message is still running, or an earlier message of its lane waits.
+        SETTLE: The outcome of the message is known; it only needs to be settled.
+        DUPLICATE: The message has the id of a handled message, and only needs to be settled.
         STAY: The message can be neither delivered nor moved, and is left unsettled.
     """
 
@@ -53,8 +56,9 @@ class Waiting(NamedTuple, Generic[M]):
     """A waiting message.
 
     Attributes:
-        key: The identity or id whose outcome it waits for; `None` if it only waits behind another.
-        lane: Later messages of the same lane wait behind it; `None`: none do.
+        key: The identity or id whose outcome the message waits for; `None` if it only waits behind another
+            message.
+        lane: Later messages of the same lane wait behind this message; `None`: no message does.
         message: The message.
     """
 
@@ -64,23 +68,25 @@ class Waiting(NamedTuple, Generic[M]):
 
 
 class DeliveryMemory(Generic[M]):
-    """Recognises messages that come again; the table above lists them.
+    """Recognises redelivered messages and duplicates, as in the table above.
 
-    Only a later connection redelivers a settled message: on the same one, an equal message is another one.
-    If the producer creates the ids, a redelivery must also have the redelivered flag. If it also lacks a
-    sending time, it can match only messages with an acknowledgement that the broker can't have received,
-    each of them once. Messages without an id are never recognised. One object may serve several streams,
-    one after the other. Not thread-safe.
+    A settled message is redelivered only over a later connection: on the same connection, an equal message is
+    a different one. If the producer creates the ids, a message is recognised only with the redelivered flag.
+    If it also lacks a timestamp, it can match only messages whose acknowledgement the broker can't have
+    received, each of them once. Messages without an id are never recognised.
+
+    One object may serve several streams, one after the other. Not thread-safe.
 
     Args:
         remembered: Maximum number of remembered messages of each kind.
 
     Attributes:
         stable: Whether the broker creates the ids, so that no two messages have the same.
-        recalls: Whether identities matter: if not, `arrived` depends on ids and waiting messages only.
-        link: The present connection.
-        note: Takes the identity of a message settled over the present connection. One call for each message:
-            it is the method of a deque.
+        recalls: Whether any identity is remembered. If not, `arrived` depends on ids and waiting messages
+            only.
+        link: The current connection.
+        note: Records the identity of a message settled over the current connection. For speed, this is the
+            `append` method of a deque.
 
     Source: I15, I17.
     """
@@ -118,15 +124,15 @@ class DeliveryMemory(Generic[M]):
         back: AbstractSet[Identity | None] = frozenset(),
         unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
-        """Begin another receive buffer.
+        """Switch to another receive buffer.
 
         Args:
-            buffer: The other receive buffer.
-            link: The connection of the buffer.
-            recheck: Called with messages of this buffer that need not wait any more, in order.
-            back: Unsettled messages of the receive buffer before: they repeat nothing that was settled
-                before.
-            unacknowledged: Messages of the buffer before that were returned and not acknowledged.
+            buffer: The new receive buffer.
+            link: The connection of the new buffer.
+            recheck: Called with messages of the new buffer that need not wait any more, in order.
+            back: Unsettled messages of the previous buffer. Their redeliveries are not repetitions of
+                messages settled before.
+            unacknowledged: Messages of the previous buffer that were handled and not acknowledged.
         """
         self._buffer = buffer
         self._recheck = recheck
@@ -148,7 +154,7 @@ class DeliveryMemory(Generic[M]):
         self.recalls = bool(self._settled or self._expected or self._handed_out_before or self._left)
 
     def forget(self, keys: Collection[Identity | None]) -> None:
-        """Forget settled messages that equal unsettled ones."""
+        """Forget settled messages with the identities of unsettled messages."""
         for key in keys:
             if key is not None:
                 self._settled.pop(key, None)
@@ -163,12 +169,12 @@ class DeliveryMemory(Generic[M]):
 
     @property
     def left(self) -> int:
-        """Number of messages that stay."""
+        """Number of messages left unsettled, because they can be neither delivered nor moved."""
         return len(self._left)
 
     @property
     def keeps(self) -> bool:
-        """Whether messages stay, or wait for an outcome, and so stay unsettled."""
+        """Whether messages remain unsettled: left for good, or waiting for an outcome."""
         return bool(self._left or self._waiting)
 
     @property
@@ -191,10 +197,11 @@ class DeliveryMemory(Generic[M]):
         Args:
             message: The message.
             here: The identity of the message at the broker.
-            published: The identity with which it was published, if it may have come before; else `None`.
-            redelivered: Whether it has the redelivered flag.
-            message_id: The message id if duplicates are dropped.
-            lane: The group or the consumer of the message, if that keeps an order.
+            published: The identity with which the message was published, if it may have been received before;
+                else `None`.
+            redelivered: Whether the message has the redelivered flag.
+            message_id: The message id, if duplicates are dropped; else `None`.
+            lane: The group or the consumer of the message, if its order must be kept; else `None`.
         """
         released = message in self._released
         self._released.discard(message)
@@ -218,7 +225,7 @@ class DeliveryMemory(Generic[M]):
         return Verdict.TAKE
 
     def is_repetition(self, here: Identity | None, published: Identity | None, *, redelivered: bool) -> bool:
-        """Return whether a message is a redelivery of one that was settled, or returned.
+        """Return whether a message is a redelivery of a message that was settled or handled.
 
         Args:
             here: As for `arrived`.
@@ -252,7 +259,7 @@ class DeliveryMemory(Generic[M]):
             self.recalls = True
 
     def hand_out(self, key: Identity | None) -> None:
-        """Record that a message was handed out and an answer is expected."""
+        """Record that a message was delivered to a handler, whose answer is expected."""
         if key is not None:
             self._handed_out[key] += 1
 
@@ -263,7 +270,7 @@ class DeliveryMemory(Generic[M]):
             number: The number of the message in its receive buffer.
             key: The identity of the message at the broker.
             buffer: The receive buffer of the message.
-            handled: Whether the handler is done with it.
+            handled: Whether the message was handled.
         """
         earlier = buffer is not self._buffer
         if handled and not earlier:
@@ -282,15 +289,15 @@ class DeliveryMemory(Generic[M]):
             self._release()
 
     def has_returned(self, number: int) -> bool:
-        """Return whether a message of the present buffer was returned, and isn't known to be settled."""
+        """Return whether a message of the current buffer was handled, and isn't known to be settled."""
         return number in self._returned
 
     def is_settled(self, numbers: Iterable[int]) -> None:
-        """Record that messages of the present buffer are permanently settled."""
+        """Record that messages of the current buffer are permanently settled."""
         self._returned.difference_update(numbers)
 
     def leave(self, key: Identity | None) -> None:
-        """Record that a message stays, and its repetitions too."""
+        """Record that a message and its redeliveries are left unsettled."""
         if key is not None:
             self._remember(self._left, key)
             self.recalls = True
@@ -301,8 +308,8 @@ class DeliveryMemory(Generic[M]):
         Args:
             message_id: The id of the message.
             buffer: The receive buffer of the message.
-            handled: Whether a handler is done with it. A moved or deleted message isn't handled, so that it
-                may be put back into its queue.
+            handled: Whether a handler has handled the message. A moved or deleted message isn't handled, so
+                that it may be put back into its queue.
         """
         if message_id is None:
             return
@@ -313,13 +320,13 @@ class DeliveryMemory(Generic[M]):
             self._release()
 
     def expect(self, key: Hashable | None) -> None:
-        """Record that the broker is going to send a message again."""
+        """Record that the broker will redeliver a message."""
         if key is not None:
             self._remember(self._expected, key)
             self.recalls = True
 
     def pop_expected(self, key: Hashable | None) -> bool:
-        """Return whether a message was expected again; from now on it isn't."""
+        """Remove a message from the expected redeliveries; return whether it was one of them."""
         return self._expected.pop(key, self) is None
 
     def _remember(self, where: OrderedDict[Hashable, None], key: Hashable) -> None:
@@ -328,7 +335,7 @@ class DeliveryMemory(Generic[M]):
             where.popitem(last=False)
 
     def _release(self) -> None:
-        """Have messages checked again that need not wait any more."""
+        """Recheck waiting messages that need not wait any more."""
         if not self._waiting:
             return
         stays: list[Waiting[M]] = []

@@ -19,9 +19,9 @@ def is_identifier_start(character: str) -> bool:
 
 
 def is_identifier_part(character: str) -> bool:
-    """Return whether a Java identifier may go on with this character.
+    """Return whether a Java identifier may contain this character after the first.
 
-    Java also takes most control characters for parts; they are refused here, no frame could carry them.
+    Java also allows most control characters. They are refused here, because no frame could carry them.
     """
     return unicodedata.category(character) in _PART_CATEGORIES
 
@@ -37,7 +37,7 @@ def property_name_fault(name: object) -> str | None:
     """Return the fault in the name of a property to be set by an application.
 
     Valid names are Java identifiers, except the reserved words of selectors. Of the names that begin with
-    `JMS`, only `JMSXGroupID`, `JMSXGroupSeq`, `JMS_...` (providers) and `JMSJCA...` (J152) can be set.
+    `JMS`, only `JMSXGroupID`, `JMSXGroupSeq`, `JMS_...` (providers) and `JMSJCA...` can be set.
 
     Returns:
         One sentence, or `None` if the name is valid.

@@ -1,7 +1,7 @@
 """JMS messages as values, and their `identity`, which is equal for deliveries of the same message.
 
-The broker's id alone does not identify a message: on RabbitMQ the producer chooses it, copies in several
-queues share it, and a reinstalled broker starts over with the same ids. The identity therefore combines the
+The broker's id alone does not identify a message. On RabbitMQ the producer chooses it, copies in several
+queues share it, and a reinstalled broker starts again with the same ids. The identity therefore combines the
 id, destination, timestamp, body and properties. It excludes values that a broker may change between
 deliveries: the redelivered flag and the delivery count. `docs/architecture.md` lists the components that
 remember messages, and for how long.
@@ -316,14 +316,16 @@ class JmsMessage(PropertyReader):
         property_types: Java types of properties that cannot be inferred from the value: byte, short, float,
             and long for small numbers. The others are inferred: `bool` boolean, `int` int or long by its
             size, `float` double, `str` string.
-        item_types: Declared types of the items of a map (by name) or stream (by index); char is one too.
-        message_id: The provider's id, stable across redelivery; `None` before sending or if it has none.
-        destination: Destination to which it was sent; set on received messages.
+        item_types: Declared types of the items of a map (by name) or stream (by index): a property type, char
+            or bytes.
+        message_id: The provider's id, stable across redelivery; `None` before sending, or if the message has
+            no id.
+        destination: Destination to which the message was sent; set on received messages.
         timestamp: Time of sending, in milliseconds since the epoch.
         expiration: Time of expiry, in milliseconds since the epoch; 0 means never.
         priority: 0 (lowest) to 9.
-        persistent: Whether it survives a restart of the broker.
-        redelivered: The broker's redelivered flag: a hint that it was delivered before, not a proof.
+        persistent: Whether the message survives a restart of the broker.
+        redelivered: The broker's redelivered flag: a hint that the message was delivered before, not a proof.
         delivery_count: Number of deliveries by the broker, including this one; `None` if not reported.
 
     Source: JMS 2.0 chapter 3.
@@ -360,7 +362,7 @@ class JmsMessage(PropertyReader):
         Args:
             body: The text.
             properties: User properties by name.
-            property_types: Java types of properties, where inference wouldn't find them.
+            property_types: Java types of properties, where they differ from the inferred ones.
             **headers: `type`, `correlation_id`, `reply_to`, `priority`, `persistent` ... as attributes.
 
         Raises:
@@ -395,8 +397,8 @@ class JmsMessage(PropertyReader):
         Args:
             body: Items by name.
             properties: User properties by name.
-            property_types: Java types of properties, where inference wouldn't find them.
-            item_types: Java types of items by name, where inference wouldn't find them.
+            property_types: Java types of properties, where they differ from the inferred ones.
+            item_types: Java types of items by name, where they differ from the inferred ones.
             **headers: As for `text`.
         """
         return _checked(BodyKind.MAP, body, properties, property_types, item_types, headers)
@@ -416,8 +418,8 @@ class JmsMessage(PropertyReader):
         Args:
             body: Items in their order.
             properties: User properties by name.
-            property_types: Java types of properties, where inference wouldn't find them.
-            item_types: Java types of items by index from 0, where inference wouldn't find them.
+            property_types: Java types of properties, where they differ from the inferred ones.
+            item_types: Java types of items by index from 0, where they differ from the inferred ones.
             **headers: As for `text`.
         """
         return _checked(BodyKind.STREAM, body, properties, property_types, item_types, headers)
@@ -452,7 +454,8 @@ class JmsMessage(PropertyReader):
     def traceparent(self) -> str | None:
         """The trace that the sender belongs to, from the property `traceparent` of W3C Trace Context.
 
-        `None` without one, and for a value that breaks the format: anyone who can send may write it.
+        `None` without the property. Also `None` for an invalid value, because any sender can set the
+        property.
         """
         return valid_traceparent(self.properties.get(TRACEPARENT))
 
@@ -470,13 +473,13 @@ class JmsMessage(PropertyReader):
         return cls(**arguments_from_json(data))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle plain dictionaries: read-only views can't be pickled."""
+        """Pickle with plain dictionaries, because read-only views can't be pickled."""
         values = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
         return _rebuild, (values,)
 
 
 class _Open(PropertyReader):
-    """A message while its fields are set."""
+    """A mutable message, used while the fields are set."""
 
     __slots__ = JmsMessage.__slots__
 
@@ -499,8 +502,8 @@ def unchecked_message(  # noqa: PLR0917 - a call by position, once for each mess
 ) -> JmsMessage:
     """Return a message from positional attributes; the types are inferred, as on received messages.
 
-    Takes less than half the time of `JmsMessage(...)`, which matters for millions of messages: it fills an
-    object of a mutable class, then changes the class to the frozen one.
+    This takes less than half the time of `JmsMessage(...)`, which matters for millions of messages. The
+    function fills an object of a mutable class, then changes its class to the frozen one.
     """
     message: Any = _Open()
     message.body_kind = body_kind
@@ -578,11 +581,12 @@ _tuple = tuple.__new__
 
 
 class Identity(NamedTuple):
-    """Identity of a message; made by `identity`, compared within one process only.
+    """Identity of a message, returned by `identity`; valid within one process only.
 
     Attributes:
         message_id: The id set by the broker or the producer.
-        destination: Destination it came from; `None` if only messages of one destination are compared.
+        destination: Destination from which the message came; `None` if only messages of one destination are
+            compared.
         timestamp: Time of sending, in milliseconds since the epoch.
         digest: Hash of body and properties.
     """
@@ -616,7 +620,8 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
 
     Args:
         message: The message as received, or as published.
-        destination: Destination it came from, if messages of several destinations are compared.
+        destination: Destination from which the message came, if messages of several destinations are
+            compared.
     """
     if message is None:
         return None
@@ -634,13 +639,15 @@ def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
 
     Args:
         message: The message as received.
-        destination: Destination it came from.
+        destination: Destination from which the message came.
     """
     return None if message.message_id is None else _digest(str(destination), message)
 
 
 def with_id_of(message: JmsMessage, message_id_fallback: str) -> JmsMessage:
-    """Return the message with an id that is the same on every delivery, generated if it has none.
+    """Return the message with an id that is the same on every delivery.
+
+    A message without an id gets a generated one.
 
     Args:
         message: The message as received.

@@ -26,7 +26,7 @@ _JAVA_DOUBLE = re.compile(
 
 
 def java_integer(text: str, bits: int) -> int | None:
-    """Parse like `Integer.valueOf` or `Long.valueOf`; `None` where they refuse."""
+    """Parse like `Integer.valueOf` or `Long.valueOf`; return `None` where they raise an exception."""
     match = _JAVA_INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -35,7 +35,7 @@ def java_integer(text: str, bits: int) -> int | None:
 
 
 def java_double(text: str) -> float | None:
-    """Parse like `Double.valueOf`; `None` where it refuses, and for hexadecimal forms."""
+    """Parse like `Double.valueOf`; return `None` for invalid text and for hexadecimal forms."""
     match = _JAVA_DOUBLE.fullmatch(text)
     if match is None:
         return None
@@ -48,7 +48,8 @@ def java_double(text: str) -> float | None:
 def java_float_text(value: float, *, single: bool = False) -> str:
     """Format like `Double.toString`, or `Float.toString` for a single (Java 19 and newer).
 
-    The shortest digits that read back as the same number; an exponent below 0.001 and from 10,000,000 on.
+    The result has the shortest digits that are read back as the same number. It has an exponent below 0.001
+    and from 10,000,000 on.
     """
     if math.isnan(value):
         return "NaN"
@@ -94,7 +95,7 @@ def convert(value: ItemValue, stored: str | None, wanted: ItemType) -> ItemValue
 
     Args:
         value: The value; `None` reads as `None` for string and bytes and as `False` for boolean.
-        stored: The value's declared type; `None` infers it.
+        stored: The value's declared type; `None`: the type is inferred.
         wanted: The type to read it as.
 
     Raises:
@@ -144,7 +145,8 @@ class PropertyReader:
     """Getters over the attributes `properties`, `property_types`, `body` and `item_types` of a message.
 
     Every getter raises `PoisonMessageError` if JMS has no conversion from the stored type, or if a string is
-    not a number of that type. Getters of numbers also raise it for a missing value: numbers have no null.
+    not a number of that type. Getters of numbers also raise it for a missing value, because numbers have no
+    null.
 
     Source: JMS 2.0 sections 3.5.4 and 3.11.3.
     """
@@ -170,11 +172,14 @@ class PropertyReader:
             """Provided by the message."""
 
     def get_object(self, name: str) -> PropertyValue:
-        """Return a property as it is; `None` if there is none of that name."""
+        """Return a property without conversion; `None` if it doesn't exist."""
         return self.properties.get(name)
 
     def get_boolean(self, name: str) -> bool:
-        """Return a property as boolean; the string `true` in any case is true, a missing one is false."""
+        """Return a property as boolean.
+
+        The string `true` in any case is true; a missing property is false.
+        """
         return bool(self._property(name, ItemType.BOOLEAN))
 
     def get_byte(self, name: str) -> int:
@@ -202,17 +207,18 @@ class PropertyReader:
         return self._floating(name, ItemType.DOUBLE)
 
     def get_string(self, name: str) -> str | None:
-        """Return a property as text, numbers as Java writes them; `None` if there is none of that name."""
+        """Return a property as text, numbers as Java writes them; `None` if it doesn't exist."""
         value = self._property(name, ItemType.STRING)
         return None if value is None else str(value)
 
     def get_item(self, key: str | int, kind: ItemType) -> ItemValue:
         """Return an item of a map body (by name) or stream body (by index from 0) read as that type.
 
-        An item that isn't in a map reads like `None`.
+        A missing item of a map is read like `None`.
 
         Raises:
-            PoisonMessageError: Also where the body is no map or stream, or the stream has no such item.
+            PoisonMessageError: The item can't be read as that type, the body is no map or stream, or the
+                stream has no such item.
         """
         body = self.body
         if isinstance(body, Mapping):

@@ -51,7 +51,7 @@ class ItemType(enum.StrEnum):
     BYTES = "bytes"
 
 
-# Keyed by spelling, which members of both enums equal.
+# Keyed by text, because the members of both enums are equal to their text.
 INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 ONE_UTF16_UNIT = 0xFFFF
 
@@ -62,13 +62,13 @@ def fits_in(value: int, bits: int) -> bool:
 
 
 def inferred_type(value: object) -> ItemType | None:
-    """Return the type a value travels as where none was declared.
+    """Return the type as which a value is sent if no type is declared.
 
     `bool` is boolean, `int` is int or, where it needs more than 32 bits, long, `float` is double, `str` is
     string, `bytes` is bytes.
 
     Returns:
-        The type; `None` for `None` and for values no type can hold.
+        The type; `None` for `None` and for values that no type can hold.
     """
     match value:
         case bool():
@@ -97,11 +97,11 @@ def as_float32(value: float) -> float:
 def checked(  # noqa: C901 - one case for each type
     value: object, declared: str | None, allowed: Container[str]
 ) -> ItemValue:
-    """Return the value as it travels: unchanged, or rounded if a float was declared.
+    """Return the value in the form to send: unchanged, or rounded if a float is declared.
 
     Args:
         value: The given value.
-        declared: Spelling of the declared type; `None` infers it.
+        declared: Spelling of the declared type; `None`: the type is inferred.
         allowed: Spellings of the types allowed here.
 
     Raises:
@@ -161,7 +161,7 @@ def _checked_text(value: str) -> str:
 
 
 def surrogate_fault(text: str) -> str | None:
-    """Return the fault of a text with a lone surrogate, which can't be encoded; `None` if there is none."""
+    """Return the fault of a text with a lone surrogate, which can't be encoded; `None` for other text."""
     if text.isascii():
         return None
     try:

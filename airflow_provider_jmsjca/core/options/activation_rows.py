@@ -1,4 +1,4 @@
-"""Options of an activation, as JMSJCA and the EJB descriptor have them, and our own."""
+"""Options of an activation from JMSJCA and the EJB descriptor, and further ones of this package."""
 
 from __future__ import annotations
 

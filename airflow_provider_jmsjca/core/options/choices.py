@@ -1,4 +1,4 @@
-"""The closed choices among option values."""
+"""Enums for options that accept a closed set of values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BeanAcknowledge(enum.StrEnum):
 
 
 class TransactionType(enum.StrEnum):
-    """The party that ends the transaction: the container (us) or the handler. Source: W13, W21, W23."""
+    """The party that ends the transaction: this package (container) or the handler. Source: W13, W21, W23."""
 
     CONTAINER = "container"
     BEAN = "bean"
@@ -49,7 +49,7 @@ class TransactionAttribute(enum.StrEnum):
 
 
 class DistributedDestinationConnection(enum.StrEnum):
-    """Which members of a distributed destination are listened to. Source: W12, W17."""
+    """Members of a distributed destination that are consumed. Source: W12, W17."""
 
     LOCAL_ONLY = "local_only"
     EVERY_MEMBER = "every_member"

@@ -1,4 +1,4 @@
-"""Options of an activation about redelivery, and about events: copies, duplicates, doubt and replies."""
+"""Options of an activation for redelivery and for events: copies, duplicates, in-doubt events, replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of other products that are accepted and change nothing here.
+"""Options of other products that are accepted and have no effect here.
 
 Each row gives the reason, and every name under which the option may be given. Its value is not checked.
 """
@@ -20,11 +20,11 @@ def _inert(
     """Return an option without effect.
 
     Args:
-        name: Our name.
-        why: Reason why it has no effect, and the alternative.
+        name: Name of the option in this package.
+        why: Reason why the option has no effect, and the alternative.
         meaning: Meaning of the option in the original product.
         source: Catalogue numbers.
-        levels: Levels that may set it.
+        levels: Levels that may set the option.
         spellings: Other names, by the attributes of `Option`.
     """
     return Option(

@@ -22,7 +22,7 @@ class Level(enum.IntEnum):
 
     @functools.cached_property
     def label(self) -> str:
-        """The words for the level in texts."""
+        """Name of the level in texts."""
         return self.name.lower().replace("_", " ")
 
 
@@ -40,7 +40,7 @@ class OptionType(enum.StrEnum):
 
 
 class Measure(enum.StrEnum):
-    """Unit of a bare number."""
+    """Unit of a number that is given without a unit."""
 
     SECONDS = "seconds"
     MILLISECONDS = "milliseconds"
@@ -63,32 +63,34 @@ class Option:
     """One option of the product, under all its names.
 
     Attributes:
-        name: Our name, in snake_case; a bare number under it is in seconds if the option is a duration.
-        value_type: The form of its value.
+        name: Name in this package, in snake_case. Under this name, a duration without a unit is in seconds.
+        value_type: The form of the option's value.
         default: Value if the option is not set; `None` without a default.
-        levels: `C` connector, `F` connection factory, `A` activation.
+        levels: Levels that may set the option: `C` connector, `F` connection factory, `A` activation.
         jmsjca: Names of JMSJCA fields.
         key: Names inside an Options text or a URL query, for example `JMSJCA.NoXA`.
         ejb: Elements of `ejb-jar.xml`.
         weblogic: Elements of `weblogic-ejb-jar.xml`.
         glassfish: Elements of `sun-ejb-jar.xml` and `glassfish-ejb-jar.xml`.
         java_caps: Properties of a Java CAPS JMS client.
-        alias_unit: Unit of a bare number under a name that isn't ours; names that end in `-seconds`
-            count seconds.
+        alias_unit: Unit of a duration without a unit under any other name than `name`. Names that end in
+            `-seconds` always count seconds.
         choices: The values allowed, for a choice.
         minimum: Lowest number allowed (seconds for a duration).
         unlimited: Whether -1 means "no limit" (the value is then `None`).
         meaning: One line for the reference page and the connection form.
         source: Catalogue numbers.
-        acts: Where it takes effect; empty if it is accepted without effect.
-        why: Why it has no effect.
-        bare: Whether a URL query or Options text may also set it without `JMSJCA.`.
-        key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
+        acts: Modules in which the option takes effect; empty if it is accepted without effect.
+        why: Reason why the option has no effect.
+        bare: Whether a URL query or Options text may also set the option without the prefix `JMSJCA.`.
+        key_replaces_field: Whether the key, set at any level, overrides the field at every level.
         blank_counts: Whether an empty text is a value of its own.
-        lookup_names: Names under which a bare value is a name to look up, as with `lookup://` (W44).
+        lookup_names: Names under which a value without a scheme is a name to look up, as with `lookup://`.
         separators: Characters that separate the items of a list in text.
-        label: Label in the connection form; empty when it isn't on the form.
+        label: Label in the connection form; empty if the option isn't on the form.
         shown_default: The default in words, if the value alone is unclear.
+
+    Source: J143, W44.
     """
 
     name: str
@@ -134,7 +136,7 @@ class Option:
         return letter in self.levels
 
     def spellings(self) -> tuple[tuple[Family, str], ...]:
-        """Return every name of the option with its family, ours first."""
+        """Return every name of the option with its family, the name in this package first."""
         rows: list[tuple[Family, str]] = [(Family.OURS, self.name)]
         for family, names in (
             (Family.JMSJCA, self.jmsjca),
@@ -148,7 +150,7 @@ class Option:
         return tuple(rows)
 
     def unit_of(self, spelling: str) -> Measure:
-        """Return the unit of a bare number under this spelling."""
+        """Return the unit of a number that is given without a unit under this spelling."""
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
             return Measure.SECONDS
         return self.alias_unit

@@ -19,19 +19,21 @@ _NO_SEPARATOR = re.compile(r"[A-Za-z0-9\\=._\r\n]")
 
 
 class _EscapeError(Exception):
-    """An escape sequence is broken; the argument is it."""
+    """An escape sequence is invalid; the argument is this sequence."""
 
 
 def read_properties(text: str) -> dict[str, str]:
     r"""Return the options in an Options text, without checking their names.
 
-    One `key=value` a line. `:` or blanks also end a key; `#` and `!` begin a comment line; a backslash at
-    the end continues the line; `\t \n \r \f \uXXXX` are escapes, any other escaped character is itself. A
-    key given twice has its last value. `JMSJCA.sep=`, wherever it stands, makes the next character a line end
-    in the whole text, also before it; a backslash escapes it.
+    One `key=value` a line. `:` or blanks also end a key; `#` and `!` begin a comment line; a backslash at the
+    end continues the line; `\t \n \r \f \uXXXX` are escapes, any other escaped character is itself. A key
+    given twice has its last value.
+
+    `JMSJCA.sep=`, anywhere in the text, makes the character after it a line end in the whole text. This
+    applies to the part before it, too. A backslash escapes the character.
 
     Raises:
-        ConfigurationError: Every broken line, with its number.
+        ConfigurationError: Lists every invalid line, with its number.
 
     Source: J101, J113; java.util.Properties.load.
     """
@@ -69,7 +71,7 @@ def format_options(options: Mapping[str, str]) -> str:
 
 
 def masked_options(text: str) -> str:
-    """Return the Options text with secret values blotted out; a broken text is blotted out whole."""
+    """Return the Options text with secret values masked; an invalid text is masked as a whole."""
     try:
         options = read_properties(text)
     except ConfigurationError:
@@ -113,7 +115,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             first = number
-        # Before this part stands an even number of backslashes: its own tell whether the line goes on.
+        # The text before this part ends in an even number of backslashes, so those of the part decide whether
+        # the line continues.
         backslashes = len(line) - len(line.rstrip("\\"))
         part = line[:-1] if backslashes % 2 else line
         if part:
@@ -160,7 +163,7 @@ def _unescape(text: str) -> str:
 
 
 def _joined_surrogates(text: str) -> str:
-    """Java writes characters past U+FFFF as two escapes."""
+    """Join surrogate pairs, because Java writes characters beyond U+FFFF as two escapes."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

@@ -38,7 +38,7 @@ _BY_KEY = _keys()
 
 
 def option_by_field(spelling: str) -> Option | None:
-    """Return the option a field, descriptor element or keyword argument of this name sets.
+    """Return the option that a field, descriptor element or keyword argument of this name sets.
 
     Case doesn't matter, and `-` may be written `_`.
     """
@@ -46,12 +46,12 @@ def option_by_field(spelling: str) -> Option | None:
 
 
 def option_by_key(key: str) -> Option | None:
-    """Return the option a key of a URL query or Options text sets; `None`: it belongs to the broker."""
+    """Return the option that a key of a URL query or Options text sets; `None` for a broker's option."""
     return _BY_KEY.get(key) or _BY_KEY.get(key.lower())
 
 
 def check_keys(keys: Iterable[str], place: str) -> list[str]:
-    """Return a fault for every key in our namespace (`JMSJCA.*`) that is no option."""
+    """Return a fault for every unknown key in the namespace `JMSJCA.*`."""
     faults = []
     for key in keys:
         lowered = key.lower()
@@ -68,7 +68,7 @@ def parse_options(text: str) -> dict[str, str]:
     """Return the options in an Options text; `JMSJCA.*` keys are checked, others belong to the broker.
 
     Raises:
-        ConfigurationError: Every broken line and every unknown `JMSJCA.*` key.
+        ConfigurationError: Lists every invalid line and every unknown `JMSJCA.*` key.
 
     Source: J101, J113; the form is that of `read_properties`.
     """

@@ -50,12 +50,14 @@ def read_value(option: Option, given: object, spelling: str) -> OptionValue:
     """Return the given value in the option's type.
 
     Args:
-        option: Which option it is for.
+        option: The option of the value.
         given: Text, or a value parsed from Python, JSON or YAML. Empty text and `None` mean "not set".
-        spelling: The name it was given under: it tells the unit of a bare number, and is named in errors.
+        spelling: The name under which the value was given. It determines the unit of a number without a unit,
+            and is named in errors.
 
     Raises:
-        ConfigurationError: The value doesn't fit: names the spelling, the value (masked if secret), the form.
+        ConfigurationError: The value is invalid. The text has the spelling, the value (masked if secret) and
+            the expected form.
     """
     if (
         isinstance(given, str)
@@ -100,7 +102,7 @@ def expected_form(option: Option, spelling: str | None = None) -> str:
 
 
 def shown(option: Option, value: object) -> str:
-    """Return the value as errors and tables show it: secrets masked, long ones cut."""
+    """Return the value as errors and tables show it: secrets masked, long values cut."""
     if value is None:
         return "None"
     if option.secret:
@@ -180,7 +182,7 @@ def _choice(option: Option, given: object, _spelling: str) -> enum.StrEnum:
 
 @cache
 def _members(choices: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
-    """Return the members by every spelling of their values, squeezed."""
+    """Return the members by every spelling of their values, normalized by `_squeezed`."""
     found = {_squeezed(text): member for member in choices for text in (member.name, member.value)}
     return found | {synonym: found[value] for synonym, value in SYNONYMS.items() if value in found}
 

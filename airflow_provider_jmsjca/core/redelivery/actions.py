@@ -63,7 +63,7 @@ class Delay:
 
     Attributes:
         at: Lowest count for this action.
-        milliseconds: Length of the pause, 0 to 365 days. More than 5 s is waited in slices, see `slices`.
+        milliseconds: Length of the pause, 0 to 365 days. A pause of more than 5 s is split, see `slices`.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -99,7 +99,7 @@ class GrowingDelay:
     Attributes:
         at: Lowest count for this action.
         initial: First pause in milliseconds, at least 1.
-        multiplier: 1 to 1000.
+        multiplier: Factor by which the pause grows with each count, 1 to 1000.
         maximum: Longest pause in milliseconds, not below `initial`.
         jitter: Random fraction of the pause, 0 (none) to 1 (all of it).
 
@@ -214,11 +214,11 @@ class MoveTarget:
     def destination(self, original: Destination) -> Destination:
         """Return the target destination for a message from `original`.
 
-        A name with `$` stays in the folder of an original that is looked up: `dlq_$` with `lookup://a/b/name`
-        gives `lookup://a/b/dlq_name`.
+        If the original is looked up, a target name with `$` stays in its folder: `dlq_$` with
+        `lookup://a/b/name` gives `lookup://a/b/dlq_name`.
 
         Raises:
-            ConfigurationError: The result can't be a destination name.
+            ConfigurationError: The result is not a valid destination name.
         """
         kind = original.kind if self.kind is MoveKind.SAME else DestinationKind(self.kind.value)
         if "$" not in self.name:
@@ -244,12 +244,12 @@ class Move:
         at: Lowest count for this action.
         kind: Kind of the first target.
         name: Name of the first target; `$` is replaced with the original name.
-        further: More targets: each gets the message.
+        further: Further targets; each of them gets the message, too.
         options: Options of the first target.
-        all_targets: The first target and those after it.
+        all_targets: The first target and the further ones.
 
     Raises:
-        ConfigurationError: The count is out of range, or a target is impossible or named twice.
+        ConfigurationError: The count is out of range, or a target is invalid or named twice.
 
     Source: J133-J136, J140, C8-C10; several targets as P9.
     """
@@ -279,7 +279,7 @@ class Move:
 
     @classmethod
     def to(cls, at: int, targets: Sequence[MoveTarget]) -> Move:
-        """Return a move to all of these."""
+        """Return a move to all these targets."""
         first, *further = targets
         return cls(at, first.kind, first.name, tuple(further), first.options)
 
@@ -293,7 +293,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the message from its destination; it is lost.
+    """Delete the message from its destination; the message is lost.
 
     Raises:
         ConfigurationError: The count is out of range.
@@ -333,7 +333,7 @@ def slices(pause: timedelta, limit: timedelta = SLICE) -> Iterator[timedelta]:
     """Split a pause into pieces of at most `limit`, so that it can be interrupted in between.
 
     Yields:
-        The pieces in order; nothing for no pause.
+        The pieces in order; nothing for a pause of 0.
 
     Source: J141.
     """

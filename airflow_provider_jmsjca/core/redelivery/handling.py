@@ -10,9 +10,9 @@ A text is for example `5:1000; 10:5000; 50:move(queue:dlq.$)`:
     target    := ("queue" | "topic" | "same") ":" (name | "jmsjca://?name=" name {"&" key "=" value})
 
 Blanks are allowed around every part. A move extends to the next semicolon, so its names may contain commas
-and parentheses; a comma in it separates targets only before `queue:`, `topic:` or `same:`. Everywhere else a
-comma separates entries, as in Java CAPS clients. JMSJCA has no comma outside a move, so only one string has a
-different meaning here: a single target with `,queue:` or the like in its name.
+and parentheses. A comma in a move separates targets only before `queue:`, `topic:` or `same:`. Everywhere
+else a comma separates entries, as in Java CAPS clients. JMSJCA has no comma outside a move. So only one kind
+of string has a different meaning here: a single target with `,queue:` or the like in its name.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class RedeliveryHandling:
 
         Args:
             delay: Delays separated by commas, `5:1000, 10:5000`; empty for none.
-            after: Move/Delete after N times.
-            action: `move` or `delete`; empty: retried until received.
+            after: Number of redeliveries before the action ("Move/Delete after N times").
+            action: `move` or `delete`; empty: the message is redelivered without limit.
             move_kind: `queue`, `topic`, or `auto` for the same kind as the source.
             move_name: Name of the target; `$` is replaced with the original name.
 
         Raises:
-            ConfigurationError: A property is impossible, or missing for the action.
+            ConfigurationError: A property is invalid, or missing for the action.
 
         Source: C14.
         """
@@ -129,7 +129,8 @@ class RedeliveryHandling:
             seen: Number of deliveries with the redelivered flag: 0 on the first delivery, 1 on the next.
 
         Returns:
-            The action with the highest count up to `seen`; `None` if there is none: deliver at once.
+            The action with the highest count up to `seen`. `None` without such an action: deliver the message
+            at once.
 
         Source: J130, J134, J137.
         """

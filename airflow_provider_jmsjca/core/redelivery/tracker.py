@@ -111,9 +111,9 @@ class RedeliveryTracker:
 
         Args:
             message_id: The message.
-            counted: The delivery had raised the count.
-            delivered: The broker's whole delivery was unused; otherwise it had led to an earlier hand-over.
-            flagged: The delivery counts as a redelivery.
+            counted: Whether the delivery raised the count.
+            delivered: Whether no handler was called during this delivery by the broker.
+            flagged: Whether the delivery counts as a redelivery.
         """
         state = self._states.get(message_id)
         if state is not None and counted:
@@ -131,19 +131,19 @@ class RedeliveryTracker:
         self._flags.pop(message_id, None)
 
     def subscribed(self) -> None:
-        """Record a new subscription; the deliveries pending on the previous one were undone already.
+        """Record a new subscription, after pending deliveries on the previous one were undone.
 
-        From the second subscription on, the broker also flags messages that an earlier one received but no
-        handler did: they were waiting in this process, or were lost in transit.
+        From the second subscription on, the broker also flags messages that an earlier subscription received
+        but no handler got. They were waiting in this process, or were lost in transit.
         """
         self._subscriptions += 1
 
     def flag_means_failure(self, message_id: str) -> bool:
         """Return whether the broker's flag on the next delivery may indicate a failure.
 
-        - After an attempt by this activation, it does.
-        - If the last delivery was undone, the flag counts if it counted then. If it didn't, the message is
-          flagged only because it was returned.
+        - After an attempt by this activation, the flag means a failure.
+        - If the last delivery was undone, the flag counts if that delivery counted as a redelivery. If it did
+          not, the message is flagged only because it was returned.
         - Any other flag stems from other processes, including earlier runs of this one, and counts during the
           first subscription only. After that, this activation may have caused the flag itself.
         """

@@ -25,7 +25,7 @@ _BLANKS: Final = " \t\n\r\f"
 
 
 def selector_text(text: str | None) -> str | None:
-    """Return the text of a selector, `None` if there is none: a blank selector selects every message."""
+    """Return the text of a selector; `None` for a blank selector, which selects every message."""
     return text if text and text.strip(_BLANKS) else None
 
 
@@ -56,9 +56,9 @@ class Selector:
 
         Args:
             text: The selector.
-            strings_as_numbers: For transports that deliver properties as strings (STOMP). Values are compared
-                and divided as ActiveMQ does, so `n > 2` selects a message with the string `3` as `n`.
-                Otherwise types are strict: a comparison of unlike types is unknown.
+            strings_as_numbers: Whether to compare and divide values as ActiveMQ does, for transports that
+                deliver properties as strings (STOMP). `n > 2` then selects a message with the string `3` as
+                `n`. Otherwise types are strict: a comparison of unlike types is unknown.
 
         Raises:
             ConfigurationError: The text is not a selector; the error gives the position, the token found and
@@ -84,8 +84,8 @@ class Selector:
         """Return `portable` for a transport that may send a property under another name.
 
         Args:
-            others: Name -> the other name, which has priority: a broker may use the original name for a
-                header of its own.
+            others: Name -> the other name, which has priority, because a broker may use the original name for
+                its own header.
 
         Raises:
             CapabilityError: The selector uses too many of these names; the result would grow exponentially.
@@ -119,7 +119,7 @@ class Selector:
         return hash((self._text, self._strings_as_numbers))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by the text: closures can't be pickled."""
+        """Pickle the text only, because closures can't be pickled."""
         return _restore, (self._text, self._strings_as_numbers)
 
 

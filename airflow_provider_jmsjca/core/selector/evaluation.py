@@ -202,13 +202,14 @@ def _converted(text: str, beside: object) -> bool | int | float | None:
 def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any, Any], int | float | None]:
     """Return an arithmetic operator with Java's promotion: exact with exact stays exact.
 
-    The result is unknown with anything that is no number, for an exact division by zero, and where a Java
-    long can't hold an exact result (never a wrapped number). Approximate results follow IEEE 754: division by
-    zero gives an infinity or NaN.
+    The result is unknown if an operand is not a number, and for an exact division by zero. It is also unknown
+    if a Java long can't hold an exact result, which never wraps around. Approximate results follow IEEE 754:
+    division by zero gives an infinity or NaN.
 
     Args:
         arithmetic: The operator.
-        real_division: Divide exact numbers as doubles, as ActiveMQ does; otherwise as Java, towards zero.
+        real_division: Whether to divide exact numbers as doubles, as ActiveMQ does; otherwise as Java does,
+            towards zero.
 
     Source: JMS 2.0 section 3.8.1.2.
     """
@@ -268,8 +269,8 @@ class Compiler:
     """Compiles trees for one way of comparing.
 
     Args:
-        strings_as_numbers: Compare as ActiveMQ does where all properties are strings; otherwise types are
-            strict.
+        strings_as_numbers: Whether to compare as ActiveMQ does if all properties are strings; otherwise types
+            are strict.
     """
 
     def __init__(self, *, strings_as_numbers: bool) -> None:

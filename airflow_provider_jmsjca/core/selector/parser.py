@@ -81,7 +81,7 @@ class Token:
 def syntax_error(text: str, position: int, found: str, expected: str) -> ConfigurationError:
     """Return an error with the position (from 1), the token found there, and the expected form.
 
-    It ends with the selector, or the part of it around the position. «» marks the position.
+    The text ends with the selector, or with its part around the position, where «» marks the position.
     """
     begin = max(0, position - _EXCERPT_BEFORE)
     end = min(len(text), position + _EXCERPT_AFTER)
@@ -229,14 +229,14 @@ _LEVELS: dict[str, Precedence] = {
 def parse(text: str) -> Node:
     """Return the tree of a selector that is not blank.
 
-    Beyond JMS, `identifier = NULL` and `identifier <> NULL` are read as `IS NULL` and `IS NOT NULL`: the
-    documentation of JMSJCA uses them (J182).
+    Beyond JMS, `identifier = NULL` and `identifier <> NULL` are read as `IS NULL` and `IS NOT NULL`, because
+    the documentation of JMSJCA uses them.
 
     Raises:
         ConfigurationError: The text is not a selector; the error gives the position, the token found and the
             expected form.
 
-    Source: JMS 2.0 section 3.8.1.
+    Source: JMS 2.0 section 3.8.1; J182.
     """
     return _Parser(text).selector()
 

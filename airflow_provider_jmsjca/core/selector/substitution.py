@@ -21,9 +21,9 @@ _BLANK = " \t\n\r\f"
 def substitute(template: str, parameters: Mapping[str, Parameter]) -> str:
     """Return the selector for a template and its parameters.
 
-    `${name}` is replaced with the parameter of that name, and kept if there is none; `$$` becomes `$`.
-    `${selector}` is the selector in the parameter `selector`, `${andselector}` is `and (...)` around it and
-    `${selectorand}` is `(...) and`; both are empty if it is blank.
+    `${name}` is replaced with the parameter of that name, and stays if there is no such parameter. `$$`
+    becomes `$`. `${selector}` is the selector in the parameter `selector`. `${andselector}` is `and (...)`
+    around this selector, and `${selectorand}` is `(...) and`; both are empty if the selector is blank.
 
     Inside a string literal of the template, quotes in a value are doubled. Elsewhere a value must be one
     literal: a number, a quoted string, TRUE or FALSE. `%` and `_` in a value keep their meaning in a LIKE
