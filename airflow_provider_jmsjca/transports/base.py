@@ -160,6 +160,9 @@ class Subscription:
         alone: The caller promises to have no other consumer on the connection. The transport may then send
             one acknowledgement for many messages, even if it covers all messages of the connection. The
             transport refuses a second consumer.
+        own_session: The transport may open a session of its own for the consumer, over another connection, so
+            that one acknowledgement settles many messages (`Capabilities.own_sessions`). If that connection
+            is lost, the whole connection is lost.
         one_of_several: The caller has several consumers of the destination and sets no prefetch. On a broker
             that does not show message groups, the transport then receives one message at a time, to keep each
             group in order.
@@ -172,6 +175,7 @@ class Subscription:
     prefetch_bytes: int = 0
     in_order: bool = False
     alone: bool = False
+    own_session: bool = False
     one_of_several: bool = False
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ class Capabilities:
             settle more messages than the prefetch.
         cumulative_acknowledgement: With `Subscription.in_order`, an acknowledgement settles all earlier
             messages of its consumer, and none of other consumers.
+        own_sessions: The same holds for a consumer with `Subscription.own_session`, which takes a connection.
         priority: Higher priorities overtake lower ones on the default configuration.
         message_groups: `JMSXGroupID` keeps a group on one consumer.
         body_kinds: The kinds of body that the broker preserves.
@@ -54,6 +55,7 @@ class Capabilities:
     typed_properties: bool = False
     unit_frees_prefetch: bool = False
     cumulative_acknowledgement: bool = False
+    own_sessions: bool = False
     priority: bool = False
     message_groups: bool = False
     body_kinds: frozenset[BodyKind] = frozenset({BodyKind.TEXT, BodyKind.BYTES, BodyKind.EMPTY})

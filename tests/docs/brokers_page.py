@@ -93,6 +93,11 @@ MEANINGS = {
         "One acknowledgement settles all messages before it on the same consumer",
         "each message is acknowledged by itself",
     ),
+    "own_sessions": (
+        "Batches settled at once, over a connection for each",
+        "The same for a consumer with a connection of its own, which each batch at a time takes",
+        "batches share a connection",
+    ),
     "priority": (
         "Priorities",
         "Higher priorities overtake lower ones on the default configuration",

@@ -57,14 +57,16 @@ class TcpProxy:
             self._accept_pending()
             return len(self._tunnels)
 
-    def cut(self) -> int:
+    def cut(self, most: int | None = None) -> int:
         """Reset every connection on both sides, and return how many there were. New ones are accepted.
+
+        With `most` it resets any so many.
 
         A client whose `connect` has returned is among them, even if nothing was forwarded for it yet.
         """
         with self._lock:
             self._accept_pending()
-            tunnels = list(self._tunnels)
+            tunnels = list(self._tunnels)[:most]
         for tunnel in tunnels:
             tunnel.cut.set()
         for tunnel in tunnels:

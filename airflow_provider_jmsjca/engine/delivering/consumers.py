@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from airflow_provider_jmsjca.transports.base import (
     ConnectionState,
     Consumer,
     OnReceived,
+    Received,
     Subscription,
 )
 
@@ -200,10 +202,34 @@ class Consumers:
         if self._connection is None or self._on_received is None:
             raise AssertionError("consumers are opened on a connection")
         subscription, count = consumers_of(self._settings, source, self._connection)
+        if not subscription.own_session:
+            self._consume(self._connection, subscription, count, self._on_received)
+            return
+        gate = _Gate(self._on_received)
+        try:
+            self._consume(self._connection, subscription, count, gate)
+            gate.open()
+        except JmsError as error:
+            if self._connection.state is not ConnectionState.UP:
+                raise
+            _log.warning(
+                "%s: %d batches of %s can't have a connection each, so each message takes an acknowledgement "
+                "of its own: %s",
+                self._settings.name,
+                count,
+                subscription.destination,
+                error,
+            )
+            subscription, count = _sharing_a_connection(self._settings, source)
+            self._consume(self._connection, subscription, count, self._on_received)
+
+    def _consume(
+        self, connection: Connection, subscription: Subscription, count: int, on_received: OnReceived
+    ) -> None:
         before = len(self._consumers)
         for _ in range(count):
             try:
-                consumer = self._connection.consume(subscription, self._on_received)
+                consumer = connection.consume(subscription, on_received)
             except JmsError:
                 while len(self._consumers) > before:
                     self._consumers.pop().close()
@@ -211,11 +237,50 @@ class Consumers:
             self._consumers.append(consumer)
 
 
+class _Gate:
+    """Keeps messages back until all consumers are open; if one can't be opened, nobody sees them.
+
+    Args:
+        on_received: Takes the messages.
+    """
+
+    def __init__(self, on_received: OnReceived) -> None:
+        self._on_received = on_received
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._kept: list[Received] = []
+
+    def __call__(self, received: Received) -> None:
+        """Pass a message on, or keep it."""
+        if not self._is_open:
+            with self._lock:
+                if not self._is_open:
+                    self._kept.append(received)
+                    return
+        self._on_received(received)
+
+    def open(self) -> None:
+        """Pass on what was kept, and everything later."""
+        with self._lock:
+            for received in self._kept:
+                self._on_received(received)
+            self._is_open = True
+
+
 def consumers_of(settings: ListenerSettings, source: int, connection: Connection) -> tuple[Subscription, int]:
     """Return the subscription and the number of a destination's consumers on a connection."""
     subscription, units = settings.subscriptions[source], settings.unit_consumers
-    if units is not None and connection.capabilities.cumulative_acknowledgement:
-        return replace(subscription, in_order=True, prefetch=units.prefetch), units.count
+    if units is not None:
+        of_unit = replace(subscription, in_order=True, prefetch=units.prefetch)
+        if connection.capabilities.cumulative_acknowledgement:
+            return of_unit, units.count
+        if connection.capabilities.own_sessions and units.count > 1:
+            return replace(of_unit, own_session=True), units.count
+    return _sharing_a_connection(settings, source)
+
+
+def _sharing_a_connection(settings: ListenerSettings, source: int) -> tuple[Subscription, int]:
+    subscription = settings.subscriptions[source]
     # A second consumer on a topic would get every message a second time.
     is_queue = subscription.destination.kind is DestinationKind.QUEUE
     return subscription, settings.receivers if is_queue else 1

@@ -23,10 +23,11 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp.browsing import browse, first_messages
 from airflow_provider_jmsjca.transports.stomp.confirmed import ConfirmedUnit
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer, delete_subscription, subscribe
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.sending import send
+from airflow_provider_jmsjca.transports.stomp.sessions import Sessions
 from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 
 
@@ -48,6 +49,7 @@ class StompConnection:
         self.link = link
         self.call_soon = link.wire.call_soon
         self.secrets = link.secrets
+        self._sessions = Sessions(link, _unit_on)
 
     @property
     def broker(self) -> BrokerInfo:
@@ -73,6 +75,8 @@ class StompConnection:
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
+        if subscription.own_session and self.link.dialect.cumulative is Cumulative.CONNECTION:
+            return self._sessions.consume(subscription, on_received)
         return subscribe(self.link, subscription, on_received, self.unit)
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
@@ -81,13 +85,7 @@ class StompConnection:
 
     def unit(self) -> UnitOfWork:
         """Begin a unit of work."""
-        match self.link.dialect.unit_kind:
-            case UnitKind.TRANSACTION:
-                return TransactionUnit(self.link)
-            case UnitKind.CONFIRM_THEN_ACKNOWLEDGE:
-                return ConfirmedUnit(self.link)
-            case _ as kind:
-                assert_never(kind)
+        return _unit_on(self.link)
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them."""
@@ -113,6 +111,7 @@ class StompConnection:
     def synchronize(self) -> None:
         """Wait until the broker has processed all earlier frames."""
         self.link.synchronize()
+        self._sessions.synchronize()
 
     def delete_durable(self, name: str, destination: Destination) -> None:
         """Delete an idle durable subscription and its messages."""
@@ -124,4 +123,15 @@ class StompConnection:
         Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
         messages may be redelivered. No message is lost.
         """
+        self._sessions.close()
         self.link.close()
+
+
+def _unit_on(link: Link) -> UnitOfWork:
+    match link.dialect.unit_kind:
+        case UnitKind.TRANSACTION:
+            return TransactionUnit(link)
+        case UnitKind.CONFIRM_THEN_ACKNOWLEDGE:
+            return ConfirmedUnit(link)
+        case _ as kind:
+            assert_never(kind)

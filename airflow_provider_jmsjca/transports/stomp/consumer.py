@@ -242,6 +242,7 @@ def subscribe(
     subscription: Subscription,
     on_received: OnReceived,
     unit: Callable[[], UnitOfWork] | None = None,
+    end_session: Callable[[], None] | None = None,
 ) -> StompConsumer:
     """Start receiving; raises the errors of `Connection.consume`.
 
@@ -250,9 +251,12 @@ def subscribe(
         subscription: The destination and options of the consumer.
         on_received: Called with each message.
         unit: Begins a unit of work; `None` if messages are settled without units of work.
+        end_session: Called when the consumer is closed; `None` if it has no session of its own.
     """
     link.prepare_for(subscription)
-    consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription), unit)
+    consumer = StompConsumer(
+        link, subscription, on_received, set_apart(link, subscription), unit, end_session=end_session
+    )
     consumer.start()
     return consumer
 
@@ -296,6 +300,7 @@ class StompConsumer:
         "_closed",
         "_decoder",
         "_dialect",
+        "_end_session",
         "_handing_back",
         "_heaviest",
         "_identifier",
@@ -330,6 +335,8 @@ class StompConsumer:
         on_received: OnReceived,
         apart: tuple[str, ...] = (),
         unit: Callable[[], UnitOfWork] | None = None,
+        *,
+        end_session: Callable[[], None] | None = None,
     ) -> None:
         self.generation = 0
         self._link = link
@@ -337,6 +344,7 @@ class StompConsumer:
         self._wire = link.wire
         self.subscription = subscription
         self._unit = unit
+        self._end_session = end_session
         self._options = consumer_headers(link.dialect, subscription.destination)
         self._on_received = on_received
         self._decoder = Decoder(link.dialect, subscription)
@@ -745,6 +753,8 @@ class StompConsumer:
             self._remove_routes()
             with self._lock:
                 self._forget()
+            if self._end_session is not None:
+                self._end_session()
         if delete_durable and self.subscription.durable_name is not None:
             delete_subscription(self._link, self.subscription.durable_name, self.subscription.destination)
 

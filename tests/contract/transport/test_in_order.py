@@ -7,19 +7,20 @@ import pytest
 from airflow_provider_jmsjca import ConfigurationError, Connection, Destination, Subscription
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish
-from tests.internals.transports import Consumer, Received
+from tests.internals.transports import ConnectionState, Consumer, Received
 
 
-@pytest.fixture(params=[False, True], ids=["among-others", "alone"])
-def alone(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(params=["among-others", "alone", "own-session"])
+def promise(request: pytest.FixtureRequest) -> dict[str, bool]:
+    """What else the caller promises or allows."""
+    return {"alone": request.param == "alone", "own_session": request.param == "own-session"}
 
 
 def _receive(
-    connection: Connection, queue: Destination, count: int, *, alone: bool
+    connection: Connection, queue: Destination, count: int, promise: dict[str, bool]
 ) -> tuple[Consumer, list[Received]]:
     collector = Collector()
-    consumer = connection.consume(Subscription(destination=queue, in_order=True, alone=alone), collector)
+    consumer = connection.consume(Subscription(destination=queue, in_order=True, **promise), collector)
     return consumer, collector.wait(count)
 
 
@@ -28,16 +29,47 @@ def test_the_capability_says_whether_each_of_several_consumers_settles_in_order(
 ) -> None:
     subscription = Subscription(destination=queue, in_order=True)
     consumers = [connection.consume(subscription, Collector()) for _ in range(2)]
-    capability = connection.capabilities.cumulative_acknowledgement
-    assert [each.settles_in_order for each in consumers] == [capability] * 2
+    capabilities = connection.capabilities
+    assert [each.settles_in_order for each in consumers] == [capabilities.cumulative_acknowledgement] * 2
+
+
+def test_consumers_with_sessions_of_their_own_settle_in_order_and_apart(
+    connect: Connect, queue: Destination
+) -> None:
+    """Over one connection for each: one acknowledgement settles messages of no other consumer."""
+    connection = connect()
+    bodies = publish(connection, queue, 40)
+    collectors = [Collector(), Collector()]
+    subscription = Subscription(destination=queue, in_order=True, own_session=True, prefetch=20)
+    consumers = [connection.consume(subscription, collector) for collector in collectors]
+    capabilities = connection.capabilities
+    settles = capabilities.cumulative_acknowledgement or capabilities.own_sessions
+    assert [each.settles_in_order for each in consumers] == [settles] * 2
+    if not capabilities.own_sessions:
+        return
+    first, second = (collector.wait(20) for collector in collectors)
+    units = [received[0].unit() for received in (first, second)]
+    for one in second[:15]:
+        units[1].acknowledge(one)
+    for one in first:
+        units[0].acknowledge(one)
+    units[1].commit()
+    units[0].rollback()
+    consumers[1].close()  # the other one goes on
+    consumers[0].acknowledge(first[:5])
+    connection.synchronize()
+    assert connection.state is ConnectionState.UP
+    connection.close()
+    gone = {one.message.body for one in (*second[:15], *first[:5])}
+    assert_left(connect, queue, [body for body in bodies if body not in gone])
 
 
 def test_acknowledged_is_gone_and_the_rest_comes_back(
-    connect: Connect, queue: Destination, alone: bool
+    connect: Connect, queue: Destination, promise: dict[str, bool]
 ) -> None:
     connection = connect()
     bodies = publish(connection, queue, 90)
-    consumer, received = _receive(connection, queue, 90, alone=alone)
+    consumer, received = _receive(connection, queue, 90, promise)
     for one in received[:80]:
         consumer.acknowledge([one])
     connection.synchronize()
@@ -46,11 +78,11 @@ def test_acknowledged_is_gone_and_the_rest_comes_back(
 
 
 def test_what_is_settled_early_takes_nothing_with_it(
-    connect: Connect, queue: Destination, alone: bool
+    connect: Connect, queue: Destination, promise: dict[str, bool]
 ) -> None:
     connection = connect()
     publish(connection, queue, 3)
-    consumer, received = _receive(connection, queue, 3, alone=alone)
+    consumer, received = _receive(connection, queue, 3, promise)
     consumer.acknowledge([received[2]])
     connection.synchronize()
     consumer.acknowledge([received[0]])
@@ -65,10 +97,10 @@ def test_what_is_settled_early_takes_nothing_with_it(
     other.close()
 
 
-def test_all_of_it_in_any_order(connect: Connect, queue: Destination, alone: bool) -> None:
+def test_all_of_it_in_any_order(connect: Connect, queue: Destination, promise: dict[str, bool]) -> None:
     connection = connect()
     publish(connection, queue, 5)
-    consumer, received = _receive(connection, queue, 5, alone=alone)
+    consumer, received = _receive(connection, queue, 5, promise)
     for index in (3, 1, 4, 0, 2):
         consumer.acknowledge([received[index]])
     connection.synchronize()
@@ -77,11 +109,11 @@ def test_all_of_it_in_any_order(connect: Connect, queue: Destination, alone: boo
 
 
 def test_recover_brings_the_unsettled_back_in_order(
-    connection: Connection, queue: Destination, alone: bool
+    connection: Connection, queue: Destination, promise: dict[str, bool]
 ) -> None:
     bodies = publish(connection, queue, 6)
     collector = Collector()
-    consumer = connection.consume(Subscription(destination=queue, in_order=True, alone=alone), collector)
+    consumer = connection.consume(Subscription(destination=queue, in_order=True, **promise), collector)
     consumer.acknowledge(collector.wait(6)[:2])
     connection.synchronize()
     consumer.recover()
@@ -91,10 +123,12 @@ def test_recover_brings_the_unsettled_back_in_order(
     connection.synchronize()
 
 
-def test_a_unit_settles_what_it_took_and_no_more(connect: Connect, queue: Destination, alone: bool) -> None:
+def test_a_unit_settles_what_it_took_and_no_more(
+    connect: Connect, queue: Destination, promise: dict[str, bool]
+) -> None:
     connection = connect()
     bodies = publish(connection, queue, 60)
-    consumer, received = _receive(connection, queue, 60, alone=alone)
+    consumer, received = _receive(connection, queue, 60, promise)
     consumer.acknowledge(received[:10])
     unit = received[10].unit()
     for one in received[10:50]:
@@ -104,10 +138,10 @@ def test_a_unit_settles_what_it_took_and_no_more(connect: Connect, queue: Destin
     assert_left(connect, queue, bodies[50:])
 
 
-def test_units_after_a_rollback(connect: Connect, queue: Destination, alone: bool) -> None:
+def test_units_after_a_rollback(connect: Connect, queue: Destination, promise: dict[str, bool]) -> None:
     connection = connect()
     bodies = publish(connection, queue, 6)
-    _, received = _receive(connection, queue, 6, alone=alone)
+    _, received = _receive(connection, queue, 6, promise)
     unit = received[0].unit()
     for one in received[:4]:
         unit.acknowledge(one)
@@ -120,10 +154,12 @@ def test_units_after_a_rollback(connect: Connect, queue: Destination, alone: boo
     assert_left(connect, queue, bodies[2:])
 
 
-def test_a_message_belongs_to_one_unit(connect: Connect, queue: Destination, alone: bool) -> None:
+def test_a_message_belongs_to_one_unit(
+    connect: Connect, queue: Destination, promise: dict[str, bool]
+) -> None:
     connection = connect()
     bodies = publish(connection, queue, 2)
-    _, received = _receive(connection, queue, 2, alone=alone)
+    _, received = _receive(connection, queue, 2, promise)
     first, second = received[0].unit(), received[1].unit()
     first.acknowledge(received[0])
     for unit in (first, second):
@@ -136,11 +172,11 @@ def test_a_message_belongs_to_one_unit(connect: Connect, queue: Destination, alo
 
 
 def test_the_commit_of_another_unit_takes_nothing_along(
-    connect: Connect, queue: Destination, name: str, alone: bool
+    connect: Connect, queue: Destination, name: str, promise: dict[str, bool]
 ) -> None:
     connection, other_queue = connect(), Destination.queue(f"{name}.other")
     bodies = publish(connection, queue, 4)
-    _, received = _receive(connection, queue, 4, alone=alone)
+    _, received = _receive(connection, queue, 4, promise)
     unit = received[0].unit()
     for one in received:
         unit.acknowledge(one)
@@ -152,12 +188,12 @@ def test_the_commit_of_another_unit_takes_nothing_along(
 
 
 def test_messages_on_their_way_at_a_recovery_are_not_lost(
-    connect: Connect, queue: Destination, alone: bool
+    connect: Connect, queue: Destination, promise: dict[str, bool]
 ) -> None:
     connection = connect()
     bodies = publish(connection, queue, 300)
     collector = Collector()
-    consumer = connection.consume(Subscription(destination=queue, in_order=True, alone=alone), collector)
+    consumer = connection.consume(Subscription(destination=queue, in_order=True, **promise), collector)
     settled: list[object] = []
     for wanted in (1, 40, 80):
         collector.wait(wanted)

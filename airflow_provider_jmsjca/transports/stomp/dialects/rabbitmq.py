@@ -121,7 +121,9 @@ class RabbitMqDialect(Dialect):
 
     product: ClassVar[str] = "rabbitmq"
     administration: ClassVar[AdministrationKind] = AdministrationKind.HTTP_API
-    capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        redelivered_flag=True, durable_subscription=True, own_sessions=True
+    )
     names: ClassVar[NameSyntax] = NameSyntax(
         any_word="*", any_words="#", wildcards_in=frozenset({DestinationKind.TOPIC})
     )

@@ -293,6 +293,7 @@ class Link:
         self._begun: deque[str] = deque()
         self._late = 0
         self._strange_errors = 0
+        self._loss_level = logging.WARNING
         self._has_acknowledged = False
         self._is_greeted = False
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
@@ -417,11 +418,17 @@ class Link:
         """Record that a consumer acknowledged a message, so that a failed close is logged as a warning."""
         self._has_acknowledged = True
 
-    def give_up(self, reason: JmsError) -> None:
-        """End the connection at once; the broker takes back unsettled messages."""
+    def give_up(self, reason: JmsError, *, logged: bool = False) -> None:
+        """End the connection at once; the broker takes back unsettled messages.
+
+        Args:
+            reason: Passed to the callbacks for a lost connection.
+            logged: The loss was logged as that of another link of the connection.
+        """
         with self._lock:
             if self._state is ConnectionState.UP:
                 self._state = ConnectionState.LOST
+                self._loss_level = logging.DEBUG if logged else logging.WARNING
         self.wire.end(reason)
 
     def close(self) -> None:
@@ -465,7 +472,7 @@ class Link:
         self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
-        _log.warning("The connection to %s is lost: %s", self._named, reason)
+        _log.log(self._loss_level, "The connection to %s is lost: %s", self._named, reason)
         for callback in callbacks:
             try:
                 callback(reason)
@@ -619,6 +626,16 @@ class Link:
             second.close()
             raise TransientBrokerError(f"at {self._broker.address} another broker answers now")
         return second
+
+    def session(self) -> Link:
+        """Open a connection of the same user to the same address, for one consumer.
+
+        Raises:
+            JmsError: The broker refuses it (see `Transport.connect`).
+        """
+        if self._another is None:
+            raise AssertionError("a connection that was opened by its address can be opened again")
+        return self._another()
 
     def new_subscription_id(self) -> str:
         """Return a new subscription id, unique on this connection."""
