@@ -35,7 +35,8 @@ class Capabilities:
             settle more messages than the prefetch.
         cumulative_acknowledgement: With `Subscription.in_order`, an acknowledgement settles all earlier
             messages of its consumer, and none of other consumers.
-        own_sessions: The same holds for a consumer with `Subscription.own_session`, which takes a connection.
+        own_sessions: `cumulative_acknowledgement` holds for each consumer with `Subscription.own_session`.
+            Such a consumer takes a connection of its own.
         priority: Higher priorities overtake lower ones on the default configuration.
         message_groups: `JMSXGroupID` keeps a group on one consumer.
         body_kinds: The kinds of body that the broker preserves.
