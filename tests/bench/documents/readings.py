@@ -368,9 +368,10 @@ def _element(  # noqa: C901, PLR0912 - a case for each kind of field
                         _element(each["elementType"], child, f"{place}[{at}]", options, faults)
                         for at, child in enumerate(children)
                     ]
-            elif len(children) > 1:
+                continue
+            if len(children) > 1:
                 faults.append((f"field '{place}': the element is there more than once", _MISSING))
-            for child in children[:1] if not isinstance(each, dict) else children:
+            for child in children:
                 found[name] = _element(each, child, place, options, faults)
     return found
 
