@@ -51,7 +51,9 @@ class _Shape:
     def kind(self) -> str:
         if not self.names:
             text = _type(self.texts)
-            fields = [*self.fields(), f"_VALUE {text}"] if self.attributes else []
+            fields = self.fields()
+            if fields and "value" not in map(str.lower, self.attributes):
+                fields.append(f"_VALUE {text}")  # a field _value can't stand beside it
             kind = f"STRUCT<{', '.join(_as_member(each) for each in fields)}>" if fields else text
         else:
             fields = self.fields()
