@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -363,3 +363,69 @@ def test_a_name_that_needs_column_mapping_is_refused_with_a_way_out(
     finally:
         spark.conf.unset(setting)
     assert writer.read("`first name`") == [(1,)]
+
+
+def _compact(log: Path, table: Path) -> list[dict[str, Any]]:
+    """Return the actions of a compaction of the table's only file."""
+    actions = [
+        json.loads(line) for each in sorted(log.glob("*.json")) for line in each.read_text().splitlines()
+    ]
+    *_, added = (action["add"] for action in actions if "add" in action)
+    shutil.copy(table / added["path"], table / "compacted.parquet")
+    removed = {"path": added["path"], "deletionTimestamp": 1_700_000_000_000, "dataChange": False}
+    return [{"remove": removed}, {"add": added | {"path": "compacted.parquet", "dataChange": False}}]
+
+
+def _describe(log: Path, table: Path) -> list[dict[str, Any]]:
+    """Return the actions of a commit that changes the table's description."""
+    del table
+    first = map(json.loads, (log / f"{0:020}.json").read_text().splitlines())
+    (found,) = (action["metaData"] for action in first if "metaData" in action)
+    return [{"metaData": found | {"description": "orders"}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments"),
+    [(_compact, {"mode": "upsert", "keys": ["id"]}), (_describe, {})],
+    ids=["an upsert, and its files are compacted", "an append, and the table is changed"],
+)
+def test_a_write_is_repeated_if_another_commit_is_faster(
+    spark: SparkSession,
+    make_batch: MakeBatch,
+    tmp_path: Path,
+    change: Callable[[Path, Path], list[dict[str, Any]]],
+    arguments: dict[str, Any],
+) -> None:
+    """The other commit is made while the rows of ours are computed, after Delta has read the table."""
+    table = tmp_path / "table"
+    log = table / "_delta_log"
+    made = tmp_path / "made"
+
+    def commit(value: str) -> str:
+        if not made.exists():
+            made.touch()
+            actions = [
+                *change(log, table),
+                {"commitInfo": {"timestamp": 1_700_000_000_000, "operation": "OTHER"}},
+            ]
+            version = len(list(log.glob("*.json")))
+            (log / f"{version:020}.json").write_text("".join(f"{json.dumps(each)}\n" for each in actions))
+        return value
+
+    def store(name: str, *keys: int) -> int:
+        messages = [JmsMessage.text(json.dumps({"id": key, "v": name})) for key in keys]
+        manifest = make_batch(messages, batch_id=name)
+        with Batch(manifest, take_fence(manifest.folder)) as batch:
+            rows = batch.json(batch.messages(spark), "id INT NOT NULL, v STRING").rows
+            if name == "ours":
+                rows = rows.withColumn("v", sql.udf(commit, "string", useArrow=False)("v"))
+            return batch.write(rows, str(table), format="delta", **arguments)
+
+    assert store("first", 1, 2) == 2
+    assert store("ours", 2, 3) == 2
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    # The commit that stands began after the other one.
+    assert (history[1].operation, history[1].version) == ("OTHER", history[0].readVersion)
+    found = spark.read.format("delta").load(str(table)).select("id", "v").collect()
+    kept = [(2, "first")] if not arguments else []
+    assert sorted(map(tuple, found)) == [(1, "first"), *kept, (2, "ours"), (3, "ours")]
