@@ -57,7 +57,7 @@ class AsyncJmsHook(BaseHook):
         self.jms_conn_id = jms_conn_id
 
     def get_conn(self) -> AsyncJmsConnection:
-        """Return a connection to use as an asynchronous context manager; nothing is asked or opened yet."""
+        """Return a connection to use as an asynchronous context manager; nothing is queried or opened yet."""
         return AsyncJmsConnection(JmsHook(self.jms_conn_id))
 
 
@@ -84,7 +84,7 @@ class AsyncJmsConnection:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        """Return itself; it connects when it is used first."""
+        """Return the connection, which connects when it is used first."""
         return self
 
     async def __aexit__(
@@ -93,7 +93,7 @@ class AsyncJmsConnection:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the connection."""
         await self.aclose()
 
     async def send(
@@ -113,20 +113,20 @@ class AsyncJmsConnection:
             destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an
                 entry of `[jmsjca]`.
             message: The message to send.
-            delay: Seconds before it can be received.
-            time_to_live: Seconds until it expires, counted from now.
-            priority: 0 to 9; `None` leaves the message's own.
-            persistent: Whether it survives a restart of the broker; `None` leaves the message's own.
-            deduplication_id: A second message with this id is dropped by the broker.
+            delay: Seconds before the message can be received.
+            time_to_live: Seconds until the message expires, counted from now.
+            priority: 0 to 9; `None`: the priority in the message.
+            persistent: Whether the message survives a restart of the broker; `None`: as the message says.
+            deduplication_id: The broker drops a second message with this id.
 
         Raises:
             ConfigurationError: The destination or the Airflow connection can't be used.
             CapabilityError: The broker lacks a capability that the message needs.
-            TransientBrokerError: The broker can't be reached; nothing is sent. It is tried once.
-            InDoubtError: The connection was lost; the message may be there.
-            PermanentBrokerError: The broker refuses it.
+            TransientBrokerError: The broker can't be reached; nothing is sent. There is no retry.
+            InDoubtError: The connection was lost; the broker may have the message.
+            PermanentBrokerError: The broker refuses the message.
 
-        Guarantee: on cancellation it returns at once, and the message is sent or not.
+        Guarantee: a cancellation takes effect at once; the message may or may not be sent then.
         """
         self._check_open()
         target = destination if isinstance(destination, Destination) else _find(destination)
@@ -157,15 +157,15 @@ class AsyncJmsConnection:
         timeout: float | None = None,  # noqa: ASYNC109  # as `JmsSession.receive`
         message_selector: str | None = None,
     ) -> StreamDelivery | None:
-        """Wait for a message. End the delivery with `returned`, or with `raised` where it failed.
+        """Wait for a message. End its delivery with `returned`, or with `raised` after a failure.
 
         The first call subscribes, and the subscription stays until the connection is closed. So messages
         published to a topic between two calls are available to the second call. End a delivery before you
         request the next one of the same destination and selector; `consume` can have several in flight.
 
         Args:
-            destination: As for `send`.
-            timeout: Seconds; `None` waits forever.
+            destination: The destination, in the forms of `send`.
+            timeout: Seconds to wait; `None` waits forever.
             message_selector: Only messages that match.
 
         Returns:
@@ -211,14 +211,16 @@ class AsyncJmsConnection:
                 `concurrency_mode`, `prefetch` ...
 
         Raises:
-            ConfigurationError: Every fault of every level; or an option only for listeners.
+            ConfigurationError: Names every fault of every level, or an option that only listeners support.
             TransientBrokerError: Airflow can't be queried for its connection now.
         """
         self._check_open()
         return await self._stream(_spec_of(spec, fields))
 
     async def aclose(self) -> None:
-        """Close the streams: returned messages are settled, the rest goes back. Closing twice is harmless.
+        """Close the streams: returned messages are settled, others return to the broker.
+
+        Closing twice is harmless.
 
         Guarantee: returns within half a second; a thread waits for a broker that doesn't answer. Every stream
         is closed, even if the caller is cancelled during the close.

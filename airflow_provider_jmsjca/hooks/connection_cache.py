@@ -1,4 +1,4 @@
-"""Connections that outlive their users: closed, they are kept a while for the next one."""
+"""Cached connections: when its user closes one, it is kept for a while for the next user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jms_connection(
     options: Resolved,
     find: Callable[[str], Destination] = destination_named,
 ) -> JmsConnection:
-    """Return a connection: a cached one that is up, else a new one.
+    """Return a cached connection that is up, or open a new one.
 
     Users of one process with the same settings share a connection, each with its own sessions. A connection
     without successful use for the idle timeout, or with a request refused by the broker, is not reused; it is
@@ -44,12 +44,12 @@ def jms_connection(
     so does `bypass_ra`, which also disables all other rules of the connection factory.
 
     Args:
-        settings: The settings to connect with.
+        settings: The connection settings.
         options: The effective options.
-        find: Returns the destination for a text.
+        find: Returns the destination for a name.
 
     Raises:
-        TransientBrokerError: As `Transport.connect`; so are the other errors.
+        JmsError: The connection can't be opened; see `Transport.connect`.
 
     Source: J14, J27, J43, J45, J80, J98, J99, J100, J102, J106, J126, J181.
     """

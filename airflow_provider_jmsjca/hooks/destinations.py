@@ -27,7 +27,7 @@ _REMEMBERED = 1000
 
 
 def find_destination(text: str, *, variables: bool = True) -> Destination:
-    """Return the destination that a text names; a bare name is that of a queue.
+    """Return the destination that a text names; a bare name names a queue.
 
     `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]`, ignoring
     case (environment variables don't preserve it), else the Airflow variable `orders`. Either holds
@@ -35,12 +35,12 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
     Args:
         text: The destination.
-        variables: Whether to query Airflow variables too. Not in the triggerer's event loop: the query would
-            block it.
+        variables: Whether to query Airflow variables, too. Don't do so in the triggerer's event loop, which
+            the query would block.
 
     Raises:
-        ConfigurationError: The text is not a destination, or no text; or the object is missing or can't be
-            read.
+        ConfigurationError: The text is not a destination, or not a string. Or the object is missing or can't
+            be read.
 
     Source: J20, J85, J87, J88, J90, J91.
     """
@@ -48,7 +48,7 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
 
 def finder() -> Callable[[str], Destination]:
-    """Return `find_destination` with a cache of its results: Airflow variables cost a query each."""
+    """Return `find_destination` with a cache, because each Airflow variable costs a query."""
     return lru_cache(maxsize=_REMEMBERED)(find_destination)
 
 
@@ -56,16 +56,16 @@ def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec
     """Return the spec with every reference to an administered object replaced by its destination.
 
     This covers its destinations, the destinations to which it moves messages, and the targets of the move in
-    its redelivery handling. `$` in such a target is replaced by the destination as written in the spec, so
-    that `dlq_$` stays in the folder of `lookup://a/b/in`.
+    its redelivery handling. `$` in such a target is replaced by the destination's name in the spec, so that
+    `dlq_$` stays in the folder of `lookup://a/b/in`.
 
     Args:
         spec: The spec in force.
-        variables: As of `find_destination`.
+        variables: Whether to query Airflow variables, too; see `find_destination`.
 
     Raises:
-        ConfigurationError: An object isn't there or can't be read; or one move would need a different object
-            for each of several destinations.
+        ConfigurationError: An object doesn't exist or can't be read; or one move would need a different
+            object for each of several destinations.
 
     Source: J50, J87, J140.
     """

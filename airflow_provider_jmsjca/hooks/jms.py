@@ -51,7 +51,7 @@ _ANSWER_HOLDS_SECONDS = 1.0
 
 
 class _UndefinedError(ConfigurationError):
-    """There is no connection of this name."""
+    """The Airflow connection is not defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ _asked: weakref.WeakKeyDictionary[
 
 
 class JmsHook(BaseHook):
-    """Connects to the broker an Airflow connection of type `jms` names.
+    """Connects to the broker that an Airflow connection of type `jms` names.
 
     Args:
         jms_conn_id: The Airflow connection.
@@ -86,9 +86,9 @@ class JmsHook(BaseHook):
         self.jms_conn_id = jms_conn_id
 
     def settings(self) -> ConnectionSettings:
-        """Return the options of the Airflow connection.
+        """Return the connection settings of the Airflow connection.
 
-        Not for the triggerer's event loop, which it would block: see `asettings`.
+        Don't call it in the triggerer's event loop, which it would block; see `asettings`.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
@@ -142,7 +142,7 @@ class JmsHook(BaseHook):
             )
 
     async def asettings(self) -> ConnectionSettings:
-        """Return the options of the Airflow connection; for an event loop.
+        """Return the connection settings of the Airflow connection; for an event loop.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
@@ -164,7 +164,7 @@ class JmsHook(BaseHook):
     ) -> tuple[ActivationSpec, ConnectionSettings]:
         """Return the effective spec of all levels, and its connection settings.
 
-        Administered objects are looked up; not for the triggerer's event loop. A spec with a `connection_url`
+        Administered objects are looked up, so don't call it in an event loop. A spec with a `connection_url`
         needs no Airflow connection: the default connection may be missing.
 
         Args:
@@ -185,7 +185,7 @@ class JmsHook(BaseHook):
     async def alevels(self, activation: Layer) -> Resolved:
         """Return the effective options of an activation over this connection; for an event loop.
 
-        It resolves levels as `activation` does, and reads the connection as `aoptions` does. The default
+        Levels are resolved as in `activation`, and the connection is read as in `aoptions`. The default
         connection may be missing if the activation has its own address.
 
         Raises:
@@ -215,7 +215,7 @@ class JmsHook(BaseHook):
         loop. A connection that isn't defined is `None` in it.
 
         Raises:
-            ConfigurationError: The answer can't be used.
+            ConfigurationError: A connection can't be used.
             TransientBrokerError: Airflow can't be queried now.
         """
         said: list[object] = []
@@ -245,8 +245,8 @@ class JmsHook(BaseHook):
             password: Password of that user.
 
         Returns:
-            A connection for sending, receiving and transactions; close it, or use it as a context manager.
-            Closed, it is kept for the next user until its idle timeout (`hooks.connection_cache`).
+            A connection to send, receive and use transactions; close it, or use it as a context manager.
+            A closed connection is kept for other users until its idle timeout (`hooks.connection_cache`).
 
         Raises:
             ConfigurationError: The Airflow connection can't be used.
@@ -262,11 +262,11 @@ class JmsHook(BaseHook):
         return self.connect(self._resolve([*found, *other], call), finder())
 
     def connect(self, options: Resolved, find: Callable[[str], Destination]) -> JmsConnection:
-        """Connect with given options, without querying Airflow; otherwise as `get_conn`.
+        """Connect as `get_conn` does, but with given options and without querying Airflow.
 
         Args:
             options: The result of `options` or `aoptions`.
-            find: Returns the destination for a text.
+            find: Returns the destination for a name.
 
         Raises:
             JmsError: As `get_conn`.
@@ -282,8 +282,8 @@ class JmsHook(BaseHook):
         Args:
             name: Name of the connection in limbo: an Airflow connection, or a member such as
                 `orders@broker-a:61613`, one of several hosts.
-            options: As of `connect`; `None`: they are read from Airflow.
-            find: As of `connect`; `None`: objects are looked up in Airflow too.
+            options: The result of `options` or `aoptions`; `None`: they are read from Airflow.
+            find: Returns the destination for a name; `None`: objects are looked up in Airflow, too.
 
         Raises:
             ConfigurationError: The Airflow connection can't be used, or has no such host any more.
@@ -325,7 +325,7 @@ class JmsHook(BaseHook):
 
     @staticmethod
     def _next_lookup(found: list[Connection]) -> str | None:
-        """Return the connection the last one refers to; a circle is left for the resolution to report."""
+        """Return the connection that the last one refers to; the resolution reports a cycle later."""
         name = lookup_of(found[-1])
         return None if name in {connection.conn_id for connection in found} else name
 

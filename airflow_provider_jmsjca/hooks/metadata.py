@@ -78,7 +78,7 @@ def _is_jms(conn_id: str) -> bool:
 
 
 def destination_uses() -> list[DestinationUse]:
-    """Return the destinations that watchers and tasks of this installation's DAGs name, paused ones included.
+    """Return the destinations in watchers and tasks of this installation's DAGs, including paused ones.
 
     Destinations that only a run resolves, such as templates, are left out.
 
@@ -158,7 +158,7 @@ def watchers(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def destinations_of(value: object) -> list[Destination]:
-    """Return the destinations of an argument; none for those that only the trigger can resolve."""
+    """Return the destinations of an argument, without those that only the trigger can resolve."""
     texts = value if isinstance(value, list | tuple) else str(value or "").split(";")
     found = []
     for text in texts:

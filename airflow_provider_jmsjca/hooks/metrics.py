@@ -1,8 +1,8 @@
-"""Sends metrics through Airflow's statistics: to StatsD, Datadog or OpenTelemetry, as `[metrics]` says.
+"""Sends metrics through Airflow's statistics: to StatsD, Datadog or OpenTelemetry, by `[metrics]`.
 
 One daemon thread of a process measures its listeners, triggers and collectors every ten seconds, and sends
-what changed. Where no statistics are configured, nothing runs and nothing is measured. A failure to measure
-or to send is logged once, and stops no consumption.
+changed values. If no statistics are configured, nothing runs and nothing is measured. A failure to measure or
+to send is logged once, and stops no consumption.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Watch:
 
     Attributes:
         measure: Returns the current values.
-        probe: Queues; their backlog is sent too.
-        sent: The values sent last.
+        probe: Queues whose backlog is sent, too; `None`: no queues.
+        sent: The values that were last sent.
         last: The final values; `None` until the watch is left.
     """
 
@@ -88,9 +88,10 @@ class MetricsSender:
     """Sends the metrics of a process. Its thread ends with the last watch.
 
     Args:
-        emit: Returns where they are sent to; called for each round, because it changes at a fork.
+        emit: Returns Airflow's statistics, to which metrics are sent; called in each round, because they
+            change at a fork.
         every: How often metrics are measured and sent.
-        queues_every: How often brokers are asked for the backlog of queues.
+        queues_every: How often brokers are queried for the backlog of queues.
         open_connection: Opens a connection to a broker.
     """
 
@@ -119,8 +120,8 @@ class MetricsSender:
         """Send the metrics of a listener, trigger or collector from now on, until `leave`.
 
         Args:
-            measure: Returns the values now; called in the sender's thread, and must not block.
-            probe: The queues whose backlog is sent too.
+            measure: Returns the current values; called in the sender's thread, and must not block.
+            probe: The queues whose backlog is sent, too; `None`: no queues.
         """
         found = Watch(measure, probe)
         with self._lock:
@@ -136,8 +137,8 @@ class MetricsSender:
 
         Args:
             watch: The watch.
-            wait: Whether to send in this thread: a task's process may end at once. Otherwise the sender's
-                thread does it, for callers that must not block.
+            wait: Whether to send in this thread, because a task's process may end at once. Otherwise the
+                sender's thread sends, for callers that must not block.
         """
         with self._reported("measuring"):
             watch.last = _ended(watch.measure())
@@ -215,7 +216,7 @@ class MetricsSender:
 
 
 def _ended(found: Measured) -> Measured:
-    """Return the last values of a watch: its gauges are 0, so that none keeps an old value for ever."""
+    """Return the final values of a watch, with gauges at 0, so that none keeps an old value for ever."""
     values = {
         name: 0 if BY_NAME[name].kind is MetricKind.GAUGE else value for name, value in found.values.items()
     }
@@ -233,7 +234,7 @@ _making = threading.Lock()
 
 
 def sender() -> MetricsSender | None:
-    """Return the sender of this process; `None` where no statistics are configured."""
+    """Return the sender of this process; `None` if no statistics are configured."""
     if not statistics_on():
         return None
     pid = os.getpid()
@@ -246,11 +247,11 @@ def sender() -> MetricsSender | None:
 
 @contextlib.contextmanager
 def sending(measure: Measure, probe: ProbedQueues | None = None) -> Iterator[None]:
-    """Send the metrics of a listener or a collector for the time of the block, the last ones at its end.
+    """Send the metrics of a listener or a collector during the block, and the final ones at its end.
 
     Args:
-        measure: Returns the values now; called in another thread, and must not block.
-        probe: The queues whose backlog is sent too.
+        measure: Returns the current values; called in another thread, and must not block.
+        probe: The queues whose backlog is sent, too; `None`: no queues.
     """
     found = sender()
     if found is None:
@@ -268,7 +269,7 @@ def count(name: str, number: float, tags: Mapping[str, str]) -> None:
 
     Args:
         name: Name of the metric.
-        number: By how much it grows; 0 lets an alert see it before it grows.
+        number: The increment; 0 makes the counter visible to alerts before it grows.
         tags: The tags and their values.
     """
     if statistics_on():

@@ -20,7 +20,7 @@ _making = threading.Lock()
 
 
 def installed_registrar() -> Registrar | None:
-    """Return the registrar of this installation's store; `None` where no store is configured or was made.
+    """Return the registrar of this installation's store; `None` if no store is configured or exists.
 
     All tasks and triggers of a process share it. The store is opened in the registrar's own thread.
     """
@@ -38,7 +38,7 @@ def task_supervision(task_instance: object, connection: ConnectionSettings) -> S
 
     Args:
         task_instance: The task.
-        connection: How the listener connects.
+        connection: Connection settings of the listener.
     """
     registrar = installed_registrar()
     return None if registrar is None else Supervision(registrar, task_name(task_instance), connection)

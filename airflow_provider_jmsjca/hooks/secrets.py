@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secre
 
 
 class _CheckedPartial(OperatorPartial):
-    """Result of `partial` of an operator: Airflow serializes its expanded arguments in clear."""
+    """Result of `partial`; refuses secrets in mapped arguments, which Airflow serializes in clear."""
 
     __slots__ = ()
 
@@ -34,10 +34,10 @@ class _CheckedPartial(OperatorPartial):
 
 
 class SecretsRefused:
-    """Part of an operator: no secret gets into its arguments, written, mapped or brought by a template.
+    """Mixin that refuses secrets in an operator's arguments: given, mapped, or rendered from a template.
 
     Attributes:
-        destination_fields: Names of its arguments that hold a destination.
+        destination_fields: Names of the operator's arguments that hold a destination.
         spec_field: Name of the argument that holds an activation spec; `None` if there is none.
     """
 
@@ -63,7 +63,8 @@ class SecretsRefused:
         """Return the operator for Airflow to map over, as `BaseOperator.partial`.
 
         Raises:
-            ConfigurationError: An argument holds a secret; so does one that is later expanded over.
+            ConfigurationError: An argument holds a secret. Mapped arguments are checked when they are
+                expanded.
         """
         cls.refuse_secrets(kwargs)
         made = super().partial(**kwargs)  # type: ignore[misc]  # the operator's
@@ -71,7 +72,7 @@ class SecretsRefused:
         return _CheckedPartial(operator_class=made.operator_class, kwargs=made.kwargs, params=made.params)
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Fill in templates; Airflow stores and shows the rendered texts.
+        """Render templates, and refuse secrets in them, because Airflow stores and shows rendered texts.
 
         Raises:
             ConfigurationError: A template brought a secret into a destination or the spec.
@@ -85,7 +86,7 @@ def refuse_secrets_in_spec(where: str, spec: object) -> None:
 
     Args:
         where: Name of the operator or decorator, for the error.
-        spec: The given value; the task checks anything but a spec or mapping.
+        spec: The given value; anything but a spec or a mapping is checked later, by the task.
 
     Raises:
         ConfigurationError: Names every field that holds a secret, and the remedy.

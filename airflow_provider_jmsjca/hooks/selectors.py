@@ -10,14 +10,14 @@ from airflow_provider_jmsjca.core.destination import Destination
 def selector_in_force(
     options: Resolved, destination: Destination, own: str | None, subscription_name: str | None = None
 ) -> str | None:
-    """Return the selector to consume with; `None` selects everything.
+    """Return the selector to consume with; `None` selects all messages.
 
-    `JMSJCA.selector` of the connection or the installation, where there is one, else the consumer's own;
-    `${subscribername}`, `${selector}`, `${andselector}`, `${selectorand}` and configured parameters are
-    filled in.
+    This is `JMSJCA.selector` of the connection or the installation, if there is one, else the consumer's own.
+    `${subscribername}`, `${selector}`, `${andselector}`, `${selectorand}` and configured parameters in it are
+    replaced by their values.
 
     Raises:
-        ConfigurationError: The result is no selector.
+        ConfigurationError: The result isn't a valid selector.
 
     Source: J57, J104, J178-J182.
     """

@@ -1,4 +1,4 @@
-"""Turns Airflow connections of type `jms` into the settings a transport connects with."""
+"""Converts Airflow connections of type `jms` to the settings with which a transport connects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHELL_ENTRIES = frozenset(
         "state_messages_conn_id",
     }
 )
-"""Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
+"""Entries of `[jmsjca]` that configure Airflow's side and aren't JMS options."""
 
 
 class AirflowConnection(Protocol):
@@ -62,15 +62,15 @@ def resolve_connection(
     environment: Mapping[str, str] | None = None,
     call: Layer | None = None,
 ) -> Resolved:
-    """Return every option of an Airflow connection with its origin; `settings_for` makes settings of them.
+    """Return every option of an Airflow connection with its origin, for `settings_for`.
 
-    The host is a host name, several separated by commas, or a connection URL; the port holds for hosts that
-    name none. Empty fields count as not given. Without a URL the transport is the connection's type if that
-    is one (`stomp`), else STOMP.
+    The host field contains a host name, several host names separated by commas, or a connection URL. The port
+    applies to hosts without a port. Empty fields count as not given. Without a URL, the connection's type
+    selects the transport if it names one (`stomp`); otherwise STOMP is used.
 
     Args:
         connection: The connection.
-        lookups: Those that a `lookup://` URL refers to, by their ids; see `lookup_of`.
+        lookups: The connections that a `lookup://` URL refers to, by their ids; see `lookup_of`.
         section: The entries of `[jmsjca]` in Airflow's configuration.
         environment: All environment variables.
         call: Credentials given in a call; they replace the connection's.
@@ -90,7 +90,7 @@ def connection_layer(connection: AirflowConnection) -> Layer:
     """Return an Airflow connection as the level of the connection factory.
 
     Raises:
-        ConfigurationError: The extra field is no JSON object, or the port is out of range.
+        ConfigurationError: The extra field isn't a JSON object, or the port is out of range.
     """
     title = f"connection {connection.conn_id!r}"
     if connection.port is not None and not 1 <= connection.port <= _HIGHEST_PORT:
@@ -111,7 +111,7 @@ def own_entries(section: Mapping[str, str]) -> dict[str, str]:
 
 
 def lookup_of(connection: AirflowConnection) -> str | None:
-    """Return the id of the connection that this one's URL refers to, if it does. Source: J69."""
+    """Return the id of the connection that this one's URL refers to; `None` if to none. Source: J69."""
     return lookup_name(connection.host)
 
 
@@ -122,7 +122,7 @@ def lookup_name(url: str | None) -> str | None:
 
 
 def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
-    """Return the settings a transport connects with; errors name the connection.
+    """Return the settings with which a transport connects; errors name the connection.
 
     Raises:
         ConfigurationError: There is no address, or no transport for it.
@@ -142,7 +142,7 @@ def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> boo
     """Return the value of the field `tls`.
 
     Raises:
-        ConfigurationError: TLS is on and the host is a URL without it; or the field is no truth value.
+        ConfigurationError: TLS is on and the host is a URL without it; or the field isn't a boolean.
     """
     try:
         wanted = read_value(OPTIONS_BY_NAME["tls"], extra.get("tls"), "tls") is True
@@ -158,7 +158,7 @@ def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> boo
 
 
 def _address(connection: AirflowConnection, tls: bool) -> ConnectionUrl | str:
-    """Return the address, with the connection's port at hosts that name none; as text where it is no URL."""
+    """Return the address, with the connection's port for hosts without one; as text if it isn't a URL."""
     text = _url_text(connection, tls)
     if not text or connection.port is None:
         return text
@@ -204,7 +204,9 @@ def _extra(text: str | None, title: str) -> dict[str, object]:
 
 
 def with_client_id(settings: ConnectionSettings, subscription_name: str | None) -> ConnectionSettings:
-    """Return the settings of a consumer without a spec; its durable subscription lends a client id its name.
+    """Return the settings of a consumer without a spec.
+
+    A client id is added if there is none: the name of the durable subscription.
 
     Source: J41, J49.
     """
@@ -216,10 +218,12 @@ def with_client_id(settings: ConnectionSettings, subscription_name: str | None) 
 def with_client_id_of(
     settings: ConnectionSettings, spec: ActivationSpec, instance: str
 ) -> ConnectionSettings:
-    """Return the settings with the client id an activation connects with (`ActivationSpec.client_id_for`).
+    """Return the settings with the client id with which an activation connects.
+
+    `ActivationSpec.client_id_for` determines the client id.
 
     Args:
-        settings: With the client id of the connection factory, if it has one.
+        settings: Settings with the client id of the connection factory, if it has one.
         spec: The spec in force.
         instance: Distinguishes this consumer from others of the activation; may be empty.
 

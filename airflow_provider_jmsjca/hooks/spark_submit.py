@@ -1,4 +1,4 @@
-"""The Spark provider's `spark-submit` with the job library shipped, and the state of an application."""
+"""The Spark provider's `spark-submit`, extended to ship the job library, and states of applications."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def spark_submit_hook() -> Any:
         """The provider's hook, extended for jobs on a batch."""
 
         def ship_library(self, folder: Path) -> None:
-            """Send the job library along, unless Spark runs on this machine alone.
+            """Ship the job library with the job, unless Spark runs only on this machine.
 
             Args:
-                folder: Where the archive is made; it must stay until the job has ended.
+                folder: Folder in which the archive is created; it must stay until the job has ended.
             """
             if self._connection["master"].startswith("local"):
                 return
@@ -144,11 +144,11 @@ def database_table(conn_id: str, table: str) -> str:
     """Return the lineage name of a database table: `postgres://HOST:PORT/DATABASE/SCHEMA/TABLE`.
 
     Args:
-        conn_id: As `database_environment`.
+        conn_id: The Airflow connection; see `database_environment`.
         table: `orders`, which belongs to the schema `public`, or `sales.orders`.
 
     Raises:
-        ConfigurationError: As `database_environment`.
+        ConfigurationError: The connection can't be used; see `database_environment`.
     """
     address = urlsplit(database_environment(conn_id)["JMSJCA_JDBC_URL"].removeprefix("jdbc:"))
     host, colon, port = address.netloc.partition(",")[0].rpartition("@")[2].partition(":")
@@ -189,10 +189,10 @@ class SparkApplication:
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """Return the application that `as_dict` wrote down.
+        """Return the application from a result of `as_dict`.
 
         Raises:
-            ValueError: `given` is something else.
+            ValueError: `given` isn't such a result.
         """
         try:
             return cls(**{**given, "cluster": Cluster(given["cluster"])})

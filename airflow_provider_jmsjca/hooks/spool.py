@@ -52,14 +52,14 @@ def spool_path(given: str | Path | None = None) -> SpoolPath:
     """Return the directory of all batches.
 
     Args:
-        given: A path, a `file:///` URI, or one of an object store such as `s3://aws_default@bucket/prefix`,
-            in which `aws_default` names the Airflow connection with the credentials; without one they are
-            those of the environment. Or one of HDFS, `hdfs://webhdfs_default@namenode:8020/path`. `None` or
-            empty text uses `[jmsjca] spool_path`, by default `jms-spool` under AIRFLOW_HOME.
+        given: A path, or a URI: `file:///`, of an object store such as `s3://aws_default@bucket/prefix`, or
+            of HDFS such as `hdfs://webhdfs_default@namenode:8020/path`. The part before `@` names the Airflow
+            connection with the credentials; without it, the environment has them. `None` or empty text uses
+            `[jmsjca] spool_path`, by default `jms-spool` under AIRFLOW_HOME.
 
     Raises:
-        ConfigurationError: A URI of another scheme, or no text; the connection is missing or has unsupported
-            settings.
+        ConfigurationError: The URI has another scheme, or the value isn't text. Or the connection is missing
+            or has unsupported settings.
     """
     if isinstance(given, Path):
         return given
@@ -89,7 +89,7 @@ def spool_roots() -> list[SpoolPath]:
     Files that an event or an XCom names are opened only below these.
 
     Raises:
-        ConfigurationError: As `spool_path`.
+        ConfigurationError: A directory can't be used; see `spool_path`.
     """
     further = conf.get("jmsjca", "spool_roots", fallback="") or ""
     named = (text.strip() for text in further.replace("\n", ",").split(","))
@@ -97,7 +97,7 @@ def spool_roots() -> list[SpoolPath]:
 
 
 def _object_path(text: str) -> ObjectPath:
-    """Return a place in an object store, with the credentials of the connection that the URI names."""
+    """Return a directory in an object store, with the credentials of the connection that the URI names."""
     scheme, netloc, path, *_ = urlsplit(text)
     conn_id, _, bucket = netloc.rpartition("@")
     store = "s3" if scheme.startswith("s3") else "abfs" if scheme.startswith("abfs") else scheme
@@ -181,7 +181,7 @@ def reference_retention() -> timedelta:
     """Return how long messages are kept that events refer to: `[jmsjca] reference_retention_days`, or 30.
 
     Raises:
-        ConfigurationError: The setting is no number of days above 0.
+        ConfigurationError: The setting isn't a number of days above 0.
     """
     text = conf.get("jmsjca", "reference_retention_days", fallback="") or _DEFAULT_RETENTION_DAYS
     try:
@@ -196,7 +196,7 @@ def reference_retention() -> timedelta:
 
 
 def task_key(context: Context) -> TaskKey:
-    """Return the identity of the task instance, which all its attempts share."""
+    """Return the key of the task instance, which all its attempts share."""
     instance = of_context(context, "ti")
     return TaskKey(
         dag_id=instance.dag_id,

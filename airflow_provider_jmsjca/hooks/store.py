@@ -1,4 +1,4 @@
-"""Where the store of this installation is; SQLAlchemy and its tables are loaded when the store is used."""
+"""The store of this installation; SQLAlchemy and its tables are loaded only when the store is used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def store_for(spec: ActivationSpec) -> Iterator[SqlStore | None]:
     """Open the store of this installation for a spec that uses it; `None` for any other.
 
     Raises:
-        ConfigurationError: As of `installed_store`.
+        ConfigurationError: The store's settings can't be used; see `installed_store`.
         TransientStoreError: The store can't be used now.
     """
     store = installed_store() if spec.use_store else None
@@ -88,7 +88,7 @@ def installed_store() -> SqlStore:
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """A store that several use, and how many."""
+    """A shared store, and the number of its users."""
 
     opened: Future[SqlStore] = field(default_factory=Future)
     users: int = 0
@@ -127,7 +127,7 @@ def shared_store() -> SqlStore:
 
 
 def leave_shared_store(store: SqlStore) -> None:
-    """Use the store of `shared_store` no more; the last one closes it."""
+    """Stop using the store of `shared_store`; the last user closes it."""
     with _sharing:
         key = next(
             each for each, share in _shares.items() if share.opened.done() and share.opened.result() is store

@@ -1,4 +1,4 @@
-"""Where a process finds Airflow's connections, and how a plain script gets those of Airflow's database."""
+"""Access to Airflow's connections from a process, and from a plain script that reads Airflow's database."""
 
 from __future__ import annotations
 

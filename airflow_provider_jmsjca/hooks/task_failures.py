@@ -1,4 +1,4 @@
-"""How a task fails: the one place where our errors become Airflow's, and its timeout while it is deferred."""
+"""Failures of tasks: converts this package's errors to Airflow's, and handles timeouts of deferred tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 
-# Should no triggerer run, Airflow's scheduler ends the deferral so much later.
+# If no triggerer runs, Airflow's scheduler ends the deferral this much later.
 _GRACE = timedelta(seconds=30)
 
 
@@ -36,7 +36,7 @@ def of_context(context: Context, name: str) -> Any:
     """Return an entry of a task's context.
 
     Raises:
-        ConfigurationError: There is none: no task runs.
+        ConfigurationError: The context has no such entry, because no task is running.
     """
     try:
         return context[name]  # type: ignore[literal-required]  # the names are those of callers
@@ -63,7 +63,7 @@ def deferral_timeout(timeout_at: float | None, own: timedelta | None = None) -> 
 
     Args:
         timeout_at: End of `execution_timeout`, in seconds since the epoch; `None`: never.
-        own: The operator's own limit.
+        own: The operator's own limit; `None`: no limit.
     """
     if timeout_at is None:
         return own

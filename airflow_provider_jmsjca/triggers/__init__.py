@@ -1,4 +1,4 @@
-"""Triggers: they wait for messages in the triggerer, and create events from them.
+"""Triggers, which wait for messages in the triggerer and create events from them.
 
-Nothing in here blocks the triggerer's event loop. May import `hooks` and all below.
+No trigger blocks the triggerer's event loop. May import `hooks` and all below.
 """

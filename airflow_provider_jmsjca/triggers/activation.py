@@ -60,25 +60,25 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     Two kinds of event:
 
-    - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
-      messages of an event are acknowledged together, after Airflow has stored the event. No message is lost
-      when the triggerer, the broker or the network fails. A message that is redelivered while the triggerer
-      runs creates no second event. After a crash of the triggerer while an event was being stored, its
-      messages may create a second one with the same `message_id`.
+    - `event="message"`: each message is consumed and becomes an event, or each batch of `batch_size`
+      messages. The messages of an event are acknowledged together, after Airflow has stored the event. No
+      message is lost when the triggerer, the broker or the network fails. A message that is redelivered
+      while the triggerer runs creates no second event. After a crash of the triggerer while an event was
+      being stored, its messages may create a second one with the same `message_id`.
     - `event="ready"`: the queue has messages. None is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While the queue has messages, there is an event every
       `interval` seconds. While the first message stays the same, events become rarer, down to one in 5
       minutes. Set `max_active_runs=1` on the DAG: Airflow then combines all events of a run's duration into
       one further run. So 50,000 messages make a few runs. A message that arrives while a run is ending still
-      gets its own.
+      gets a run of its own.
 
     With `hold_until_ack=True` each event has its own DAG run. The message is acknowledged when the runs of
     all DAGs on the asset have succeeded. A `JmsAcknowledgeOperator` in one of them can acknowledge it
     earlier. When a run fails, or after `hold_timeout`, the redelivery handling applies. Up to `prefetch`
     messages wait in the triggerer and occupy no worker. After a restart of the triggerer, a message is
-    redelivered, finds its run, and makes no second event. Then only failures count for the redelivery
-    handling, not deliveries by the broker. A DAG that had no run yet at the end of `hold_timeout` no longer
-    counts. If several assets are watched with equal arguments, the runs of each have to succeed.
+    redelivered, finds its run, and makes no second event. Then redelivery handling counts only failures, not
+    deliveries by the broker. A DAG that had no run yet at the end of `hold_timeout` no longer counts. If
+    several assets are watched with equal arguments, the runs of each have to succeed.
 
     Probing a queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
     `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
@@ -98,19 +98,19 @@ class JmsActivationTrigger(BaseEventTrigger):
     operator has it suspended, drained or stopped, it has no subscription and makes no events. It stays
     registered in Airflow, and subscribes again when it is resumed.
 
-    Use the trigger in an `AssetWatcher` only. In a task of your own that is deferred until this trigger
-    fires, it can't check whether the event reached the task. A task that is cleared or times out at that
-    moment loses the message. `JmsSensor(peek=False)` and `JmsListenOperator` don't.
+    Use the trigger only in an `AssetWatcher`, and not to defer a task of your own. The trigger can't check
+    whether its event reached that task. If the task is cleared or times out at that moment, the message is
+    lost. `JmsSensor(peek=False)` and `JmsListenOperator` don't lose it.
 
     In `dag.test()` Airflow runs triggers without storing events. Then nothing is acknowledged, and a consumed
-    message goes back.
+    message returns to the broker.
 
     The trigger is an activation. Its activation spec is given as `spec`, as single fields, or both. Options
     of the connection and of `[jmsjca]`, such as redelivery, selectors and prefetch, apply as for a listener.
-    By default up to `prefetch` events are stored at once (`concurrency_mode` cc), and redelivery has growing
-    pauses. With `concurrency_mode="serial"` each event is created after the previous one was stored. Options
-    that a trigger doesn't support are refused by name: an in-progress queue, a consumer on every member,
-    replies.
+    By default, up to `prefetch` events are stored at once (`concurrency_mode` cc), and the pauses between
+    redeliveries grow. With `concurrency_mode="serial"` each event is created after the previous one was
+    stored. Options that a trigger doesn't support are refused by name: an in-progress queue, a consumer on
+    every member, replies.
 
     Args:
         jms_conn_id: The Airflow connection; `None` takes that of the spec.
@@ -130,21 +130,25 @@ class JmsActivationTrigger(BaseEventTrigger):
             `message_from_event` reads the first two, `messages_from_event` batches.
         max_body_bytes: With `payload="message"`, maximum size of body and properties as JSON; a larger
             message is passed by reference. A message is refused if its properties alone are larger.
-        hold_timeout: With `hold_until_ack=True`: seconds from the start of its DAG run after which an
-            unacknowledged message counts as failed. Without a run they count from the storing of the event.
-            They start again when another run with held messages starts, or the trigger.
+        hold_timeout: With `hold_until_ack=True`: seconds after which an unacknowledged message counts as
+            failed. They count from the start of the message's DAG run or, without a run, from the storing of
+            the event. They start again when the trigger restarts. While the message has no run, they also
+            start again when another run with held messages starts.
         dead_letter_destination: Destination of refused messages. By default they go to the target of the
-            redelivery handling's move. Without one they stay unsettled on the broker, with an error in the
-            log.
-        redelivery_handling: Action for a message if Airflow didn't store its event, or if the broker
-            redelivers it before that, by the number of deliveries: `"3:5000; 10:move(queue:$.dead)"` waits
-            5 s from the third on and moves it at the tenth. If no level sets it, it waits 1, 2, 5, 10 and
-            then always 30 seconds, and never moves or deletes.
+            redelivery handling's move. Without such a target they stay unsettled on the broker, with an error
+            in the log.
+        redelivery_handling: Actions by the number of deliveries. They apply to a message if Airflow didn't
+            store its event, or if the broker redelivers it before that. For example,
+            `"3:5000; 10:move(queue:$.dead)"` waits 5 s from the third delivery on, and moves the message at
+            the
+            tenth. If no level sets it, the pauses are 1, 2, 5, 10 and then always 30 seconds, and messages
+            are
+            never moved or deleted.
         **fields: Any other field of an activation spec, under any of its spellings:
             `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
             above 1 an event has up to this many messages. It is created when they have arrived, when they
             exceed 1 MiB, or `batch_timeout` seconds after the first. Without a `batch_timeout` it is created
-            when none arrived for `batch_idle_timeout`, 0.1 seconds.
+            when none arrived for `batch_idle_timeout` (0.1 seconds by default).
 
     Source: JMS 2.0 section 8.7.
     """
@@ -196,7 +200,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     def watched_asset(self, name: str, **arguments: Any) -> Asset:
         """Return an asset that this trigger watches; its page in Airflow shows connection and destination.
 
-        Airflow shows the `extra` of an asset, on its page and in the REST API, and no arguments of a trigger.
+        Airflow shows the `extra` of an asset, on its page and in the REST API, but no trigger arguments.
         So `extra` gets `jms_conn_id` and `destination`, unless it has these keys already.
 
         Args:
@@ -212,7 +216,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return Asset(name=name, watchers=[AssetWatcher(name=name, trigger=self)], **arguments)
 
     def shared_stream_key(self) -> Hashable:
-        """Return the arguments that select the events; those for their form are left out."""
+        """Return the arguments that select the events, without those for the form of events."""
         path = self.serialize()[0]
         try:
             return path, ActivationOptions.parse(self._arguments).key
@@ -306,9 +310,9 @@ class JmsActivationTrigger(BaseEventTrigger):
         return ActivationOptions.parse(self._arguments).jms_conn_id
 
     async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
-        """Return the event; `None` if it has no message, or can't be created.
+        """Return the event; `None` if it would have no message, or can't be created.
 
-        It has none if each message was refused, or waits for the run of an event that was stored before.
+        The event has no message if each was refused, or waits for the run of an event that is already stored.
         """
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:

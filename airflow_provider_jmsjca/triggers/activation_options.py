@@ -70,11 +70,11 @@ class ActivationOptions:
     Attributes:
         jms_conn_id: The Airflow connection.
         activation: The fields of the activation spec, as a configuration level.
-        event: As of `JmsActivationTrigger`.
-        interval: As of `JmsActivationTrigger`.
-        payload: As of `JmsActivationTrigger`; triggers that differ in it may share events.
-        max_body_bytes: As of `JmsActivationTrigger`; in the same way.
-        hold_timeout: As of `JmsActivationTrigger`.
+        event: See `JmsActivationTrigger`.
+        interval: See `JmsActivationTrigger`.
+        payload: See `JmsActivationTrigger`. Triggers with different payloads may share a stream.
+        max_body_bytes: See `JmsActivationTrigger`. Triggers with different limits may share a stream.
+        hold_timeout: See `JmsActivationTrigger`.
         key: Equal for all triggers that share a stream; the form of the events is not part of it.
     """
 
@@ -89,7 +89,7 @@ class ActivationOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Return the options.
+        """Return the options that are given as arguments of a trigger.
 
         Args:
             given: The arguments of `JmsActivationTrigger`, converted by `plain`.
@@ -182,7 +182,7 @@ class ActivationOptions:
     ) -> tuple[EffectiveOptions, ConnectionSettings]:
         """Return the effective options, and connection settings from the current Airflow connection.
 
-        For an event loop.
+        Call it in an event loop.
 
         Args:
             in_force: The effective options, if only the connection is to be read again.
@@ -229,7 +229,7 @@ class ActivationOptions:
 
 
 def _templates(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a fault for each name with a template: Airflow renders templates in tasks, not in triggers."""
+    """Yield a fault for each template in a name, because Airflow renders no templates in triggers."""
     for name in ("jms_conn_id", *_TEXT_LISTS):
         found = values.get(name)
         for text in found if isinstance(found, tuple) else (found,):
@@ -292,7 +292,7 @@ def _inside(spec: Any, faults: list[str]) -> dict[str, Any]:
 
 
 def _with_kind(text: str) -> str:
-    """Return the destination with its kind: a bare name is a queue, as for sensors and operators."""
+    """Return a destination with its kind; a bare name is a queue, as for sensors and operators."""
     try:
         reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
         return text if reference.lookup else reference_text(reference.resolve({}))
@@ -370,7 +370,7 @@ _NO_SECRETS = (
 def plain(name: str, value: Any) -> Any:
     """Return an argument in the form that Airflow stores: JSON that reads back unchanged, without secrets.
 
-    Raises nothing. A value that can't be stored becomes a marker, for which `ActivationOptions.parse` reports
+    Never raises. A value that can't be stored becomes a marker, for which `ActivationOptions.parse` reports
     a fault.
 
     Args:

@@ -60,9 +60,9 @@ class EffectiveOptions:
 
     Attributes:
         spec: The effective spec, with resolved destinations.
-        event: As in `JmsActivationTrigger`.
-        timed: A level sets `transaction_timeout`: a delivery is rolled back after it.
-        lingers: A batch ends at its `batch_timeout` only, because no level sets `batch_idle_timeout`.
+        event: See `JmsActivationTrigger`.
+        timed: Whether a level sets `transaction_timeout`, after which a delivery is rolled back.
+        lingers: Whether a batch ends only at its `batch_timeout`, because no level sets `batch_idle_timeout`.
         limbo_conn_id: Airflow connection over which messages in limbo are sent; empty without a limbo.
     """
 
@@ -78,8 +78,8 @@ class EffectiveOptions:
 
         Args:
             resolved: The merged options of all levels.
-            event: As in `JmsActivationTrigger`.
-            limbo_conn_id: As the attribute.
+            event: See `JmsActivationTrigger`.
+            limbo_conn_id: Airflow connection over which messages in limbo are sent; empty without a limbo.
 
         Raises:
             ConfigurationError: The levels contradict each other, or set an unsupported option.
@@ -118,7 +118,7 @@ class EffectiveOptions:
         """Check that a trigger supports the options.
 
         Raises:
-            ConfigurationError: Each option that it doesn't support, with the reason.
+            ConfigurationError: Names each unsupported option, with the reason.
         """
         faults: list[str] = []
         spec, destinations = self.spec, self.spec.destinations
@@ -175,8 +175,8 @@ class EffectiveOptions:
 
         Args:
             connection: Settings of the connection; `None` only checks whether the settings are valid.
-            name: For the log.
-            store: For a spec with `use_store`.
+            name: Name of the stream, for the log.
+            store: The store; used only for a spec with `use_store`.
 
         Raises:
             ConfigurationError: The spec is invalid.

@@ -45,7 +45,7 @@ _NOTHING_RECORDED: Final = AirflowState(
 def examine_airflow() -> tuple[AirflowState, list[Finding]]:
     """Examine triggerer, DAG files and watchers; return the state of Airflow, and the findings.
 
-    If Airflow's database cannot be read, the state is empty, and a finding has the error.
+    If Airflow's database cannot be read, the state is empty, and a finding contains the error.
     """
     try:
         state = airflow_state()
@@ -65,7 +65,7 @@ def examine_airflow() -> tuple[AirflowState, list[Finding]]:
 
 
 def connections_in_use(state: AirflowState) -> list[str]:
-    """Return the JMS connections of the database, of the environment, and those that watchers name."""
+    """Return the JMS connections of the database and the environment, and those that watchers name."""
     watched = {each.jms_conn_id for each in state.watched}
     return sorted({*state.connections, *environment_connections(), *watched})
 
@@ -84,8 +84,8 @@ def examine_connections(
     Args:
         conn_ids: The Airflow connections.
         state: The state of Airflow.
-        settings_of: Returns how to connect.
-        dead_letter_queues: Dead-letter queues besides those that are known by their names or from watchers.
+        settings_of: Returns the settings of a connection.
+        dead_letter_queues: Further dead-letter queues, besides those known by their names or from watchers.
         runs: Runs of activations, as `installed_runs` returns them.
         within: Maximum time in seconds. A finding names each broker that took longer.
     """
@@ -108,9 +108,9 @@ def examine_connections(
 
 
 def installed_runs() -> list[ActivationRun]:
-    """Return the runs of activations in the registry, ended ones too; none if the store can't be used.
+    """Return the runs of activations in the registry, including ended ones; none if the store is unusable.
 
-    `examine_installed_store` reports why it can't be used.
+    `examine_installed_store` reports why the store can't be used.
     """
     if not store_in_use():
         return []

@@ -8,12 +8,13 @@ which triggers, tasks and the scheduler have access:
 | `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the run starts |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 | `jms-held` | the keys of such records, and of some deleted ones | the triggerer, with the event |
-| `jms-heard` | the last outcomes, by token | as the outcomes |
+| `jms-heard` | the last outcomes, by token | those who write outcomes |
 | `jms-started` | the time at which a run last started | the scheduler, when a run starts |
 
-A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads the two
-lists, the records that a list names, and outcomes that are in no list. `JmsAcknowledgeOperator` can't lock its
-list, so its entry may be overwritten. Such outcomes are read separately, after 10 seconds and then less often.
+A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads only
+the two lists (`jms-held`, `jms-heard`), the records that a list names, and outcomes that are in no list.
+`JmsAcknowledgeOperator` can't lock the list of outcomes, so its entry may be overwritten. Such outcomes are
+read separately, after 10 seconds and then less often.
 
 Records and outcomes are deleted 30 seconds after the message was settled; the outcome of a batch with its last
 message.
@@ -105,7 +106,7 @@ class Hold:
 
     @property
     def word(self) -> tuple[str, str]:
-        """Identifies the outcome: the asset and the token of its event."""
+        """Key of the outcome: the asset and the token of its event."""
         return self.asset, self.token
 
     @classmethod
@@ -168,7 +169,7 @@ class _Held:
 class Holder:
     """Settles deliveries by the outcome of their DAG runs; for one event loop.
 
-    Guarantee: a message is acknowledged only after the outcomes of all its triggers' events acknowledge it.
+    Guarantee: a message is acknowledged only after the outcomes of all its events acknowledge it.
     On close or crash the messages go back to the broker. When they are redelivered, their records are found.
 
     Args:
@@ -177,7 +178,7 @@ class Holder:
             don't proceed while their DAG is paused. While a message has no run, each start of another run
             renews it.
         where: Source of the messages, for the log.
-        clock: Seconds, monotonic.
+        clock: Returns seconds, monotonic.
     """
 
     def __init__(self, timeout: timedelta, where: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -194,7 +195,7 @@ class Holder:
         self._listen_at = 0.0
 
     def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
-        """Settle the delivery when its runs have ended."""
+        """Hold a delivery, and settle it when its runs have ended."""
         held = _Held(delivery=delivery, holds=holds, due=0.0)
         self._look_later(held)
         self._listen_soon(first=not self._held)
@@ -260,7 +261,7 @@ class Holder:
         return words
 
     def _look_later(self, held: _Held) -> None:
-        """Set when the outcome of a message is read although no list has it; not later than its deadline."""
+        """Schedule a read of a message's own outcome, which no list has; at its deadline at the latest."""
         held.looks += 1
         left = min(self._deadline(hold) for hold in held.holds) - time.time()
         wait = _LOOKS.wait(held.looks, 0).total_seconds()
@@ -272,7 +273,7 @@ class Holder:
             _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
 
     async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
-        """Read the outcome of one message, and settle its delivery if there is one."""
+        """Read the outcome of one message, and settle its delivery if the outcome is known."""
         self._look_later(held)
         try:
             why = await self._failure(held, outcomes)
@@ -321,7 +322,7 @@ class Holder:
         return None
 
     async def _renewed(self, hold: Hold) -> bool:
-        """Return whether the timeout restarted: this run or, if there is none, another one has started."""
+        """Return whether the timeout restarted: the message's run or, without one, another has started."""
         if hold.key is None:
             return False
         record = await _record(hold.store, hold.key)

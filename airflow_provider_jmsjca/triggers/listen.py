@@ -30,8 +30,8 @@ class JmsListenTrigger(JmsReadyTrigger):
     The event is that of `JmsReadyTrigger`, with three more keys: `watch` (the queue, with its member),
     `message_id` (`None` if the message has none or can't be decoded) and `deliveries` (0 where probes don't
     count). At the deadline it is `{"event": "deadline"}`. When an operator stops or drains the activation, it
-    is `{"event": "requested"}`; while the activation is suspended, there is none. All return `state`. A
-    refused queue is tried again after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an
+    is `{"event": "requested"}`; while the activation is suspended, there is none. All events contain `state`.
+    A refused queue is tried again after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an
     error, unless `retry_permanent_errors` is set.
 
     Args:
@@ -39,10 +39,10 @@ class JmsListenTrigger(JmsReadyTrigger):
         members: Hosts of the connection on which to watch the queues; empty for any reachable host.
         message_selector: The effective selector; that of the connection is not applied again.
         not_before: Time of the first probe of each `watch`, in seconds since the epoch; at once by default.
-        retry_permanent_errors: Whether to go on when all queues are refused.
-        activation: Name of the activation in the registry, as which the task waits; empty: it isn't
+        retry_permanent_errors: Whether to continue while all queues are refused.
+        activation: Name of the activation under which the waiting task is registered; empty: it isn't
             registered.
-        broker: Address of its broker, for the registry.
+        broker: Address of the activation's broker, for the registry.
         state: Returned to the task in the event. It is not passed as an argument of `defer`, because
             `dag.test()` drops those.
         **kwargs: The arguments of `JmsReadyTrigger`.
@@ -94,7 +94,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         yield TriggerEvent(payload | {"state": self.state})
 
     async def _registered_first(self) -> dict[str, Any]:
-        """Return the event, and be registered as waiting until then."""
+        """Return the event; until then, the activation is registered as waiting."""
         registrar = installed_registrar() if self.activation else None
         if registrar is None:
             return await self._first()
@@ -127,7 +127,7 @@ class JmsListenTrigger(JmsReadyTrigger):
             waiting.leave()
 
     async def _first(self) -> dict[str, Any]:
-        """Return the event of the first queue that has messages; an error if all are refused."""
+        """Return the event of the first queue that has messages; an error event if all are refused."""
         refused: dict[str, str | None] = {}
         watches = []
         for destination in (self.destination, *self.further):
@@ -151,7 +151,7 @@ class JmsListenTrigger(JmsReadyTrigger):
             name: Name of this watch.
             text: The queue.
             member: The host.
-            refused: The last refusal of each watch, by name; `None` while it isn't refused. Shared.
+            refused: The last refusal of each watch, by name; `None` if not refused. Shared by all watches.
         """
         await asyncio.sleep(max(0.0, self.not_before.get(name, 0.0) - time.time()))
         reported, attempts = "", 0

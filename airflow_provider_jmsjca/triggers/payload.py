@@ -57,7 +57,7 @@ class Fit(enum.Enum):
     """How a message fits into an event.
 
     Attributes:
-        WHOLE: In the form that `payload` selects.
+        WHOLE: The message fits in the form that `payload` selects.
         SEALED: The body has to go into the spool.
         NOT: The properties alone are too large.
     """
@@ -71,7 +71,7 @@ def message_content(destination: Destination, message: JmsMessage, form: Payload
     """Return the part of an event for one message, as JSON.
 
     `{"destination": "queue://orders", "message": {...}}`, where `message` is the form that
-    `JmsMessage.from_json` reads. Other payloads have `headers` instead, the same without the body. With
+    `JmsMessage.from_json` reads. Other payloads have `headers` instead, without the body. With
     `Payload.REFERENCE` the caller adds the `reference` to the spooled message.
     """
     content = to_json(message)
@@ -162,7 +162,7 @@ def _ranges(found: object) -> list[list[int]]:
 
 
 def is_event(extra: object) -> bool:
-    """Return whether this is the `extra` of an event of one of our triggers."""
+    """Return whether this is the `extra` of an event from a trigger of this package."""
     payload = extra.get("payload") if isinstance(extra, Mapping) and extra.get("from_trigger") else None
     return isinstance(payload, Mapping) and "jms_conn_id" in payload and "event" in payload
 
@@ -194,8 +194,8 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
     """Return the outcome of a message: `True` if it is acknowledged, why it failed, or `None` if it is open.
 
     Args:
-        word: `acknowledged` is for all messages of an event, `messages` for single ones, by their ids. It is
-            open while it `awaits` DAGs.
+        word: The stored outcome of an event. `acknowledged` applies to all its messages, and `messages` to
+            single ones, by id. The outcome is open while it `awaits` DAGs.
         message_id: The message's id.
     """
     if not isinstance(word, Mapping):
@@ -210,7 +210,7 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
 
 
 def awaited_dags(word: object) -> list[str]:
-    """Return the DAGs without a run that an outcome waits for, although all runs so far have succeeded."""
+    """Return the DAGs that an outcome waits for: they have no run, and all other runs have succeeded."""
     found = word.get("awaits") if isinstance(word, Mapping) else None
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
@@ -220,7 +220,7 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
 
     Args:
         extra: The event's `extra`.
-        since: Time at which it was stored, in seconds since the epoch.
+        since: Time at which the event was stored, in seconds since the epoch.
     """
     hold, token = _hold(extra), hold_token(extra)
     keys = hold.get("keys")
@@ -269,7 +269,7 @@ def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, A
 
 
 def heard(kept: object) -> dict[str, Any]:
-    """Return the outcomes in such a list, by token."""
+    """Return the outcomes in the list of last outcomes, by token."""
     return dict(kept) if isinstance(kept, Mapping) else {}
 
 
@@ -291,8 +291,8 @@ def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
 def tokens_of(record: Mapping[str, Any]) -> list[Any]:
     """Return the tokens of the events in a record, the last one first.
 
-    There are several if a triggerer was taken for dead while it was alive. It and its successor may each have
-    created an event for the message, and only one of them waits.
+    There are several if a triggerer was considered dead while it was alive. It and its successor may each
+    have created an event for the message, and only one of them waits.
     """
     also = record.get("also")
     return [record.get("token"), *(also if isinstance(also, list) else [])]

@@ -80,7 +80,7 @@ _SETTLING_SECONDS = 5.0
 # From the end of a stream until it is closed if Airflow doesn't close it.
 _UNCLOSED_SECONDS = 30.0
 
-# Pauses after faults that need a correction. Airflow would restart a trigger that raises every 2 seconds.
+# Pauses after faults that need a correction. If a trigger raises, Airflow restarts it every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
 FAULT_KEY = "jms-fault"
@@ -154,8 +154,8 @@ class _Producer(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events, each with the token with which Airflow confirms it; never ends.
 
-        While an operator has the activation suspended, drained or stopped, it has no subscription and yields
-        nothing.
+        While an operator has the activation suspended, drained or stopped, the producer has no subscription
+        and yields nothing.
 
         Guarantee: if the stream ends and `aclose` isn't called, it closes by itself after half a minute.
         """
@@ -183,10 +183,10 @@ class _Producer(SharedStreamProducer):
 
     @contextlib.contextmanager
     def _closed_in_time(self) -> Iterator[None]:
-        """Close some time after the end of the context, unless Airflow has.
+        """Close the producer half a minute after the end of the context, unless Airflow closes it.
 
-        Airflow closes a producer last. A fault in its own tasks before that would leave the subscription open
-        and the messages unsettled.
+        Airflow closes a producer last. If a fault in Airflow's own tasks prevents that, the subscription
+        would stay open and the messages unsettled.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -272,7 +272,7 @@ class _Producer(SharedStreamProducer):
         return options, in_force, self._connection
 
     def _register(self, spec: ActivationSpec, settings: ConnectionSettings) -> None:
-        """Register the stream in the store, if there is one; again where its name has changed."""
+        """Register the stream in the store, if there is one; register it again if its name has changed."""
         if not self._retry:
             return
         identity = Identity(
@@ -295,7 +295,7 @@ class _Producer(SharedStreamProducer):
         self._control = StreamControl(registrar, identity, sample=self._sample, interrupt=self._interrupt)
 
     def _send_metrics(self, identity: Identity) -> None:
-        """Send the metrics of the stream, if statistics are configured; again where its name has changed."""
+        """Send the stream's metrics if statistics are configured, under a new name if that has changed."""
         metrics = metrics_sender()
         if metrics is None:
             return
@@ -311,7 +311,7 @@ class _Producer(SharedStreamProducer):
             metrics.leave(found[1], wait=False)
 
     def _measured(self, identity: Identity) -> Measured:
-        """Return the metrics of the stream; from any thread."""
+        """Return the metrics of the stream; called from any thread."""
         suspended = self._control is not None and self._control.order is not None
         up = self._is_up and not suspended
         return Measured(
@@ -325,11 +325,11 @@ class _Producer(SharedStreamProducer):
         )
 
     def _counters(self) -> dict[str, float]:
-        """Return the metrics of its messages; from any thread."""
+        """Return the message counters of the stream; called from any thread."""
         return {}
 
     def _sample(self) -> Sample:
-        """Return the state of the stream; from any thread."""
+        """Return the state of the stream; called from any thread."""
         fault, control = self._fault, self._control
         requested = None if control is None else control.status
         status = requested or (RunStatus.UP if self._is_up and fault is None else RunStatus.CONNECTING)
@@ -362,7 +362,7 @@ class _Producer(SharedStreamProducer):
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Close; messages without a stored event go back to the broker.
+        """Close the stream; messages without a stored event return to the broker.
 
         Guarantee: cancelling the caller doesn't interrupt the close.
         """
@@ -387,11 +387,11 @@ class OutstandingEvent:
 
     Attributes:
         deliveries: The messages.
-        batch: Whether the event is one of a batch.
+        batch: Whether the event is that of a batch.
         open: Number of triggers that are creating the event, or have yielded it and were not asked for the
             next one. Airflow binds an event to its message only after it has awaited its own log. A trigger
-            that is cancelled before that, because its DAG is paused, counts as finished although its event is
-            lost.
+            that is cancelled before that, because its DAG is paused, counts for Airflow as finished, although
+            its event is lost.
         refused: Messages that a trigger found too large.
         fault: The error of a trigger that could not create its event; `None` if none failed.
         holds: Holds of each message, one for each trigger; empty if messages aren't held.
@@ -430,7 +430,7 @@ class OutstandingEvent:
 
     @property
     def has_left(self) -> bool:
-        """Whether Airflow has received the event, and a query shows whether it has stored it."""
+        """Whether Airflow has received the event, and a query can show whether the event is stored."""
         return not self.open and bool(self.holds or self.receipts)
 
     async def is_recorded(self) -> bool:
@@ -449,21 +449,22 @@ class OutstandingEvent:
 
 
 class MessageProducer(_Producer):
-    """Produces an event for each message, and acknowledges it after Airflow has stored the event.
+    """Produces an event for each message, and acknowledges the message after Airflow has stored the event.
 
     A stored event acknowledges its message. An event that a trigger refused makes its message poison. In all
     other cases the message is rolled back, and the redelivery handling applies. The messages of a batch are
     settled alike, except refused ones.
 
     Guarantee: no message is lost. After a crash between storing and acknowledging, the message is redelivered
-    and makes a second event with the same message id. With `use_store` only a crash between Airflow's commit
-    and ours does that. Without a crash, a message makes one event however often it is redelivered, if its
-    broker keeps its id.
+    and makes a second event with the same message id. With `use_store` that happens only after a crash
+    between Airflow's commit and the store's commit. Without a crash, a message makes one event however often
+    it is redelivered, if its broker keeps its id.
 
-    Where an asset is watched, an event that Airflow confirms and has dropped acknowledges nothing. When the
-    stream closes, messages stay unsettled until their events are stored, for half a minute at most: Airflow
-    moves triggers away from a triggerer that it takes for dead, and which may still store their events. 40
-    seconds after the close all messages are settled or back on the broker, if the event loop runs.
+    If an asset is watched, an event that Airflow confirms but has dropped acknowledges nothing. When the
+    stream closes, messages stay unsettled until their events are stored, for half a minute at most. The
+    reason: Airflow moves triggers away from a triggerer that it considers dead, and that may still store
+    their events. 40 seconds after the close all messages are settled or back on the broker, if the event loop
+    runs.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
@@ -598,7 +599,7 @@ class MessageProducer(_Producer):
                     await self._advanced.wait()
 
     async def _end(self) -> None:
-        """Close; messages go back to the broker, later if their events are being stored."""
+        """Close the stream; messages return to the broker, but not while their events are being stored."""
         try:
             confirmed = await self._acknowledger.stop()
             being_stored = [handed for handed in self._under_way if handed.has_left]
@@ -611,7 +612,7 @@ class MessageProducer(_Producer):
             await self._close()
 
     def _leave_stream(self) -> DeliveryStream | None:
-        """Return the stream, which is about to be closed, and keep its counts."""
+        """Take the stream, which the caller closes, and keep its counts."""
         with self._counting:
             stream, self._stream = self._stream, None
             if stream is not None:
@@ -703,13 +704,13 @@ async def _batches(
     weigh: Callable[[JmsMessage], int],
     held: list[StreamDelivery],
 ) -> AsyncIterator[list[StreamDelivery]]:
-    """Yield batches of deliveries, in their order, as the spec in force ends them.
+    """Yield batches of deliveries in order; the effective options decide when a batch ends.
 
     Args:
         stream: The deliveries.
         in_force: Size and timeouts of a batch.
         weigh: Returns the approximate number of bytes of a message in an event.
-        held: Empty; gets the deliveries of the batch that is being collected.
+        held: An empty list, to which the deliveries of the incomplete batch are added.
     """
     clock = asyncio.get_running_loop().time
     weighed, size, first, last = 0, 0, 0.0, 0.0
@@ -754,8 +755,8 @@ class ReadyProducer(_Producer):
     """Produces events as long as a queue has messages, and leaves the messages there.
 
     Guarantee: no wake-up is lost. As long as the queue has messages, another event follows after
-    `core.backoff.pause`: also after an event that Airflow didn't store, a message that arrived while a DAG
-    run was ending, or a paused DAG.
+    `core.backoff.pause`. This also holds for an event that Airflow didn't store, for a message that arrived
+    while a DAG run was ending, and for a paused DAG.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
@@ -771,7 +772,7 @@ class ReadyProducer(_Producer):
         self._interrupted.set()
 
     async def _unless_interrupted(self, waiting: Coroutine[Any, Any, _T]) -> _T | None:
-        """Return the result; `None` once a state is requested."""
+        """Return the result of a coroutine; `None` once a state is requested."""
         task, interrupted = asyncio.create_task(waiting), asyncio.create_task(self._interrupted.wait())
         try:
             await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)

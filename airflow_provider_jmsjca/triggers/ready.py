@@ -120,7 +120,7 @@ class JmsReadyTrigger(BaseTrigger):
 
         Args:
             queue: The queue.
-            member: As the trigger's argument.
+            member: Host of the connection to watch; `None` for any reachable host.
             selector_is_final: Whether the selector is the effective one, with that of the connection applied.
 
         Raises:

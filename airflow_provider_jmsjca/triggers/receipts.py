@@ -35,7 +35,7 @@ class Receipt:
 
     Attributes:
         stores: State stores of the assets that the trigger watches, by name. A receipt in one of them is
-            enough: the DAG of another may be paused.
+            enough, because the DAG of another asset may be paused.
         key: Key of the receipts.
         stream: Identifies the start of the trigger.
         number: Number of the event.
@@ -48,7 +48,7 @@ class Receipt:
 
 
 async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
-    """Return for each event whether all its receipts exist; each row is read once.
+    """Return for each event whether all its receipts exist; each stored value is read once.
 
     Raises:
         JmsError: Airflow's asset store is not reachable.
@@ -87,7 +87,7 @@ class Acknowledger:
     ends, for half a minute at most.
 
     Args:
-        clock: Seconds, monotonic.
+        clock: Returns seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -98,7 +98,7 @@ class Acknowledger:
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
-        """Settle the deliveries when their event has its receipts."""
+        """Settle deliveries once the receipts of their event exist."""
         self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
         self._more.set()
         if self._task is None:

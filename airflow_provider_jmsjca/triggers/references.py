@@ -1,4 +1,4 @@
-"""Messages that events refer to: put into the spool without blocking the event loop, and deleted in time."""
+"""Messages that events refer to: stored in the spool without blocking the event loop, deleted later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _swept: dict[SpoolPath, float] = {}
 async def sealed(message: JmsMessage) -> dict[str, Any]:
     """Store a message in the spool, and return the reference for its event; for an event loop.
 
-    Guarantee: as `seal_message`; on cancellation the message may be stored, and is deleted in time.
+    Guarantee: that of `seal_message`. On cancellation the message may be stored, and is deleted later.
 
     Raises:
         SpoolError: The spool can't be written.
@@ -41,7 +41,7 @@ def _seal(message: JmsMessage) -> dict[str, Any]:
 
 
 def sweep_sometimes() -> None:
-    """Have messages deleted that are older than the retention, once an hour at most, in a thread."""
+    """Delete messages that are older than the retention, in a thread and at most once an hour."""
     _THREADS.leave(_sweep_sometimes)
 
 

@@ -1,4 +1,4 @@
-"""Registers streams of events and deferred listeners in the store; they obey the states requested there."""
+"""Registers streams of events and deferred listeners in the store, and carries out requests to them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class StreamControl:
-    """One stream of events in the registry; for its event loop. Nothing in here blocks the loop.
+    """One stream of events in the registry, for use in its event loop. No method blocks the loop.
 
-    A trigger can't end by itself: Airflow would start it again. So whichever state is requested, the stream
-    closes its subscription, makes no events, and stays registered until it is resumed.
+    A trigger can't end by itself, because Airflow would start it again. So whichever state is requested, the
+    stream closes its subscription, makes no events, and stays registered until it is resumed.
 
     Args:
-        registrar: Of the store in which the stream is registered.
-        identity: The stream.
-        sample: Returns the state of the stream, from any thread; its status counts while nothing is
+        registrar: Registrar of the store in which the stream is registered.
+        identity: Identity of the stream in the registry.
+        sample: Returns the state of the stream, from any thread; its status applies while nothing is
             requested.
         interrupt: Called in the loop when a state is requested.
     """
@@ -49,22 +49,22 @@ class StreamControl:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The state requested; `None`: the stream may make events."""
+        """The request in force; `None`: the stream may make events."""
         return self._registration.order
 
     def sample(self) -> Sample:
-        """Return the state of the stream; for the registrar's thread."""
+        """Return the state of the stream; called in the registrar's thread."""
         return self._sample()
 
     @property
     def status(self) -> RunStatus | None:
-        """The status that a request brings about; `None` without a request."""
+        """The status that results from a request; `None` without a request."""
         if self.order is None:
             return None
         return RunStatus.SUSPENDED if self._is_closed else RunStatus.DRAINING
 
     def obey(self, order: ActivationOrder | None) -> None:
-        """Tell the stream in its loop; for the registrar's thread."""
+        """Pass a request to the stream's event loop; called in the registrar's thread."""
         try:
             self._loop.call_soon_threadsafe(self._tell, order)
         except RuntimeError:
@@ -76,7 +76,7 @@ class StreamControl:
             self._interrupt()
 
     async def admit(self, subject: str) -> None:
-        """Return once the stream may subscribe: nothing is requested, or the store does not answer for 5 s.
+        """Return once the stream may subscribe: no request is in force, or the store didn't answer for 5 s.
 
         Args:
             subject: The stream, for the log.
@@ -99,16 +99,16 @@ class StreamControl:
             log.warning("%s: resumed; it subscribes again", subject)
 
     def leave(self) -> None:
-        """Report the end of the stream, without waiting for it."""
+        """Report the end of the stream, without waiting for the report."""
         self._registration.end(within=0)
 
 
 class WaitingListener:
-    """A deferred listener in the registry; for its event loop.
+    """A deferred listener in the registry, for use in its event loop.
 
     Args:
-        registrar: Of the store in which it is registered.
-        identity: The listener.
+        registrar: Registrar of the store in which the listener is registered.
+        identity: Identity of the listener in the registry.
     """
 
     def __init__(self, registrar: Registrar, identity: Identity) -> None:
@@ -119,15 +119,15 @@ class WaitingListener:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The state requested; `None`: the listener may consume."""
+        """The request in force; `None`: the listener may consume."""
         return self._registration.order
 
     def sample(self) -> Sample:
-        """Return the state of the listener; for the registrar's thread."""
+        """Return the state of the listener; called in the registrar's thread."""
         return Sample(status=RunStatus.WAITING if self.order is None else RunStatus.SUSPENDED)
 
     def obey(self, order: ActivationOrder | None) -> None:
-        """Tell the trigger in its loop; for the registrar's thread."""
+        """Notify the trigger in its event loop; called in the registrar's thread."""
         if order is None:
             log.warning("%s: resumed; its task waits for messages again", self._identity.activation)
         else:
@@ -138,7 +138,7 @@ class WaitingListener:
             log.debug("The event loop of %s has ended", self._identity.activation)
 
     async def changed_from(self, order: ActivationOrder | None) -> None:
-        """Return as soon as another state is requested than the one given."""
+        """Return as soon as the request in force differs from `order`."""
         while True:
             self._changed.clear()
             if self.order != order:
@@ -146,5 +146,5 @@ class WaitingListener:
             await self._changed.wait()
 
     def leave(self) -> None:
-        """Report the end of the wait, without waiting for it."""
+        """Report the end of the deferral, without waiting for the report."""
         self._registration.end(within=0)

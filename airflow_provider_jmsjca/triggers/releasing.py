@@ -1,4 +1,4 @@
-"""Sends the due messages of limbo from the triggerer: one task for all its triggers."""
+"""Sends due messages of limbo from the triggerer, in one task for all its triggers."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Task] = weakref.We
 
 @contextlib.contextmanager
 def releasing() -> Iterator[None]:
-    """Send due messages of limbo inside the context, if this installation uses its store; for an event loop.
+    """Send due messages of limbo inside the context, if this installation uses a store.
 
-    Guarantee: that of `LimboSender`. All triggers of a process share one task; leases exclude other
-    processes.
+    Use it in an event loop. Guarantee: that of `LimboSender`. All triggers of a process share one task;
+    leases exclude other processes.
     """
     loop = asyncio.get_running_loop()
     found = _tasks.get(loop)

@@ -18,14 +18,14 @@ _THREADS = ThreadPool(4)
 
 
 class JmsSparkApplicationTrigger(BaseTrigger):
-    """Fires once, when a Spark application has ended, well or not. It changes nothing.
+    """Fires once, when a Spark application has ended, successfully or not. It changes nothing.
 
     The event is `{"event": "ended", "application": ..., "how": ...}`, or `{"event": "error", "error": ...}`
-    if the cluster can never be asked. While the cluster is away the trigger asks again.
+    if the cluster can't be queried at all. While the cluster is unreachable, the trigger retries.
 
     Args:
-        application: As `SparkApplication.as_dict` returns it; it holds no secret.
-        poll_interval: Seconds between two questions.
+        application: Result of `SparkApplication.as_dict`, which contains no secret.
+        poll_interval: Seconds between two queries.
     """
 
     def __init__(self, application: Mapping[str, Any], poll_interval: float = 30) -> None:

@@ -30,8 +30,8 @@ class AirflowState:
     """The part of Airflow's metadata that decides whether messages are processed.
 
     Attributes:
-        triggerer: The most recent triggerer; `None`: none ever ran.
-        watched: Watched destinations, those of paused DAGs included.
+        triggerer: The most recent triggerer; `None`: none has ever run.
+        watched: Watched destinations, including those of paused DAGs.
         deferred: Number of deferred tasks.
         connections: Ids of the connections of type `jms` in the database.
         dead_letter_queues: Names of the queues to which watchers move dead letters.
@@ -96,9 +96,10 @@ def airflow_state() -> AirflowState:
 
 
 def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
-    """Return the watched destinations and the dead-letter queues of their watchers.
+    """Return the watched destinations, and the dead-letter queues of their watchers.
 
-    They come from the serialized DAGs: Airflow deletes the trigger of a watcher once all its DAGs are paused.
+    Both come from the serialized DAGs, because Airflow deletes a watcher's trigger once all its DAGs are
+    paused.
     """
     from airflow.models.asset import AssetModel  # noqa: PLC0415 - as above
     from airflow.models.asset_state_store import AssetStateStoreModel  # noqa: PLC0415 - as above
@@ -152,9 +153,9 @@ def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
 
 
 def _without_run(session: Session, asset: str, dag_id: str) -> int:
-    """Return how many events of an asset wait for a run of a DAG although Airflow has requested none.
+    """Return the number of an asset's events that wait for a run of a DAG that Airflow hasn't requested.
 
-    They were stored while the DAG was paused. Airflow adds them to the run that the next event starts.
+    Such events were stored while the DAG was paused. Airflow adds them to the run that the next event starts.
     """
     from airflow.models.asset import (  # noqa: PLC0415 - as above
         AssetDagRunQueue,
