@@ -22,8 +22,8 @@ class JmsBatchRunFacet(RunFacet):
         rows: Messages in the batch.
         stored: Rows by table.
         rejected: Messages that the job rejected.
-        violations: By expectation, how many rows violated it.
-        rescued: How many rows have fields that the schema doesn't name, if these were asked for.
+        violations: Number of violating rows, by expectation.
+        rescued: Number of rows with fields that the schema doesn't name, if the job keeps such fields.
         evolved: Changes of tables' columns for the batch's rows.
         adopted: Ids of unfinished batches that the run took over.
     """

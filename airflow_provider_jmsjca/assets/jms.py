@@ -44,7 +44,8 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Return the normal form of a URI; Airflow calls this for each asset.
 
     Raises:
-        ConfigurationError: Also a ValueError: it isn't `jms://BROKER/queue/NAME` or `jms://BROKER/topic/NAME`.
+        ConfigurationError: The URI isn't `jms://BROKER/queue/NAME` or `jms://BROKER/topic/NAME`. The error is
+            also a `ValueError`.
     """
     return urlsplit(str(DestinationUri.parse(uri.geturl()).normalized()))
 
@@ -62,8 +63,8 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
     Args:
         hook: The hook that the task uses.
-        settings: The broker; its first host represents all hosts. Without a host it has no URI, and nothing
-            is recorded.
+        settings: The connection settings; the first host represents the broker in the URI. Without a host
+            there is no URI, and nothing is recorded.
         destination: The destination.
     """
     if not settings.hosts:
@@ -74,7 +75,7 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
 
 def note_output(hook: BaseHook, settings: ConnectionSettings, destination: Destination) -> None:
-    """Record for lineage that the running task writes to a destination; arguments as for `note_input`."""
+    """Record for lineage that the running task writes to a destination; arguments of `note_input`."""
     if not settings.hosts:
         return
     get_hook_lineage_collector().add_output_asset(

@@ -1,4 +1,4 @@
 """Task decorators: `@task.jms_listener` and `@task.jms_sensor`.
 
-Each makes the operator or sensor of its name. May import `operators`, `sensors` and all below.
+Each creates the operator or sensor of the same name. May import `operators`, `sensors` and all below.
 """

@@ -29,33 +29,35 @@ class JmsNotifier(BaseNotifier):
     """Sends a message when a task or a DAG run fails, succeeds, is tried again, or misses a deadline.
 
     Use it for `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
-    `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts. For these,
+    `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts. For alerts,
     `AsyncCallback(JmsNotifier, kwargs={...})` sends from the triggerer without blocking its event loop. One
-    notifier may serve many tasks: each call renders its templates again.
+    notifier may serve many tasks, because each call renders its templates again.
 
     Guarantee: a call returns when the broker has confirmed the messages. If the broker can't be reached or
-    refuses, the call raises once, within the timeouts of the connection, and is not tried again: Airflow
-    writes the error to the log of the task, and the task's own state and error stay as they are. When the
-    connection is lost during the confirmation, the messages may be there or not.
+    refuses, the call raises once, within the timeouts of the connection, and is not tried again. Airflow
+    writes the error to the log of the task, and the task's own state and error stay as they are. If the
+    connection is lost during the confirmation, the broker may or may not have the messages.
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated. The
             triggerer finds objects in `[jmsjca]` only.
         messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
-            `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. Secrets that Airflow
-            masks in its logs are masked there too, and passwords of URLs and of `password=...` in the text of
+            `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. It masks secrets that
+            Airflow masks in its logs, and passwords of URLs and of `password=...` in the text of
             an exception. Templated.
         jms_conn_id: The Airflow connection. Templated.
-        properties: Added to messages that are given as values, and to the one of `None`. Templated.
-        message_type: JMSType of such messages. Templated.
+        properties: Added to messages that are given as values, and to the default message. Templated.
+        message_type: JMSType of messages that are given as values, and of the default message. Templated.
         correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
-        reply_to: Destination of answers, as `destination`; `None`: the messages' own. Templated.
+        reply_to: Destination for answers, in the forms of `destination`; `None`: the messages' own.
+            Templated.
         priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
-        time_to_live: Seconds until they expire; `None`: the messages' own, by default never. Templated.
-        delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
-            them when they are due, as of `JmsPublishOperator`. Templated.
-        context: Template context where the notifier is awaited; Airflow passes it.
+        time_to_live: Seconds until the messages expire; `None`: the messages' own, by default never.
+            Templated.
+        delay: Seconds before the messages can be received; `None`: no delay. For a broker that can't delay
+            (RabbitMQ), the store keeps them until they are due; see `JmsPublishOperator`. Templated.
+        context: Template context; Airflow passes it if it awaits the notifier.
 
     Raises:
         ConfigurationError: The destination holds a secret.
@@ -94,15 +96,15 @@ class JmsNotifier(BaseNotifier):
         super().__init__(context)
 
     def __call__(self, *args: Any) -> None:
-        """Send; called by Airflow with the context."""
+        """Send the messages; Airflow calls this with the context."""
         super(JmsNotifier, copy.copy(self)).__call__(*args)  # which renders the templates into itself
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Send; awaited by Airflow's triggerer, with `context`."""
+        """Send the messages; Airflow's triggerer awaits this, after it has passed `context`."""
         return super(JmsNotifier, copy.copy(self)).__await__()
 
     def notify(self, context: Context) -> None:
-        """Send, and wait for the broker.
+        """Send the messages, and wait until the broker has confirmed them.
 
         Raises:
             ConfigurationError: The arguments or the Airflow connection can't be used; every fault is named.
@@ -115,12 +117,12 @@ class JmsNotifier(BaseNotifier):
         self.log.info("Sent %d messages to %s", len(outgoing), self.destination)
 
     async def async_notify(self, context: Context) -> None:
-        """Send, and wait for the broker, without blocking the event loop.
+        """Send the messages, and wait for the broker's confirmation without blocking the event loop.
 
         Raises:
-            JmsError: As `notify`.
+            JmsError: Any error of `notify`.
 
-        Guarantee: on cancellation it returns at once; messages that are on their way are sent then or not.
+        Guarantee: a cancellation takes effect at once; messages under way may or may not be sent.
         """
         hook = JmsHook(self.jms_conn_id)
         options = await hook.aoptions()
@@ -140,7 +142,7 @@ class JmsNotifier(BaseNotifier):
 
 
 def _report(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a message without `messages`: the fields that Airflow knows."""
+    """Return the content of the default message: the fields that Airflow provides."""
     run, task, exception = context.get("dag_run"), context.get("ti"), context.get("exception")
     known = {
         "dag_id": _part(task, "dag_id") or _part(run, "dag_id") or _part(context.get("dag"), "dag_id"),
@@ -159,7 +161,7 @@ def _report(context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(whole: object, name: str) -> Any:
-    """Return a field of an object, or of the mapping that the triggerer has in its place."""
+    """Return a field of an object, or of the mapping that replaces it in the triggerer."""
     return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
 
 

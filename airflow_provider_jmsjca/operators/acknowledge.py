@@ -25,9 +25,9 @@ _OUTCOMES = ("acknowledge", "roll_back")
 class JmsAcknowledgeOperator(BaseOperator):
     """Acknowledges the messages of the events that started the run, or rolls them back for redelivery.
 
-    For a `JmsActivationTrigger` with `hold_until_ack=True`. Without this operator a message is acknowledged
-    when its run succeeds. With it, a message is acknowledged when this task has run, even if the run fails
-    afterwards. The first outcome is final: a later one has no effect.
+    Use it with a `JmsActivationTrigger` that has `hold_until_ack=True`. Without this operator a message is
+    acknowledged when its run succeeds. With it, a message is acknowledged when this task has run, even if the
+    run fails afterwards. The first outcome is final: a later one has no effect.
 
     Guarantee: the outcome is stored when the task succeeds; the trigger applies it within about 10 seconds.
     If the trigger crashes before that, nothing is repeated: it reads the outcome after its restart.
@@ -37,7 +37,7 @@ class JmsAcknowledgeOperator(BaseOperator):
             `Asset.ref(name="...")` here. A second definition without watchers would remove the existing ones.
         outcome: `"acknowledge"`, or `"roll_back"` to apply the redelivery handling to the messages.
         message_ids: Only messages with these ids; `None` for all. A run that processes several messages can
-            roll back the failed ones alone; the end of the run settles the others. Usually the XCom of the
+            roll back only the failed ones; the end of the run settles the others. Usually the XCom of the
             task that processes the messages. Templated.
 
     Returns:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class IfEmpty(enum.StrEnum):
-    """State of the task when there was no message."""
+    """State of the task if there was no message."""
 
     SKIP = "skip"
     SUCCEED = "succeed"
@@ -66,7 +66,7 @@ class IfEmpty(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """A batch, and the work of this attempt on it."""
+    """A batch, and the result of this attempt at it."""
 
     batch_id: str
     folder: SpoolPath
@@ -125,7 +125,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         if_empty: `"skip"` or `"succeed"` when there was no message; no files are left in that case.
         adopt_after: Seconds without a new file after which this run finishes a batch that an earlier run of
             this task left unfinished. Adopted batches keep their names and are returned as `adopted`, for
-            readers of the manifests. `None` only logs their names.
+            readers of the manifests. `None`: unfinished batches are only named in the log.
 
     Returns:
         `{"batch_id": ..., "manifest": "file:///.../manifest.json", "rows": 1200, "segments": 1, ...}`; the
@@ -301,7 +301,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         )
 
     def _adopt(self, batch: SpoolBatch, activation: str) -> tuple[Manifest, ...]:
-        """Finish batches that earlier runs of this task left; a retry returns the same batches again."""
+        """Finish batches that earlier runs of this task left unfinished; a retry returns the same batches."""
         spool, named = batch.folder.parent, TaskKey.parse(batch.batch_id)
         if self.adopt_after is None or named is None:
             return ()

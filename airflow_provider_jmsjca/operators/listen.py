@@ -1,4 +1,4 @@
-"""Consumes messages with a function of the user's, under the rules of an activation spec."""
+"""Consumes messages with a user's function, under the rules of an activation spec."""
 
 from __future__ import annotations
 
@@ -75,17 +75,18 @@ class _Killed:
 
 
 class JmsListenOperator(SecretsRefused, BaseOperator):
-    """Calls a function with each message of a destination, in one transaction after the other.
+    """Calls a function with each message of a destination, each in a transaction of its own.
 
-    The function gets a `Delivery`: it reads like the message, and can `send()` messages that are committed
-    with it. When the function returns, the delivery is committed. When it raises or requests a rollback, the
-    delivery is rolled back. The redelivery handling then decides when the message is delivered again.
+    The function gets a `Delivery`, which can be read like the message. Messages that it sends with
+    `Delivery.send()` belong to the transaction. When the function returns, the delivery is committed. When it
+    raises or requests a rollback, the delivery is rolled back. The redelivery handling then decides when the
+    message is delivered again.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
-    fails if only failures of the same messages happened for `failure_timeout`. Airflow's `execution_timeout`
-    fails it, counted from its start, including the time it was deferred. While a queue is empty the task is
-    deferred and occupies no worker. It keeps its worker if the spec's connection settings differ from the
-    Airflow connection, because the triggerer has only the latter.
+    fails if only failures of the same messages happened for `failure_timeout`. It also fails at Airflow's
+    `execution_timeout`, counted from its start, including the time it was deferred. While a queue is empty
+    the task is deferred and occupies no worker. It keeps its worker if the spec's connection settings differ
+    from the Airflow connection, because the triggerer has only the latter.
 
     The task fails, without retries, when the function stops the delivery. With `use_store` of the spec the
     stop is permanent: later runs consume nothing and are skipped, until `airflow jms activations resume`.
@@ -112,19 +113,19 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         poll_interval: Seconds between two probes while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
             is killed or cleared gives them 4 at most, because Airflow ends its process after 5.
-        confirm_acknowledgements: Wait for the broker after each message; also a field of the spec.
-        non_blocking_redelivery: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the
-            broker if it supports delays; also a field of the spec.
+        confirm_acknowledgements: Wait until the broker confirms each settlement; also a field of the spec.
+        non_blocking_redelivery: Don't block during redelivery delays above 5 seconds: with `use_store` the
+            message waits in limbo, otherwise at the broker if it supports delays. Also a field of the spec.
         subscribes: Returns whether a message is wanted; the others move to the spec's
-            `unsubscribed_destination`. It must be quick, because it blocks other messages.
+            `unsubscribed_destination`. The function must be quick, because other messages wait for it.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
         "ended_by": "count"}`. A distributed durable subscription adds `"moved_to_queue"`. A listener on every
         member adds `"members_down"`: the members that were down at the end. If `run_for` ended while the task
-        was deferred, it has the members that were down when the task left the worker. For lineage the
-        destinations are inputs of the task; the function's own destinations aren't recorded, because they
-        aren't known in advance.
+        was deferred, these are the members that were down when the task left the worker. For lineage the
+        destinations are inputs of the task. The destinations to which the function sends aren't recorded,
+        because they aren't known in advance.
 
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
@@ -173,11 +174,11 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @property
     def linked_dead_letters(self) -> str:
-        """Address of the console page of the target of moved messages; empty if unknown or none was moved."""
+        """Address of the console page of moved messages; empty if unknown or if no message was moved."""
         return self._dead_letters_link
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Consume until an end is reached, or until there is nothing to do."""
+        """Consume until a bound is reached, or until the task is deferred."""
         with task_failures():
             self._check()
         now, timeout = time.time(), self.execution_timeout
@@ -223,7 +224,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             return self._listen(context, run_state)
 
     def on_kill(self) -> None:
-        """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
+        """Stop: running calls are finished or rolled back, other messages return to the broker."""
         self._killed.set()
 
     def _check(self) -> None:
@@ -341,18 +342,18 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         order: Callable[[], ActivationOrder | None],
         **ends: Any,
     ) -> Counts:
-        """Run an activation, unless it is stopped or drained. A run that is drained ends as a success.
+        """Run an activation, unless it is stopped or drained. A run that is drained during it succeeds.
 
         Args:
             activation: The activation.
             so_far: Counts of earlier runs of this task.
             order: Returns the state requested for the activation.
-            **ends: When the run ends.
+            **ends: Bounds of the run, and other arguments of `Listener.run`.
 
         Raises:
             AirflowSkipException: The activation is stopped or drained, and the task has consumed nothing.
-            AirflowFailException: The handler, a user or another process has stopped it amid the task: no
-                retry.
+            AirflowFailException: The handler, a user or another process has stopped it during the task; there
+                is no retry.
         """
         try:
             counts = activation.run(stop=self._killed, **ends)
@@ -378,7 +379,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @staticmethod
     def _end_if_failing(activation: Listener, state: RunState, now: float, failure_timeout: float) -> None:
-        """Fail if redelivered parked messages only failed, counted across deferrals: no run sees them all."""
+        """Fail if returned parked messages only failed, over all deferrals: no run sees all failures."""
         from airflow_provider_jmsjca.engine.activations.limits import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
@@ -454,7 +455,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
     def _link_to_dead_letters(self, delivery: DeliverySettings) -> str:
-        """Return where the queue is seen that messages of the first source are moved to."""
+        """Return the console address of the queue to which messages of the first source are moved."""
         source = delivery.sources[0]
         moves = [each for each in delivery.handling.actions if isinstance(each, Move)]
         targets = [target for move in moves for target in move.targets(source)]
@@ -482,14 +483,14 @@ def _not_up(activation: Listener) -> Sequence[str]:
 
 
 def _instance(task: Any) -> str:
-    """Return the name that identifies this task and is the same in every run (W31)."""
+    """Return the name that identifies this task and is the same in every run."""  # W31
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"
 
 
 def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
-    """Raise `AirflowException` if messages may be left that the task was to settle."""
+    """Raise `AirflowException` if messages may be left that the task should have settled."""
     if ended_by is EndReason.FAILURES:
         raise _only_fails(counts)
     if ended_by is EndReason.BLOCKED:

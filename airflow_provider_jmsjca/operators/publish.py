@@ -33,27 +33,29 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
-        messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, or the JSON form of one
-            (`JmsMessage.to_json`). Any other value that JSON has is sent as JSON text: a mapping, list,
-            number or truth value. Templated.
+        messages: A message or a list of messages. Each is text, bytes, a `JmsMessage`, or its JSON form
+            (`JmsMessage.to_json`). Any other JSON value is sent as JSON text: a mapping, list, number or
+            boolean. Templated.
         jms_conn_id: The Airflow connection.
-        properties: Added to messages that are given as values: everything but a `JmsMessage` and its JSON
-            form. Templated.
+        properties: Added to messages that are given as values: all but a `JmsMessage` and its JSON form.
+            Templated.
         message_type: JMSType of messages given as values. Templated.
         correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
-        reply_to: Where answers are to go, as `destination`; `None`: the messages' own. Templated.
+        reply_to: Destination for answers, in the forms of `destination`; `None`: the messages' own.
+            Templated.
         priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
-        time_to_live: Seconds until they expire, counted from the moment they are sent; `None`: the messages'
-            own, by default never. Templated.
-        transacted: Send all of them in one transaction. More than one message is refused on brokers without
+        time_to_live: Seconds until the messages expire, counted from the moment they are sent; `None`: the
+            messages' own, by default never. Templated.
+        transacted: Send all messages in one transaction. More than one message is refused on brokers without
             atomic commits (Artemis, RabbitMQ).
-        delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
-            them when they are due. Until then they are in the store of this installation, encrypted with
-            Airflow's Fernet key. The triggerer or `airflow jms store run` sends them. Templated.
+        delay: Seconds before the messages can be received; `None`: no delay. For a broker that can't delay
+            (RabbitMQ), the store of this installation keeps them until they are due, encrypted with Airflow's
+            Fernet key. Then the triggerer or `airflow jms store run` sends them. Templated.
         deliver_at: Delivery time, instead of `delay`: a `datetime` with a time zone, or ISO 8601 text.
             Without either, a message's own property `DELIVERY_DATE` applies if the connection or `[jmsjca]`
             sets `allow_message_delays`. Templated.
-        deduplicate: Give each message an id that is the same when the task is tried again.
+        deduplicate: Give each message an id that is the same in every try of the task, so that the broker
+            drops messages that a retry repeats.
 
     Returns:
         `{"destination": "queue://orders", "count": 2}`. If the store holds the messages, it also has their

@@ -31,11 +31,11 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
     """Processes messages of earlier batches again, for example with another schema or into another table.
 
     The messages are copied into a new batch of the spool. A Spark job processes it as any other batch, with
-    fences, rejects, dead letters and bisection. In a table written with `append`, its rows take the place of
-    the rows that earlier batches have of these messages, in the same commit.
+    fences, rejects, dead letters and bisection. In a table written with `append`, its rows replace the rows
+    of these messages from earlier batches, in the same commit.
 
     Rejects are judged again. Those that are rejected again are sent to the dead-letter destination once more,
-    with their new reason. Dead letters that were sent before stay where they are: remove them, and don't
+    with their new reason. Dead letters of the earlier job stay where they are: remove them, and don't
     replay them too.
 
     Guarantee: the messages are selected once, by the first attempt, and processed exactly once. The replay
@@ -46,8 +46,8 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
     Args:
         batches: Names of the batches to replay, as `airflow jms spool list` shows them. Templated.
         since: Instead of `batches`: batches that were finished at this time or later, as ISO 8601 with an
-            offset. Templated: `"{{ data_interval_start }}"`. A batch in the range that was pruned, is
-            damaged, or was submitted and isn't done fails the task.
+            offset. Templated: `"{{ data_interval_start }}"`. The task fails if a batch in the range was
+            pruned, is damaged, or was submitted and isn't done.
         until: Instead of `batches`: batches that were finished before this time. Templated.
         source: With `since` or `until`: only batches of this destination, such as `queue://orders`.
             Templated.
@@ -58,8 +58,8 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
     The task is skipped if no message is selected.
 
     Returns:
-        `batch_id`, `manifest` and `rows` of the replay, `replay_of` (names of the batches), and about its job
-        what `JmsToSparkSubmitOperator` returns: `stored`, `rejected`, `reasons`, `violations`,
+        `batch_id`, `manifest` and `rows` of the replay, `replay_of` (names of the batches), and the values
+        that `JmsToSparkSubmitOperator` returns about its job: `stored`, `rejected`, `reasons`, `violations`,
         `dead_lettered` and `splits`.
     """
 
@@ -105,7 +105,7 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
         self.rejects = rejects
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Make the replay, submit it, dead-letter; each step only if an earlier attempt hasn't done it."""
+        """Create the replay, submit it and send dead letters; completed steps aren't repeated."""
         with task_failures():
             self._push = of_context(context, "ti").xcom_push
             self._properties = self._spark_properties(context)
@@ -118,7 +118,7 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
         """Return the messages to replay.
 
         Raises:
-            ConfigurationError: A time isn't one.
+            ConfigurationError: `since` or `until` isn't a valid time.
         """
         names = (self.batches,) if isinstance(self.batches, str) else tuple(self.batches)
         return Selection(
@@ -130,17 +130,17 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
         )
 
     def replay(self, key: str) -> dict[str, Any] | None:
-        """Make the replay and process it; completed steps aren't repeated.
+        """Create the replay and process it; completed steps aren't repeated.
 
         Args:
-            key: Identifies the replay: with the same key it is the same one.
+            key: Identifies the replay; a call with the same key continues the same replay.
 
         Returns:
-            As `execute`; `None` if no message is selected.
+            The result of `execute`; `None` if no message is selected.
 
         Raises:
-            ConfigurationError: An argument is wrong, or the key has a replay of other messages.
-            SpoolError: A batch isn't there, isn't finished or was pruned; or a file is damaged.
+            ConfigurationError: An argument is wrong, or the key belongs to a replay of other messages.
+            SpoolError: A batch doesn't exist, isn't finished or was pruned; or a file is damaged.
             AirflowException: The job failed; a further call tries again.
         """
         hook_class = self._submit_hook()

@@ -50,11 +50,11 @@ class JmsRequestOperator(JmsSensor):
     queue.
 
     Args:
-        destination: Where the request goes: `queue://name`, `topic://name`, `lookup://object`, or the name
-            of a queue. Templated.
-        message: The request: text, bytes, a `JmsMessage` or its JSON form; any other value that JSON has is
-            sent as JSON text. Templated.
-        reply_to: The queue for answers, as `destination`. Templated.
+        destination: Destination of the request: `queue://name`, `topic://name`, `lookup://object`, or the
+            name of a queue. Templated.
+        message: The request: text, bytes, a `JmsMessage` or its JSON form. Any other JSON value is sent as
+            JSON text. Templated.
+        reply_to: The queue for answers, in the forms of `destination`. Templated.
         jms_conn_id: The Airflow connection. Templated.
         response_timeout: Seconds to wait for the answer, from the moment the request is sent.
         timeout_fatal: Fail without retries when no answer arrives in time. Otherwise Airflow retries the task
@@ -63,19 +63,21 @@ class JmsRequestOperator(JmsSensor):
             `MULTIPLE_HITS` succeed. Any other result, or none, fails the task without retries, and the body
             of the answer is the error. A task that is cleared then sends a new request. `None`: every answer
             succeeds.
-        correlation_id: `None`: made of the ids of DAG, run and task, the map index, and a code computed with
-            a secret in the spool. An id of your own that others can guess lets them answer first. Templated.
+        correlation_id: Correlation id of the request; `None`: an id made of the ids of DAG, run and task, the
+            map index, and a code computed with a secret in the spool. If others can guess an id of your own,
+            they can answer before the service. Templated.
         response_selector: A message selector that selects the answer, instead of the correlation id. A blank
-            one counts as none. Templated.
-        properties: As for `JmsPublishOperator`. Templated.
-        message_type: As for `JmsPublishOperator`. Templated.
-        priority: As for `JmsPublishOperator`. Templated.
-        time_to_live: As for `JmsPublishOperator`. Templated.
-        deduplicate: Have the broker drop the request if a retry sends it again, where it can (Artemis). A
-            request that the service lost isn't repeated then either.
+            selector counts as none. Templated.
+        properties: Properties of a request that is given as a value; see `JmsPublishOperator`. Templated.
+        message_type: JMSType of a request that is given as a value. Templated.
+        priority: 0 (lowest) to 9; `None`: the request's own, by default 4. Templated.
+        time_to_live: Seconds until the request expires; `None`: the request's own, by default never.
+            Templated.
+        deduplicate: Let the broker drop the request if a retry sends it again, if it supports that (Artemis).
+            Then a request that the service has lost isn't repeated, either.
         deferrable: Wait in the triggerer and hold no worker.
-        **kwargs: Of `JmsSensor`: `poke_interval`, `soft_fail`, `dead_letter_destination` for answers that
-            can't be decoded, `max_body_bytes`, `spool_path`; and those of every operator.
+        **kwargs: Arguments of `JmsSensor` (`poke_interval`, `soft_fail`, `dead_letter_destination` for
+            answers that can't be decoded, `max_body_bytes`, `spool_path`), and of every operator.
 
     Returns:
         As XCom `{"event": "answer", "jms_conn_id": ..., "destination": "queue://answers", "message": {...},
@@ -189,7 +191,7 @@ class JmsRequestOperator(JmsSensor):
         return self._in_time(lambda: super(JmsRequestOperator, self).execute(context))
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
-        """Look for the answer after the trigger saw a message, or when time is up; raises as `execute`."""
+        """Look for the answer when the trigger saw a message or time is up; see `execute` for errors."""
         with task_failures():
             self._begin(context)
         self._selects = bool((event or {}).get("state", {}).get(_SELECTS))
@@ -206,7 +208,7 @@ class JmsRequestOperator(JmsSensor):
             ) from error
 
     def _begin(self, context: Context) -> None:
-        """Find out which request this is: after an answer that failed the task, a new one."""
+        """Determine the number of this request; after an answer that failed the task it is a new one."""
         for self._number in itertools.count():
             folder = self._folder(context)
             if not exists(folder / MANIFEST):

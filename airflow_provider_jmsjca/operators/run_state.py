@@ -1,4 +1,4 @@
-"""State of a listener that survives its deferrals, from one run at a worker to the next."""
+"""State of a listener that survives its deferrals, from one run on a worker to the next."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from airflow_provider_jmsjca.core.backoff import pause
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
-# How long a run lasts that only checks whether anything is there, in seconds.
+# Seconds that a run lasts which only checks for messages.
 _LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePause:
-    """A pause in probing a queue, because it showed a message that couldn't be received here.
+    """A pause in probing a queue, because a probe found a message that couldn't be received here.
 
     Attributes:
-        message_id: The message; `None`: it has no id.
+        message_id: Id of that message; `None`: it has no id.
         repeats: Number of consecutive wake-ups by this message.
         until: Time of the next probe, in seconds since the epoch.
     """
@@ -40,7 +40,7 @@ class RunState:
         timeout_at: End of Airflow's `execution_timeout`, counted from the first run.
         woken_by: The event of the queue with messages; `None`: another reason resumed the task.
         rests: Pauses of queues, by the name of their watch.
-        members_down: The members that were down when it left the worker; `None`: it has no members.
+        members_down: The members that were down when the task left the worker; `None`: it has no members.
         failing_since: Start of the period with failures only; `None`: there is no such period.
         failures_before: Number of failures before that period.
     """
@@ -63,12 +63,12 @@ class RunState:
 
     @property
     def ends_by_time(self) -> bool:
-        """Whether `run_for` is the end at its deadline, and nothing else."""
+        """Whether the deadline is the end of `run_for`."""
         return self.until is not None and self.deadline == self.until
 
     @property
     def ends_by_timeout(self) -> bool:
-        """Whether Airflow's `execution_timeout` is the end at its deadline, and none of its own."""
+        """Whether `execution_timeout` comes before the ends of `run_for` and `idle_for`."""
         own = (self.until, self.idle_until)
         return self.timeout_at is not None and all(each is None or self.timeout_at < each for each in own)
 
@@ -79,8 +79,8 @@ class RunState:
 
         Args:
             now: The current time.
-            idle_for: The user's value.
-            defer_after: The user's value; `None`: the task can't be deferred.
+            idle_for: Argument of the operator.
+            defer_after: Argument of the operator; `None`: the task can't be deferred.
         """
         if defer_after is None or idle_for is None:
             return idle_for if defer_after is None else defer_after
@@ -101,15 +101,15 @@ class RunState:
     ) -> RunState:
         """Return the state of the listener after a run that ended because no message arrived.
 
-        A run without any message doesn't restart `idle_for`. If a message had been seen, another consumer
-        holds it, or it can't be delivered: probes of the queue pause for a while.
+        A run without any message doesn't restart `idle_for`. If a message woke the task and wasn't received,
+        another consumer holds it, or it can't be delivered. Then probes of its queue pause for a while.
 
         Args:
             counts: Counts of all runs, including this one.
             now: The current time.
             began: Start of the run.
             quiet: Seconds since the last message.
-            idle_for: The user's value.
+            idle_for: Argument of the operator.
             interval: Seconds of the shortest pause.
         """
         came = counts != self.so_far
@@ -146,15 +146,15 @@ class RunState:
         """Return whether the same messages failed for too long, over all deferrals.
 
         Args:
-            now: The moment.
-            failure_timeout: For how many seconds they may.
-            failures: How many there must be at least.
+            now: The current time.
+            failure_timeout: Seconds for which the messages may fail.
+            failures: Minimum number of failures.
         """
         since, many = self.failing_since, _failures(self.so_far) - self.failures_before
         return since is not None and now - since >= failure_timeout and many >= failures
 
     def as_state(self) -> dict[str, Any]:
-        """Return the state for `resumed`, JSON values only."""
+        """Return the state for `resumed`, with JSON values only."""
         return {
             "so_far": self.so_far.as_dict(),
             "until": self.until,
@@ -167,7 +167,7 @@ class RunState:
 
     @classmethod
     def resumed(cls, event: Mapping[str, Any], now: float) -> RunState:
-        """Return where the listener stands after the trigger's event."""
+        """Return the state of the listener from the trigger's event."""
         state = event["state"]
         down = state["members_down"]
         since, before = state["failing"]

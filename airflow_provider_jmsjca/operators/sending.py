@@ -55,8 +55,8 @@ class SendArguments(Protocol):
 class Sending:
     """The arguments of a send. A number may be text, because it may come from a rendered template.
 
-    Attributes are the arguments of `JmsPublishOperator`, and:
-        find: Returns the destination for a text, for `reply_to`.
+    The attributes are the arguments of `JmsPublishOperator`, and `find`, which returns the destination for a
+    name in `reply_to`.
     """
 
     destination: Destination
@@ -84,7 +84,7 @@ class Sending:
 
         Args:
             given: The operator or notifier, with rendered templates.
-            find: Returns the destination for a text.
+            find: Returns the destination for a name.
             messages: The messages to send.
             deliver_at: Delivery time, instead of the delay.
 
@@ -112,7 +112,7 @@ class Sending:
             deduplication: Prefix of their deduplication ids; `None`: they have none.
 
         Raises:
-            ConfigurationError: Names every argument that is wrong, or every message that is none.
+            ConfigurationError: Names every invalid argument, or every invalid message.
         """
         changes, delay = self._arguments()
         return [
@@ -200,10 +200,10 @@ class Sending:
 
 
 def argument_text(name: str, given: object) -> str | None:
-    """Return the text that an argument is, `None` for an empty one; a template may have made a number of it.
+    """Return a text argument; `None` if it is empty. An integer, as a template may render it, is converted.
 
     Raises:
-        ConfigurationError: The argument is something else.
+        ConfigurationError: The argument is neither text nor an integer.
     """
     if type(given) is int:
         return str(given)
@@ -244,19 +244,19 @@ def send(
     Guarantee: that of `JmsPublishOperator`.
 
     Args:
-        connection: Where to.
+        connection: The connection.
         outgoing: The messages.
-        transacted: All of them or none.
-        limbo: The connection's name, by which delayed messages are put in limbo where the broker can't delay;
-            `None`: such messages are refused.
+        transacted: Send all messages or none.
+        limbo: Name of the connection. If a message has a delay and the broker can't delay, all messages are
+            put in limbo under this name. `None`: they are refused.
 
     Returns:
-        Numbers of the messages in limbo, if they are there; otherwise nothing.
+        Numbers of the messages in limbo; an empty list if they were sent.
 
     Raises:
         CapabilityError: The broker lacks a capability; nothing was sent.
-        PermanentBrokerError: The broker refused one; others may be there.
-        InDoubtError: The connection was lost; some may be there.
+        PermanentBrokerError: The broker refused a message; it may have others.
+        InDoubtError: The connection was lost; the broker may have some of the messages.
     """
     outgoing = stamped(outgoing)  # here, for those that go to limbo
     shelved = limbo is not None and not connection.capabilities.delayed_delivery
@@ -303,7 +303,7 @@ def json_text(value: object) -> str:
     """Return a value as JSON text.
 
     Raises:
-        ConfigurationError: JSON has no such value.
+        ConfigurationError: The value can't be represented in JSON.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)

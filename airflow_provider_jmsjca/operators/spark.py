@@ -65,10 +65,10 @@ BISECTING = Path(__file__).parent.parent / "spark" / "jobs" / "bisecting.py"
 READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
 """The job that is run when no other is named."""
 
-# A process that is just being started when the task is killed is seen within this; then Airflow ends ours.
+# Seconds to wait for a process that is being started when the task is killed; then Airflow ends this one.
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
-# Spark's names for the environment of executors, and of a driver on YARN and Kubernetes.
+# Spark's property prefixes for the environment of executors, and of drivers on YARN and Kubernetes.
 _ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv", "spark.kubernetes.driverEnv")
 # Spark's names for the namespace of a driver's pod, and for waiting until it ends.
 _NAMESPACE = "spark.kubernetes.namespace"
@@ -83,7 +83,7 @@ NOTHING_STORED: Mapping[str, Any] = {
     "dead_lettered": 0,
     "splits": 0,
 }
-"""The part of a task's result about its job, for a task without messages."""
+"""The part of a task's result that describes its job, for a task without messages."""
 _SIGNALLED = 128
 """Offset that shells, and Spark for its Python drivers, add to the number of a signal."""
 
@@ -138,7 +138,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     every ten seconds. The link "Spark UI" and the XCom `spark_ui` lead to Spark's web page, as soon as the
     driver reports its address.
 
-    For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
+    For lineage the tables are outputs of the task, and so is a dead-letter destination that was used.
 
     Returns:
         The result of `JmsCollectOperator`, and `stored` (rows by table), `rejected`, `reasons`,
@@ -224,7 +224,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return self._spark_ui
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
+        """Collect, submit and send dead letters; completed steps aren't repeated."""
         with task_failures():
             target = self._dead_letter_target(find_destination(self.destination))
             hook_class = self._submit_hook()
@@ -242,7 +242,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return self._report
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Continue after the application has ended; returns and raises as `execute`.
+        """Continue after the application has ended; see `execute` for the result and further errors.
 
         Raises:
             AirflowFailException: The trigger can't query the cluster.
@@ -254,7 +254,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return self.execute(context)
 
     def _dead_letter_target(self, source: Destination) -> MoveTarget:
-        """Return the destination of dead letters, which must not be their source."""
+        """Return the destination of dead letters, and check that it isn't their source."""
         target = MoveTarget.of(find_destination(self.dead_letter_destination))
         if target.destination(source) == source:
             raise ConfigurationError(
@@ -264,7 +264,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return target
 
     def _submit_hook(self) -> Any:
-        """Return the class that submits jobs, after the arguments for it are checked."""
+        """Check the arguments for the job, and return the class of the hook that submits it."""
         faults = count_faults("bisect_splits", self.bisect_splits)
         if faults := [*faults, *seconds_faults("poll_interval", self.poll_interval)]:
             raise ConfigurationError(faults)
@@ -273,7 +273,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return hook_class
 
     def _spark_properties(self, context: Context) -> dict[str, Any]:
-        """Return Spark's properties, with OpenLineage's links from the job to this task if enabled."""
+        """Return Spark's properties; if enabled, with OpenLineage's links from the job to this task."""
         properties: dict[str, Any] = dict(self.conf or {})
         if not (self._injects_parent_job or self._injects_transport):
             return properties
@@ -529,12 +529,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._push(JmsSparkUiLink().xcom_key, address)
 
     def _with_credentials(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the arguments of the hook, with credentials where the driver is our child.
+        """Return the arguments of the hook; with credentials if the driver is a child process.
 
-        Elsewhere they would be on the command line, for everybody to see.
+        For other drivers, the credentials would be visible to everyone on a command line.
 
         Raises:
-            ConfigurationError: The driver runs elsewhere, and is to have the credentials of a database.
+            ConfigurationError: The driver isn't a child process, and `jdbc_conn_id` is given.
         """
         arguments = dict(self.spark_arguments or {})
         environment = store_environment(manifest.folder)
@@ -567,7 +567,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
 
 def _trace() -> dict[str, str]:
-    """Return the current span as Spark properties: for the driver, and for the environment of others."""
+    """Return the current span as Spark properties, for the driver and for environments on a cluster."""
     traceparent = current_traceparent()
     if traceparent is None:
         return {}
@@ -582,7 +582,7 @@ def _count_rows(source: str, done: Done) -> None:
 
 
 def _nowhere(_key: str, _value: object) -> None:
-    """Take an XCom where no task runs."""
+    """Discard an XCom while no task is running."""
 
 
 def _summary(done: Done, reasons: Mapping[str, int]) -> str:
@@ -614,7 +614,7 @@ def _explain(failure: AirflowException, manifest: Manifest) -> None:
     Raises:
         ConfigurationError: The job reported a configuration error.
         SpoolError: A file of the batch is missing or damaged; the error names the file and the damage.
-        AirflowException: There is no Java.
+        AirflowException: The worker has no Java.
     """
     said = f"{ConfigurationError.__name__}: "
     for line in str(failure).splitlines():

@@ -28,16 +28,16 @@ _log = safe_logger(__name__)
 
 
 class JmsBatchLink(BaseOperatorLink):
-    """To the batch of a task: a page of `[jmsjca] batch_url`, else the task's XComs in Airflow.
+    """A link to the batch of a task: a page of `[jmsjca] batch_url`, else the task's XComs in Airflow.
 
-    The XComs have the address of the manifest, the number of messages and their outcome. There is no link if
-    the task has no batch, or if it failed and `batch_url` is not set.
+    The XComs contain the address of the manifest, the number of messages and their outcome. The link is empty
+    if the task has no batch, or if it failed and `batch_url` is not set.
     """
 
     name = "JMS batch"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address; empty if there is none."""
+        """Return the address of the batch; empty if there is none."""
         batch_id, finished = operator.linked_batch
         template = conf.get("jmsjca", "batch_url", fallback="")
         if batch_id is None:
@@ -48,22 +48,22 @@ class JmsBatchLink(BaseOperatorLink):
 
 
 class JmsDeadLettersLink(BaseOperatorLink):
-    """To the queue that has got dead letters of a task: a page of `console_url` of its connection.
+    """A link to the queue that received dead letters of a task: a page of its connection's `console_url`.
 
-    There is no link where the task has sent none, or they went to a topic.
+    The link is empty if the task has sent no dead letters, or if they went to a topic.
     """
 
     name = "JMS dead letters"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address; empty if there is none."""
+        """Return the address of the queue's page; empty if there is none."""
         del ti_key
         address: str = operator.linked_dead_letters
         return address
 
 
 class JmsSparkUiLink(BaseOperatorLink):
-    """To the web page of the Spark application, as soon as the driver reports its address."""
+    """A link to the web page of the Spark application, as soon as the driver reports its address."""
 
     name = "Spark UI"
 
@@ -73,7 +73,7 @@ class JmsSparkUiLink(BaseOperatorLink):
         return "spark_ui"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address; empty if there is none."""
+        """Return the address of Spark's web page; empty if there is none."""
         del ti_key
         address: str = operator.linked_spark_ui
         return address
@@ -93,7 +93,7 @@ def console_address(jms_conn_id: str, template: object, destination: Destination
 
 
 def _filled(title: str, template: str, place: str, name: str) -> str:
-    """Return the address with the name in its place; empty, with a warning, where the template is no good."""
+    """Return a template with the name filled in; for an invalid template, warn and return an empty text."""
     try:
         _check(title, template, place)
     except ConfigurationError as error:
@@ -106,7 +106,7 @@ def _check(title: str, template: str, place: str) -> None:
     """Refuse addresses that are unsafe for a browser, or hold a secret.
 
     Raises:
-        ConfigurationError: The fault, without the address, which may hold a secret.
+        ConfigurationError: The address is unsafe; the error doesn't contain it, because it may hold a secret.
     """
     expected = f"expected http:// or https:// and a host, with {place} for the name"
     try:
@@ -127,7 +127,7 @@ def _check(title: str, template: str, place: str) -> None:
 
 
 def _xcoms(ti_key: TaskInstanceKey) -> str:
-    """Return where Airflow shows the XComs of a task instance."""
+    """Return the address at which Airflow shows the XComs of a task instance."""
     index = ti_key.map_index
     parts = ["dags", ti_key.dag_id, "runs", ti_key.run_id, "tasks", ti_key.task_id]
     if index is not None and index >= 0:

@@ -21,8 +21,8 @@ _TRIGGERED = "asset_triggered"
 def add_events(session: Session, run: DagRun) -> None:
     """Add the trigger events of referenced assets to an asset-triggered run of a DAG.
 
-    The run gets those that are newer than the DAG's run before it, and not newer than itself, as Airflow does
-    for assets in the schedule. Events that the run has already are not added again.
+    The run gets the events that are newer than the DAG's previous run and not newer than itself, as Airflow
+    does for assets in the schedule. Events that the run already has are not added again.
     """
     if str(run.run_type) != _TRIGGERED:
         return
@@ -60,7 +60,7 @@ def add_events(session: Session, run: DagRun) -> None:
 
 
 def add_events_to_queued_runs(session: Session, asset_id: int) -> None:
-    """Add events to the queued runs of DAGs that refer to an asset, as nobody has started them yet."""
+    """Add events to the queued runs of DAGs that refer to an asset; these runs have not started yet."""
     from airflow.models.asset import AssetModel  # noqa: PLC0415 - the scheduler's side of Airflow
     from airflow.models.dagrun import DagRun as Run  # noqa: PLC0415
     from sqlalchemy import or_, select  # noqa: PLC0415
@@ -76,7 +76,7 @@ def add_events_to_queued_runs(session: Session, asset_id: int) -> None:
 
 
 def references() -> list[tuple[Any, Any]]:
-    """Return the tables of references, with how an asset is joined to each."""
+    """Return the tables of references, each with the condition that joins it to an asset."""
     from airflow.models.asset import (  # noqa: PLC0415 - the scheduler's side of Airflow
         AssetModel,
         DagScheduleAssetNameReference,

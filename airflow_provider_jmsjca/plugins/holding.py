@@ -1,4 +1,4 @@
-"""Airflow's plugin, with listeners: to stored events, DAG runs, and the start of a triggerer."""
+"""The Airflow plugin, with listeners for stored events, DAG runs, and the start of a triggerer."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _ONE_AT_A_TIME = ("postgresql", "sqlite")
 class EventStored:
     """Requests the run of an event, and records stored events and held messages.
 
-    An event that is dated before its DAG's last run and stored after it would have no run at all. So
-    triggerers that store events of one asset at the same time take turns on PostgreSQL, as SQLite has them do
-    anyway. An event is dated when its transaction has the lock.
+    If an event has a time before its DAG's last run but is stored after that run, no run gets it. So on
+    PostgreSQL a lock serialises the transactions in which triggerers store events of one asset. An event gets
+    its time when its transaction has the lock. SQLite serialises transactions anyway.
 
     Guarantee: this happens in the transaction that stores the event, so a crash leaves all of it or nothing.
     A redelivered message finds its run if there is one, and makes an event if there is none.
@@ -97,9 +97,9 @@ class RunEnded:
     """Stores the outcome of held messages when their DAG runs end.
 
     A run that succeeds acknowledges the messages of its events; a run that fails rolls them back. If several
-    DAGs have runs for one event, all have to succeed. A DAG that is to have its run yet is waited for, until
-    `hold_timeout`. An outcome that is stored already stays, for instance that of `JmsAcknowledgeOperator`.
-    Nothing is stored when no message waits any more.
+    DAGs have runs for one event, all have to succeed. The outcome also waits for a DAG that has no run yet,
+    until `hold_timeout`. An outcome that is already stored is kept, for instance that of
+    `JmsAcknowledgeOperator`. Nothing is stored if no message waits any more.
 
     Guarantee: the outcome is stored in the transaction that ends the run. A task that will be retried has not
     failed its run. A run that is cleared after its end changes nothing: its message was settled, or
@@ -122,13 +122,13 @@ class RunEnded:
 class TriggererStarting:
     """Loads the modules of triggers before a triggerer starts its event loop.
 
-    Airflow loads a trigger's module in that loop, and ours would block it for a quarter of a second. The
-    process with the loop is forked from the process that is notified of the start.
+    Airflow loads a trigger's module in that loop, and this package's modules would block it for a quarter of
+    a second. The process with the loop is forked from the process that is notified of the start.
     """
 
     @hookimpl
     def on_starting(self, component: object) -> None:
-        """Load the triggers, where the process is that of `airflow triggerer`."""
+        """Load the triggers if this is the process of `airflow triggerer`."""
         del component  # a job without its owner yet
         if _TRIGGERER in sys.modules:
             importlib.import_module(_TRIGGERS)

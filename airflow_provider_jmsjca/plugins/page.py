@@ -1,4 +1,4 @@
-"""Where Airflow finds the page: its application, and its entry in the navigation."""
+"""Registers the page with Airflow: its application, and its entries in the interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABS: Final = {
 
 
 class JmsPage:
-    """The page as an ASGI application. It is loaded at its first request: every process loads the plugin."""
+    """The page as an ASGI application; loaded at its first request, because each process loads the plugin."""
 
     def __init__(self) -> None:
         self._application: ASGIApp | None = None

@@ -42,8 +42,8 @@ def lock_asset(session: Session, asset_id: int, *, wait: bool = True) -> bool:
     Only PostgreSQL has such a lock. SQLite has one writer at a time anyway.
 
     Args:
-        session: Of the transaction.
-        asset_id: Of the asset.
+        session: Session of the transaction.
+        asset_id: Id of the asset.
         wait: Whether to wait for a transaction that has the lock.
 
     Returns:
@@ -63,8 +63,8 @@ def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
     """Set the time of the runs that are requested for an asset, after an event was stored.
 
     Args:
-        session: Of the transaction that stores the event; it has the lock.
-        asset_id: Of the asset.
+        session: Session of the transaction that stores the event; it has the lock.
+        asset_id: Id of the asset.
         held: Whether the messages of the event are held.
     """
     from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415 - the scheduler's side of Airflow
@@ -93,7 +93,7 @@ def request_next(session: Session, run: DagRun) -> None:
     Guarantee: an event that is stored at the same time is seen here, or its transaction requests the run.
 
     Args:
-        session: Of the scheduler's transaction that starts or ends the run.
+        session: Session of the scheduler's transaction that starts or ends the run.
         run: A run that has consumed events.
     """
     held = {event.asset_id for event in run.consumed_asset_events if _is_held(event)}
@@ -147,7 +147,7 @@ def _request(session: Session, asset_id: int, dag_id: str) -> None:
 
 
 def _next_event_time(session: Session, dag_id: str, asset_id: int) -> datetime | None:
-    """Return up to which time the next run of a DAG gets events; `None`: no event waits for a run of it."""
+    """Return the time up to which the next run of a DAG gets events; `None` if no event waits for one."""
     from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415 - the scheduler's side of Airflow
     from airflow.models.dag import DagModel  # noqa: PLC0415
     from sqlalchemy import func, select  # noqa: PLC0415
@@ -170,7 +170,7 @@ def _next_event_time(session: Session, dag_id: str, asset_id: int) -> datetime |
 
 
 def _consumed_until(session: Session, dag_id: str, asset_id: int) -> datetime | None:
-    """Return the time up to which a DAG's runs have an asset's events; `None` if the asset isn't its."""
+    """Return the time up to which a DAG's runs have an asset's events; `None` if it doesn't schedule them."""
     from airflow.models.asset import AssetModel  # noqa: PLC0415 - the scheduler's side of Airflow
     from airflow.models.dagrun import DagRun as Run  # noqa: PLC0415
     from sqlalchemy import func, select  # noqa: PLC0415
@@ -206,7 +206,7 @@ def _with_queued_runs(session: Session, asset_id: int) -> list[str]:
 
 
 def _schedules() -> list[tuple[Any, Any]]:
-    """Return the tables that say which asset schedules which DAG, with how an asset is joined to each."""
+    """Return the tables of assets that schedule DAGs, each with the condition that joins it to an asset."""
     from airflow.models.asset import AssetModel, DagScheduleAssetReference  # noqa: PLC0415 - as above
 
     return [

@@ -4,13 +4,14 @@ Off unless `[jmsjca] state_messages_destination` names a destination.
 
 | event | effect |
 |---|---|
-| the broker is away, or refuses | that attempt's messages are lost; a WARNING every ten minutes counts them |
+| the broker is unreachable or refuses | the messages are lost; a WARNING every ten minutes counts them |
 | more than 1,000 messages wait | further ones are lost and counted |
 | the process ends | it waits up to 3 seconds for messages that are still to be sent |
 | the process is killed | its waiting messages are lost |
 
-Guarantee: at most once. Airflow's processes are never failed by it, and blocked for 3 seconds at their end at
-most. A state of a DAG run may be published although the transaction that sets it is rolled back afterwards.
+Guarantee: at most once. No failure here fails a process of Airflow, and such a process is blocked for 3
+seconds at most, at its end. A state of a DAG run may be published although the transaction that sets it is
+rolled back afterwards.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _REPORT_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the messages go.
+    """The connection and destination of the messages.
 
     Attributes:
         conn_id: The Airflow connection.
@@ -78,7 +79,8 @@ class StatePublisher:
     """Sends the messages of one process, in a daemon thread that ends when it has been idle.
 
     Args:
-        open_sender: Returns a function that sends, and one that closes its connection; called in the thread.
+        open_sender: Returns a function that sends, and a function that closes its connections; called in the
+            thread.
         pause: Seconds between two attempts after a failure.
     """
 
@@ -98,7 +100,7 @@ class StatePublisher:
         self._reported_at = -_REPORT_SECONDS
 
     def publish(self, target: Target, state: Mapping[str, Any]) -> None:
-        """Have a state sent; never blocks."""
+        """Queue a state for sending, without blocking; if too many messages wait, it is lost."""
         with self._changed:
             if len(self._waiting) >= MOST_WAITING:
                 self._lost += 1
@@ -114,7 +116,7 @@ class StatePublisher:
                     self._runs = False
 
     def flush(self, within: float) -> bool:
-        """Wait until nothing is to be sent; return whether that came true.
+        """Wait until no message is left to send; return whether that happened in time.
 
         Args:
             within: Seconds to wait at most.
@@ -143,7 +145,7 @@ class StatePublisher:
                     self._done()
 
     def _next(self) -> list[tuple[Target, Mapping[str, Any]]] | None:
-        """Return the next messages; `None` if there were none for a while: the thread ends then."""
+        """Return the next messages; `None` if there were none for a while, so that the thread ends."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
                 self._runs = False
@@ -173,7 +175,7 @@ class StatePublisher:
 
 
 def _open_sender() -> tuple[Sender, Callable[[], None]]:
-    """Return a function that sends, with a connection for each target, and one that closes them."""
+    """Return a function that sends, with a connection for each target, and a function that closes these."""
     # Only a process that publishes loads these.
     from dataclasses import replace  # noqa: PLC0415
 
@@ -216,7 +218,7 @@ _SELECTABLE: Final = ("event", "state", "dag_id", "run_id", "task_id", "map_inde
 
 
 def _properties(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what message selectors can choose by."""
+    """Return the message properties, by which selectors can choose."""
     return {name: state[name] for name in _SELECTABLE if state.get(name) is not None}
 
 
@@ -254,7 +256,7 @@ def run_state(run: Any, state: str) -> dict[str, Any]:
 
 
 def task_state(instance: Any, state: str, previous: object, error: object = None) -> dict[str, Any]:
-    """Return the content of a message about a task instance: of an error its class alone."""
+    """Return the content of a message about a task instance; of an error only its class."""
     return {
         "event": "task_instance",
         "state": state,
@@ -322,13 +324,13 @@ class StateMessages:
 
     @hookimpl
     def before_stopping(self, component: object) -> None:
-        """Give messages that are still to be sent a little time."""
+        """Wait up to 3 seconds for messages that are still to be sent."""
         del component
         if (found := _publishers.get(os.getpid())) is not None:
             found.flush(FLUSH_SECONDS)
 
 
 def _failed_as(instance: Any) -> str:
-    """Return the state after a failed try: Airflow calls one hook for both."""
+    """Return the state after a failed try, because Airflow calls the same hook for both states."""
     state = _plain(getattr(instance, "state", None))
     return "up_for_retry" if state == "up_for_retry" else "failed"

@@ -1,8 +1,8 @@
 """Queue provider for `MessageQueueTrigger` of the provider `common.messaging`, with the scheme `jms`.
 
 Airflow imports this module where that provider is installed; otherwise the import fails, and Airflow disables
-the feature. A `MessageQueueTrigger` of any scheme imports it. So it imports the rest of this package only for
-its own scheme.
+the feature. A `MessageQueueTrigger` of any scheme imports this module. So it imports the rest of this package
+only for its own scheme.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class JmsMessageQueueProvider(BaseMessageQueueProvider):
     """Creates a `JmsActivationTrigger` for a `MessageQueueTrigger`.
 
-    It has two forms:
+    The `MessageQueueTrigger` has two forms:
 
     - `MessageQueueTrigger(scheme="jms", jms_conn_id="jms_default", destination="queue://orders", ...)`
     - `MessageQueueTrigger(queue="jms://jms_default/queue/orders", ...)`
@@ -44,7 +44,7 @@ class JmsMessageQueueProvider(BaseMessageQueueProvider):
 
         Raises:
             ConfigurationError: The queue isn't `jms://conn_id/queue/NAME` or `jms://conn_id/topic/NAME`; or
-                another argument says the same.
+                another argument also names the connection or the destination.
         """
         from airflow_provider_jmsjca.core.destination_uri import DestinationUri  # noqa: PLC0415 - see above
         from airflow_provider_jmsjca.errors import ConfigurationError  # noqa: PLC0415 - see above

@@ -76,8 +76,8 @@ _MOST_MESSAGES = 1_000
 class JmsSensor(SecretsRefused, BaseSensorOperator):
     """Succeeds when a queue has a message; consumes it, or leaves it for a later task.
 
-    With `peek=True` it consumes nothing. `JmsActivationTrigger` documents how each broker is probed, and the
-    effect on the redelivered flag.
+    With `peek=True` it consumes nothing. For the probes of each broker, and their effect on the redelivered
+    flag, see `JmsActivationTrigger`.
 
     With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
     only after it is in a sealed file of the spool, so no crash loses it. The messages belong to the task
@@ -85,9 +85,9 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     was cleared. Redelivered messages, here or at another sensor of the queue, are dropped as long as the
     spool retains their ids. Where producers create the ids (RabbitMQ), an equal message that was sent on
     purpose is claimed too. If an earlier run took messages and never finished, the log names the task to
-    clear, once in a run. A message that can't be decoded is moved to `dead_letter_destination`, else to the
-    target of the redelivery handling of the connection or of `[jmsjca]`. Without either it stays, and the
-    sensor skips it.
+    clear, once in each run. A message that can't be decoded is moved to `dead_letter_destination`, else to
+    the target of the redelivery handling of the connection or of `[jmsjca]`. Without either it stays on the
+    queue, and the sensor skips it.
 
     Args:
         destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
@@ -111,8 +111,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             in the spool. The copy is kept for `[jmsjca] reference_retention_days`.
         spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
         **kwargs: `poke_interval` (seconds between two probes), `timeout` (seconds after which the sensor
-            fails or, with `soft_fail`, is skipped), `mode`, and those of every operator. The
-            `execution_timeout` includes the time in which it is deferred.
+            fails or, with `soft_fail`, is skipped), `mode`, and arguments of every operator. The
+            `execution_timeout` includes the time in which the sensor is deferred.
 
     Returns:
         As XCom `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}`; with `peek=False`
@@ -179,7 +179,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Probe once; return the task's result, if there is one.
+        """Probe once; return whether the wait is over, and the task's result.
 
         Raises:
             AirflowFailException: A message satisfies `fail_on`, the configuration is invalid, or the broker
@@ -426,7 +426,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return _Found(value=self._value(manifest, messages, spool))
 
     def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
-        """Log unfinished batches of earlier runs, at the first probe of a run."""
+        """Log unfinished batches of earlier runs; only at the first probe of a run."""
         from airflow_provider_jmsjca.spool.spool import unfinished_batches  # noqa: PLC0415 - not at parse time
 
         if self._names_left:
