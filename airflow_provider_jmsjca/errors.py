@@ -65,7 +65,7 @@ class StoreSchemaError(ConfigurationError):
 
 
 class TransientBrokerError(JmsError):
-    """The broker can't do it now; the same call may succeed later."""
+    """The broker can't carry out the call now; the same call may succeed later."""
 
 
 class ClientIdInUseError(TransientBrokerError):

@@ -86,7 +86,7 @@ class NameSyntax:
         return found if any(self._meet(found, part) for part in self.parts(source)) else None
 
     def can_return(self, source: Destination) -> bool:
-        """Return whether a message can be sent back to the queue it came from, and to no other.
+        """Return whether a message can be sent back to exactly the queue from which it was received.
 
         On a broker that separates queues from addresses, a wildcard has its own queue, to which nobody can
         send.

@@ -185,8 +185,8 @@ def read_descriptor(
 
     The fields of an activation follow these rules:
 
-    * NotSupported is the transaction attribute of a container-managed bean without one, if a complete
-      `ejb-jar.xml` before version 3 contains the bean. A fragment implies no attribute.
+    * If a complete `ejb-jar.xml` before version 3 has a container-managed bean without a transaction
+      attribute, NotSupported applies. A fragment implies no attribute.
     * A durable bean without a subscription name uses its own name.
     * A `provider-url` that points to a JNDI server instead of a broker is dropped.
     * The settings of a JMS module for the bean's destination determine the redelivery handling, unless the
@@ -201,8 +201,8 @@ def read_descriptor(
             `MessagingManager`.
 
     Raises:
-        ConfigurationError: A text is not XML, is too long or too deeply nested, or declares entities. No text
-            describes an activation, a connector or a destination. Or a line of the properties is invalid.
+        ConfigurationError: A text is not XML, is too long or too deeply nested, or declares entities. Or a
+            line of the properties is invalid. Or no activation, connector or destination was found.
 
     Source: J31, J37, W13, W14, W19, W21, W30.
     """

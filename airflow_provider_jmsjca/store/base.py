@@ -48,7 +48,7 @@ KEPT_SAMPLES: Final = 1_000_000
 """Maximum number of samples kept: one day of 700 activations."""
 
 KEPT_HISTORY: Final = 50
-"""Maximum number of attempts kept in the history of one message, besides the first attempt: the latest."""
+"""Number of latest attempts kept in the history of a message, besides the first attempt."""
 
 LIMBO_TRIES: Final = 5
 """Maximum number of attempts to send a message that the broker refuses."""  # P16, limboDeliveryRetry

@@ -31,7 +31,7 @@ _OTHER_BROKERS = {
 }
 """Scheme -> broker that JMSJCA supports and this package doesn't. Source: J3."""
 _OTHER_PROTOCOLS = {"tcp", "ssl", "nio", "nio+ssl", "amqp", "amqps"}
-"""Schemes of other protocols of the supported brokers, which have no transport here."""
+"""Schemes of protocols other than STOMP that the supported brokers speak."""
 
 _log = safe_logger(__name__)
 _warned: set[str] = set()

@@ -189,8 +189,8 @@ class Outgoing:
     Attributes:
         delay: Delay of its delivery; needs `Capabilities.delayed_delivery`.
         deduplication_id: The broker drops a second message with this id if `Capabilities.deduplicating_send`.
-        message_id: Message id for a broker that assigns none; the colon is the only character in it that
-            STOMP may escape. `None`: a new id.
+        message_id: Message id for a broker that assigns none. Of the characters that STOMP escapes, it may
+            contain only the colon. `None`: a new id.
 
     Raises:
         ConfigurationError: `message` is not a `JmsMessage`, but for example a string.
@@ -546,7 +546,7 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     """Refuse a message with a delay, deduplication id or kind of body that the broker doesn't support.
 
     Raises:
-        CapabilityError: The broker doesn't support one of them.
+        CapabilityError: The message needs a capability that the broker lacks.
     """
     capabilities = connection.capabilities
     if outgoing.delay:

@@ -19,8 +19,9 @@ class Capabilities:
 
     Attributes:
         atomic_commit: The sends and acknowledgements of a unit are atomic. Where a transaction belongs to a
-            session, this excludes acknowledgements of messages from other sessions. Without it, sends are
-            confirmed before the acknowledgements: a crash in between duplicates messages but loses none.
+            session, this excludes acknowledgements of messages from other sessions. Without this capability,
+            sends are confirmed before the acknowledgements: a crash in between duplicates messages but loses
+            none.
         deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
         delivery_count: `JmsMessage.delivery_count` is set.
         redelivered_flag: `JmsMessage.redelivered` is true for every redelivery.

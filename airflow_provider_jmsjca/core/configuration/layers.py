@@ -57,7 +57,7 @@ class Origin:
 
     Attributes:
         level: Level of configuration; `None` for a default.
-        source: The user's name for the level: `[jmsjca]`, `connection 'orders'`.
+        source: Name of the level for users, such as `[jmsjca]` or `connection 'orders'`.
         spelling: Name of the option as the user wrote it.
     """
 

@@ -65,7 +65,8 @@ class Recipient:
     def _endpoints_for(self, other: Recipient) -> frozenset[Host]:
         """Return hosts and ports; if `other` adds TLS, the TLS port is included beside the plain one.
 
-        A server on the TLS port must present a certificate that these settings accept too.
+        This is safe, because a server on the TLS port must present a certificate that these settings accept
+        too.
         """
         endpoints = self.url.endpoints
         same = (self.ca_file, self.server_name) == (other.ca_file, other.server_name)

@@ -143,9 +143,9 @@ def copy_of(
         message: The message as received.
         origin: Origin of the message.
         state: The message's count, last exception and user rollback data.
-        max_property_characters: The broker's maximum length of a value (`Capabilities`). The text of an
-            exception that exceeds it, or 10,000, is cut in the middle; a marker states the amount. `None`: no
-            limit.
+        max_property_characters: The broker's maximum length of a value (`Capabilities`). An exception text
+            that is longer than this or 10,000 characters is cut in the middle; a marker states the number
+            left out. `None`: no limit.
 
     Raises:
         PermanentBrokerError: A property that may not be shortened is too long for the broker.

@@ -69,7 +69,7 @@ class Deliver:
         seen: Redelivery count of the message: 0 on the first delivery.
         batch_index: Number of earlier messages in the batch.
         in_doubt: Whether an earlier commit with this message has an unknown outcome. The redelivery shows
-            that the message was not acknowledged, but messages that the handler sent may have been sent.
+            that the message was not acknowledged, but messages sent by its handler may have been committed.
         state: Notes of earlier deliveries: last exception, rollback data, handling.
 
     Source: J169-J171, J190, J191, J203.

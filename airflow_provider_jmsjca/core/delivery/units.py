@@ -622,7 +622,9 @@ class Units:
         self._go_on(unit)
 
     def rollback_asked(self, event: RollbackAsked) -> None:
-        """Handle a rollback request by a handler or another thread of it; a batch ends at once.
+        """Handle a rollback request, by the handler or a thread that got the message from it.
+
+        A batch ends at once.
 
         Source: J202.
         """

@@ -11,7 +11,7 @@
 | duplicate elimination | messages in flight | id | one connection | a duplicate waits for the outcome |
 | sessions | messages returned | inbox and identity | 32,768 | not every broker sets the redelivered flag |
 
-Beyond a number, the oldest messages are forgotten first.
+Beyond the number in the column "how long", the oldest messages are forgotten first.
 """
 
 from __future__ import annotations

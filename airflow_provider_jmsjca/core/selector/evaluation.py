@@ -127,7 +127,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def strict_comparison(comparison: Comparison) -> CompareFunction:
-    """Return the comparison of JMS: unlike types make it unknown, and only numbers have an order.
+    """Return the comparison of JMS: it is unknown for unlike types, and only numbers have an order.
 
     Exact and approximate numbers compare with each other.
 
@@ -266,7 +266,7 @@ _HEADERS: dict[str, Value] = {
 
 
 class Compiler:
-    """Compiles trees for one way of comparing.
+    """Compiles selector trees.
 
     Args:
         strings_as_numbers: Whether to compare as ActiveMQ does if all properties are strings; otherwise types

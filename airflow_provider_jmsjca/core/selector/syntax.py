@@ -58,7 +58,7 @@ class Calculation:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Two values compared."""
+    """A comparison of two values."""
 
     operator: Comparison
     left: Node

@@ -42,7 +42,7 @@ class _SendStrategy(Protocol):
         """Encode all messages, then send them; an encoding error raises before any is sent."""
 
     def finish(self) -> None:
-        """Wait until the broker has confirmed all messages; after a failure return immediately."""
+        """Wait until the broker has confirmed all messages; return immediately after a failure."""
 
     def close(self) -> None:
         """Release the resources of the strategy."""

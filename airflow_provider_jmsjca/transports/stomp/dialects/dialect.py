@@ -290,7 +290,9 @@ class Dialect(ABC):
         return None
 
     def proof(self, session: str) -> str | None:
-        """Return a part of every MESSAGE head that no producer can know, besides the ids of this client.
+        """Return text in every MESSAGE head that no producer can know, or `None`.
+
+        Frames that contain neither this text nor a random id of this client count as forged.
 
         Args:
             session: The session id of CONNECTED.
@@ -428,8 +430,8 @@ class Dialect(ABC):
 
         Args:
             outgoing: The message to send.
-            new_id: Returns a new message id, for brokers that assign none. Colons are the only characters in
-                it that STOMP may escape.
+            new_id: Returns a new message id, for brokers that assign none. Of the characters that STOMP
+                escapes, the id may contain only colons.
             first: Encoded header lines to put before all others.
 
         Raises:

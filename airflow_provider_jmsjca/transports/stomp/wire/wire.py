@@ -792,7 +792,7 @@ class Wire:
             self._flush_now()
 
     def _asking_after(self) -> float:
-        """Return the seconds without input in a frame before requesting an answer; 0 for a doubtful frame."""
+        """Return how many seconds to wait for the rest of a frame before requesting an answer."""
         return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
     def _longest_pause(self, now: float) -> float | None:
