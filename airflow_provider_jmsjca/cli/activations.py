@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.operating.activations import (
 )
 from airflow_provider_jmsjca.store.base import ActivationRun, RunStatus, WantedState
 
-# Columns of a table. The other formats have every column.
+# Columns of a table; the other output formats contain every column.
 _COLUMNS = ("activation", "state", "owner", "where", "delivered", "committed", "backlog", "oldest", "note")
 
 
@@ -40,7 +40,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print all that is known of an activation and its runs."""
+    """Print all details of an activation and its runs."""
     with contextlib.closing(installed_store()) as store:
         rows = list(_rows(activation_status(store, args.activation)))
     if args.output in {"json", "yaml"}:
@@ -54,25 +54,25 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def suspend_command(args: argparse.Namespace) -> None:
-    """Let activations deliver nothing, until they are resumed."""
+    """Suspend activations: their runs continue, but deliver no messages until they are resumed."""
     _request(args, WantedState.SUSPENDED)
 
 
 @one_line_errors
 def drain_command(args: argparse.Namespace) -> None:
-    """Let activations finish the messages in their handlers, and end."""
+    """Drain activations: their runs finish the messages in their handlers, then end."""
     _request(args, WantedState.DRAINED)
 
 
 @one_line_errors
 def stop_command(args: argparse.Namespace) -> None:
-    """Let activations end."""
+    """Stop activations: their runs end."""
     _request(args, WantedState.STOPPED)
 
 
 @one_line_errors
 def resume_command(args: argparse.Namespace) -> None:
-    """Let activations consume again."""
+    """Withdraw requested states, so that activations consume again."""
     _check_choice(args)
     with contextlib.closing(installed_store()) as store:
         found = resume_activations(store, None if args.all else args.activations)
@@ -107,7 +107,7 @@ def _check_choice(args: argparse.Namespace) -> None:
 
 
 def _rows(status: ActivationStatus) -> Iterator[dict[str, str]]:
-    """Yield a row for each run; one for an activation that has none."""
+    """Yield a row for each run, or one row for an activation without runs."""
     order = status.order
     ordered = {
         "wanted": "" if order is None else str(order.wanted),

@@ -37,7 +37,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print the attempts at one message: when, where, and the exception each ended with."""
+    """Print the attempts at one message, each with its time, process and exception."""
     with contextlib.closing(installed_store()) as store:
         entries = attempt_history(store, args.activation, args.message)
     rows = [
@@ -54,7 +54,7 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def reset_command(args: argparse.Namespace) -> None:
-    """Reset the counts of messages."""
+    """Reset the attempts at messages, so that counting restarts."""
     _check_choice(args, chosen=_is_one(args) or args.at_least > 1)
     with contextlib.closing(installed_store()) as store:
         count = reset_attempts(
@@ -65,7 +65,7 @@ def reset_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def in_doubt_list_command(args: argparse.Namespace) -> None:
-    """Print received, unsettled messages, and whether the process that holds them is alive."""
+    """Print received, unsettled messages, each with whether the process that received it is alive."""
     state = None if args.state is None else UnsettledState(args.state)
     with contextlib.closing(installed_store()) as store:
         found = list_unsettled(store, args.activation, state=state)
@@ -75,7 +75,7 @@ def in_doubt_list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def in_doubt_reset_command(args: argparse.Namespace) -> None:
-    """Let messages in doubt be delivered again; in-flight messages stay as they are."""
+    """Mark messages in doubt as resolved, so that they can be delivered again."""
     _check_choice(args, chosen=_is_one(args))
     with contextlib.closing(installed_store()) as store:
         count = resolve_in_doubt(store, activation=args.activation, message=args.message)

@@ -1,6 +1,6 @@
 """Output and errors of all commands.
 
-Imports no module about brokers or activations: commands that only read the store don't need them.
+Imports no module about brokers or activations, because commands that only read the store don't need them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.stored_connections import undefined, use_stored_connections
 
 _BETWEEN = 3
-"""Width of the line between two columns."""
+"""Width of the space between two columns, in characters."""
 _NAMES = ("name", "property")
-"""First columns of tables that have a name and its value in each row."""
+"""Names of the first column in tables that have a name and its value in each row."""
 _INDENT = 4
 _LEAST_TEXT = 20
-# Characters.
+# In characters.
 _LONGEST_CELL = 2_000
 
 CommandFunction = Callable[[argparse.Namespace], None]
 
 
 def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
-    """Return a row as it is printed: in a table, and in plain text, no character steers the terminal.
+    """Return a row as it is printed, for a table or plain text with control characters escaped.
 
-    A long cell of a table is cut: rich takes time in proportion to the square of its length.
+    Long cells of a table are cut, because the time that rich needs grows with the square of their length.
 
     Args:
-        row: Texts by the names of their columns; producers and brokers may have written them.
+        row: Texts by column name. They may be text of producers and brokers.
         output: The format: `table`, `plain`, `json` or `yaml`.
     """
     if output not in {"table", "plain"}:
@@ -51,7 +51,7 @@ def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
 
 
 def shortened(text: str) -> str:
-    """Return a text as a cell of a table has it: the beginning of a long one."""
+    """Return a text as shown in a cell of a table: at most its first 2,000 characters."""
     return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
 
 
@@ -63,12 +63,12 @@ def echo(text: str) -> None:
 def print_rows(rows: Sequence[Mapping[str, str]], output: str, *, optional: Sequence[str] = ()) -> None:
     """Print rows; on a terminal too narrow for a table, print each row as lines.
 
-    A table would break ids and times, which nobody could copy then.
+    A table would break ids and times, so that users couldn't copy them.
 
     Args:
-        rows: Texts by the names of their columns; all rows have the same columns.
+        rows: Texts by column name; all rows have the same columns.
         output: The format: `table`, `plain`, `json` or `yaml`.
-        optional: Columns to leave out of a table, the first one first, until it fits.
+        optional: Columns that may be left out of a table. They are removed in this order until it fits.
     """
     console = AirflowConsole()
     if output != "table" or not rows or not is_tty():
@@ -106,7 +106,10 @@ def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 
 
 def _lines(row: Mapping[str, str], width: int) -> str:
-    """Return a row as lines of name and text; of a table of names and values, as name, kind and value."""
+    """Return a row as lines, each with the name of a column and its text.
+
+    If the row itself has a name and a value, return a line with these two, and further texts in parentheses.
+    """
     pairs = list(row.items())
     if pairs[0][0] in _NAMES:
         (_, name), (_, value), *others = pairs
@@ -140,11 +143,11 @@ def print_page(
     """Print a page of a list; if there are more rows, print on standard error how to list them.
 
     Args:
-        args: `limit` is the length of a page, `after` the start of this one.
-        rows: The page, and one more row if there is one.
-        number: The column for `--after`; without it, `--after` is the number of rows to skip.
-        more: There are more rows, although none of them is in `rows`.
-        optional: As for `print_rows`.
+        args: Arguments of the command: `limit` is the length of a page, `after` the start of this one.
+        rows: The rows of the page, and the first row of the next page if it has any.
+        number: The column whose value `--after` takes; empty if `--after` takes the number of rows to skip.
+        more: Whether there are more rows, even if `rows` contains none of the next page.
+        optional: Columns that may be left out of a table. They are removed in this order until it fits.
     """
     page = rows[: args.limit]
     print_rows(page, args.output, optional=optional)
@@ -164,14 +167,14 @@ def check_choice(
     ways: str,
     things: str = "messages",
 ) -> None:
-    """Refuse a change without a selection of messages, or with two.
+    """Refuse a change that selects no objects, or both single ones and all.
 
     Args:
-        args: `all` selects all messages.
-        chosen: Ids or a filter are given.
-        ids: The ids that are given.
-        ways: How messages can be chosen.
-        things: Plural noun for the changed objects.
+        args: Arguments of the command: `all` selects all objects.
+        chosen: Whether ids or a filter are given.
+        ids: The given ids.
+        ways: Description of the ways to select objects, for the error.
+        things: Plural noun for the objects, for the error.
 
     Raises:
         ConfigurationError: The selection is missing or ambiguous.
@@ -186,9 +189,9 @@ def check_choice(
 
 
 def one_line_errors(command: CommandFunction) -> CommandFunction:
-    """Print each fault of a `JmsError` on a line, and leave with exit code 1.
+    """Decorate a command: print each fault of a `JmsError` on a line, and exit with code 1.
 
-    The command finds connections in Airflow's database, too.
+    The command can also use connections that are stored in Airflow's database.
     """
 
     @functools.wraps(command)

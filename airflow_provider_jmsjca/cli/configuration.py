@@ -1,4 +1,4 @@
-"""The commands `airflow jms explain` and `airflow jms import`, and the files with activation specs."""
+"""The commands `airflow jms explain` and `airflow jms import`, and reading of files with activation specs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROPERTIES = ".properties"
 def explain_command(args: argparse.Namespace) -> None:
     """Print each effective option with its value (secrets masked), origin and default.
 
-    Contradictions between the levels, and addresses or objects that cannot be resolved, follow the table.
+    Then report contradictions between the levels, and addresses or objects that cannot be resolved.
     """
     activation = None if args.activation is None else activation_layer(Path(args.activation), args.name)
     named = _connection_of(activation)
@@ -60,7 +60,7 @@ def import_command(args: argparse.Namespace) -> None:
     files, and further activations.
     """
     descriptor = _descriptor(*map(Path, args.files))
-    # Printed at the end: a command that fails leaves nothing behind in the file to which it is redirected.
+    # Printed at the end, so that a failing command writes nothing to a file to which it is redirected.
     printed: list[str] = []
     notes: list[str] = []
     if descriptor.activations:
@@ -107,7 +107,7 @@ def _comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> str:
 
 
 def _comment(line: str) -> str:
-    """Return a line of a comment in YAML, which holds all of the text: a name in it can't begin a line."""
+    """Return a text as one comment line in YAML. Escaping keeps names in it from beginning a new line."""
     return f"# {escaped(line)}\n"
 
 
@@ -126,11 +126,11 @@ def _transport_notes(url: str | None) -> Iterator[str]:
 
 
 def activation_layer(path: Path, name: str | None) -> Layer:
-    """Return the activation spec of a file in YAML or JSON, or of a deployment descriptor, as a level.
+    """Return the activation spec in a file as a configuration level.
 
     Args:
-        path: The file.
-        name: The activation of a descriptor that has several.
+        path: The file: YAML or JSON, or a deployment descriptor if its suffix is `.xml`.
+        name: Name of the activation, if a descriptor has several.
 
     Raises:
         ConfigurationError: The file cannot be read, or is no activation spec.
@@ -154,7 +154,7 @@ def _descriptor(*files: Path) -> Descriptor:
 
 
 def _connection_of(activation: Layer | None) -> str | None:
-    """Return the connection that an activation names; `None` if it names none."""
+    """Return the Airflow connection that an activation names; `None` if it names none."""
     fields = {} if activation is None else activation.fields
     named = (
         value
@@ -178,7 +178,7 @@ def _left_out(named: str, shown: str | None) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file, cut just above the accepted length."""
+    """Return the content of a file; of a too long file one byte more than is accepted."""
     try:
         with path.open("rb") as file:
             return file.read(LONGEST_TEXT + 1)

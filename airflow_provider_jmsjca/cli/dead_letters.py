@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _FIRST = 1000
-"""Dead letters that `list` reads by itself; their number bounds its time on a queue of any length."""
+"""Number of dead letters that `list` reads by default, so that its time doesn't grow with the queue."""
 
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
     """Print the dead letters of a queue, grouped by reason and original destination.
 
-    With `--rejects`, or without a queue, rejected rows of Spark batches that are still in the spool follow.
+    With `--rejects`, or without a queue, also print the rejected rows of Spark batches still in the spool.
     """
     if args.all and args.limit is not None:
         raise ConfigurationError("--all and --limit exclude each other")
@@ -91,7 +91,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print one dead letter, with `--rejects` one rejected row of a batch."""
+    """Print one dead letter, or with `--rejects` one rejected row of a batch."""
     if not args.rejects:
         with administration_of(args.conn_id) as administration:
             message = find_message(administration, queue_name(args.queue), args.message)
@@ -113,9 +113,10 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def replay_command(args: argparse.Namespace) -> None:
-    """Send dead letters back, and print how many went where and why others stay.
+    """Send dead letters back; print the numbers sent by destination and left by reason.
 
-    Ctrl-C ends the replay after the unit of work under way; the exit code is 130 then.
+    Ctrl-C or SIGTERM ends the replay after the current unit of work, with exit code 130. The exit code is 1
+    if a requested id is missing.
     """
     asked = Replay(
         run=args.run or uuid.uuid4().hex,
@@ -196,7 +197,7 @@ def edit_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
-    """Delete the dead letters of a queue for good, after a question."""
+    """Permanently delete the dead letters of a queue, after a confirmation."""
     queue = queue_name(args.queue)
     selection = MessageSelection(selector=args.selector)
     with administration_of(args.conn_id) as administration:
@@ -214,10 +215,16 @@ def purge_command(args: argparse.Namespace) -> None:
 
 
 def _edited(before: str) -> tuple[JmsMessage, Path] | None:
-    """Return the edited message and its file; `None` if nothing was changed, and the file is deleted.
+    """Return the message that the user has edited, and the file with its text.
+
+    Args:
+        before: The text to edit.
+
+    Returns:
+        `None` if the user changed nothing, the text is empty, or the editor failed. Then the file is deleted.
 
     Raises:
-        ConfigurationError: The editor cannot be started, or its text is no message; the file is kept then.
+        ConfigurationError: The editor cannot be started. Or the text is no message; then the file is kept.
     """
     number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")  # readable by this user only
     file = Path(name)
@@ -245,8 +252,8 @@ def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:
     """Return the rejected rows of the spool.
 
     Raises:
-        SpoolError: The spool cannot be read, and the command names a queue or `--rejects`.
-        ConfigurationError: The spool cannot be read, and the command names neither.
+        SpoolError: The spool cannot be read, and the command has a queue or `--rejects`.
+        ConfigurationError: The spool cannot be read, and the command has neither a queue nor `--rejects`.
     """
     from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - only rejects need the spool
     from airflow_provider_jmsjca.operating.rejects import list_rejects  # noqa: PLC0415 - as above

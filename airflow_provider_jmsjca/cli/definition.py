@@ -1,4 +1,4 @@
-"""The commands of `airflow jms`, as Airflow's command line wants them: declared here, loaded when called."""
+"""Declares the commands of `airflow jms` for Airflow's command line; their code is loaded when called."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _store_commands() -> GroupCommand:
 
 
 def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return a parser for a whole number that fits into a database column."""
+    """Return a parser for a whole number from `least` to `most`; by default a database column can hold it."""
 
     def read(text: str) -> int:
-        # Of more digits Python itself refuses to make a number.
+        # Python itself refuses to convert a text with too many digits.
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
         if not least <= number <= most:
             raise argparse.ArgumentTypeError(
@@ -446,7 +446,7 @@ _QUEUE = Arg(("queue",), metavar="QUEUE", help="name of the queue, or queue://na
 
 
 def _not_blank(text: str) -> str:
-    """Refuse the selector of an empty shell variable: it would choose every message."""
+    """Return a selector. Refuse a blank one, as from an empty variable: it would match every message."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty; expected a JMS selector, for example \"region = 'eu'\"")
     return text
@@ -838,7 +838,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     name="explain",
                     help="Show each option in force, its value, where it comes from, and its default",
                     description=(
-                        # Help is printed as rich's markup, in which [jmsjca] would be a style and vanish.
+                        # Help is printed as rich's markup, which would take [jmsjca] for a style and drop it.
                         "Resolves the three levels: the section \\[jmsjca] with environment variables, an "
                         "Airflow connection, an activation spec. Secrets are masked."
                     ),

@@ -23,7 +23,7 @@ _GIB: Final = 1 << 30
 
 @one_line_errors
 def doctor_command(args: argparse.Namespace) -> None:
-    """Print findings, and leave with exit code 1 if there are problems, 2 if a part could not be examined."""
+    """Print findings; exit with code 1 if there are problems, else with 2 if a part could not be examined."""
     found = by_kind(_examined(args), notes=args.notes)
     if found or args.output != "table":
         print_rows(

@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.store.base import LimboMessage, LimboSelection, Lim
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print messages in limbo, one a line."""
+    """Print messages in limbo, one on each line."""
     with contextlib.closing(installed_store()) as store:
         found = list_limbo(store, _selection(args, store), limit=args.limit + 1, after=args.after)
     print_page(args, [_row(each) for each in found], number="number")
@@ -44,19 +44,19 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def revive_command(args: argparse.Namespace) -> None:
-    """Let failed messages be sent again."""
+    """Revive failed messages, which are then sent again."""
     _change(args, "revived", LimboChange.REVIVE)
 
 
 @one_line_errors
 def release_command(args: argparse.Namespace) -> None:
-    """Let waiting messages be sent now."""
+    """Release waiting messages, which are then sent now."""
     _change(args, "released", LimboChange.RELEASE)
 
 
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
-    """Drop messages from limbo."""
+    """Permanently delete messages from limbo."""
     _change(args, "purged", LimboChange.PURGE)
 
 

@@ -32,9 +32,9 @@ _STDIN = "-"
 
 @one_line_errors
 def send_command(args: argparse.Namespace) -> None:
-    """Send messages: one from an argument, a file or standard input, or one for each line.
+    """Send one message from an argument, a file or standard input, or one message for each line.
 
-    Every message is confirmed by the broker before the command ends.
+    The broker confirms every message before the command ends.
     """
     destination = Destination.parse(args.destination)
     messages = list(_messages(args))
@@ -45,9 +45,9 @@ def send_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def check_command(args: argparse.Namespace) -> None:
-    """Check a connection step by step; leave with exit code 1 if a step fails.
+    """Check a connection step by step; exit with code 1 if a step fails.
 
-    With `--spec`, print what in an activation spec would not work on this broker.
+    With `--spec`, also check whether an activation spec works on this broker.
     """
     settings = JmsHook(args.conn_id).settings()
     queue = None if args.queue is None else Destination.queue(queue_name(args.queue))

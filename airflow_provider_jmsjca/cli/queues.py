@@ -54,7 +54,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @contextlib.contextmanager
 def broker_connection(conn_id: str) -> Iterator[Connection]:
-    """Open a connection of its own to the broker of an Airflow connection, without its client id."""
+    """Open a separate connection to the broker of an Airflow connection, without that one's client id."""
     with open_connection(JmsHook(conn_id).settings()) as connection:
         yield connection
 
@@ -68,10 +68,10 @@ def administration_of(conn_id: str) -> Iterator[QueueAdministration]:
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the broker's queues with their figures, with `--used` those that this installation uses.
+    """Print a broker's queues with their counts; with `--used`, only queues that this installation uses.
 
-    Without a connection, those of all JMS connections that Airflow knows. Leave with exit code 1 if one of
-    them fails.
+    Without `--conn-id`, print the queues of all JMS connections in Airflow. Exit with code 1 if a connection
+    fails.
     """
     brokers: dict[str, ConnectionSettings] = {}
     errors: dict[str, JmsError] = {}
@@ -112,7 +112,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def browse_command(args: argparse.Namespace) -> None:
-    """Print a page of messages, and leave them on the queue, or return them there (`--by-consuming`)."""
+    """Print a page of messages, and leave them on the queue; `--by-consuming` receives and returns them."""
     page = {"selector": args.selector, "skip": args.after, "limit": args.limit}
     with broker_connection(args.conn_id) as connection:
         if args.by_consuming:
@@ -132,7 +132,7 @@ def browse_command(args: argparse.Namespace) -> None:
 
 
 def nothing_on(queue: str, selector: str | None) -> str:
-    """Return a note that nothing was found on a queue."""
+    """Return a note that no message was found on a queue."""
     if selector is not None:
         return f"no message on queue {queue!r} matches the selector"
     return (
@@ -163,17 +163,17 @@ def copy_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def delete_command(args: argparse.Namespace) -> None:
-    """Delete messages for good."""
+    """Permanently delete messages."""
     _change(args, "deleted", QueueChange.DELETE)
 
 
 def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] = _NOTHING) -> None:
-    """Print one message: as lines, or as one line of JSON that `airflow jms send --messages` takes.
+    """Print one message as lines, or as one line of JSON for `airflow jms send --messages`.
 
     Args:
         message: The message.
-        output: The format.
-        besides: Further lines above its headers; they are no part of the JSON.
+        output: The format: `table`, `plain`, `json` or `yaml`.
+        besides: Further names and values to print above the headers; not in JSON.
     """
     view = message_view(message)
     if output == "json":
@@ -214,7 +214,7 @@ def _change(args: argparse.Namespace, done: str, change: QueueChange) -> None:
 
 
 def _attempts(message_id: str) -> dict[str, str]:
-    """Return the attempts at a message that the store has, as lines of its description."""
+    """Return the attempts at a message from the store, as names and values to print."""
     if not store_in_use():
         return {}
     from airflow_provider_jmsjca.operating.attempts import (  # noqa: PLC0415 - other commands need no store
@@ -243,7 +243,7 @@ def _attempts(message_id: str) -> dict[str, str]:
 
 
 def _all_connections() -> list[str]:
-    """Return the JMS connections that Airflow lists, and the default one: a secrets backend may have it."""
+    """Return the JMS connections that Airflow lists, and the default one if a secrets backend has it."""
     found = set(jms_connections())
     with contextlib.suppress(AirflowException, ValueError):
         JmsHook.get_connection(_DEFAULT)
@@ -256,7 +256,7 @@ def _all_connections() -> list[str]:
 
 
 def _uses() -> Iterator[DestinationUse]:
-    """Yield the destinations of this installation: of its DAGs, and of activations in the store."""
+    """Yield the destinations that DAGs and the activations in the store use."""
     yield from destination_uses()
     if store_in_use():
         with contextlib.closing(installed_store()) as store:

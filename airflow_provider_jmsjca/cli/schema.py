@@ -21,9 +21,9 @@ from airflow_provider_jmsjca.spool.upkeep.states import batches
 
 @one_line_errors
 def schema_command(args: argparse.Namespace) -> None:
-    """Print a schema for the JSON bodies of messages that are there; the messages stay where they are.
+    """Print a schema for the JSON bodies of messages on a queue or in a batch; leave the messages there.
 
-    The fields go to standard output, one line each. Each message that doesn't fit goes to standard error.
+    Standard output gets the fields, one on each line. Standard error gets each message that doesn't fit.
     """
     if bool(args.queue) == bool(args.batch):
         raise ConfigurationError("which messages? give a queue, or --batch with the name of a batch")

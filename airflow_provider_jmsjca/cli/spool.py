@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.spool.upkeep.states import BatchState, adopt, batch
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the batches, one line each; with `--state` only those in one of these states."""
+    """Print the batches, one on each line; with `--state`, only batches in one of these states."""
     wanted = args.state or ()
     found = batches(spool_path(args.spool_path))
     _print(args, (_row(batch) for batch in found if not wanted or batch.state in wanted))
@@ -37,7 +37,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print all that is known of one batch, the tables it was stored in and reasons of rejects included."""
+    """Print all details of one batch, including its tables and the reasons of its rejects."""
     [batch] = batches(spool_path(args.spool_path), [args.batch])
     key = TaskKey.parse(batch.batch_id)
     said = {
@@ -64,7 +64,7 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def verify_command(args: argparse.Namespace) -> None:
-    """Read all files of the batches and print each fault; leave with exit code 1 if there is one."""
+    """Read all files of the batches and print each batch's fault; exit with code 1 if a batch has one."""
     spool = spool_path(args.spool_path)
     checked = [(batch, verify(batch)) for batch in batches(spool, args.batches)]
     _print(
@@ -80,9 +80,9 @@ def verify_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def prune_command(args: argparse.Namespace) -> None:
-    """Remove the messages of batches no longer needed, and print their names; `--dry-run` only prints.
+    """Remove the messages of batches no longer needed, and print the batches; `--dry-run` only prints.
 
-    The reasons for keeping other batches go to standard error.
+    Standard error gets the reasons for keeping other batches.
     """
     outcome = prune(
         spool_path(args.spool_path),
@@ -109,7 +109,7 @@ def prune_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def adopt_command(args: argparse.Namespace) -> None:
-    """Finish batches that their runs left, and print the URI of each manifest."""
+    """Finish batches that their runs left unfinished, and print the URI of each manifest."""
     spool = spool_path(args.spool_path)
     for name in args.batches:
         manifest = adopt(spool, name)
@@ -123,7 +123,7 @@ def adopt_command(args: argparse.Namespace) -> None:
 def salvage_command(args: argparse.Namespace) -> None:
     """Give up the damaged segments of batches, and print them; the rest of each batch remains usable.
 
-    Batches without damaged segments are named on standard error.
+    Standard error gets the names of batches without damaged segments.
     """
     spool = spool_path(args.spool_path)
     lost = {name: salvage(spool, name) for name in args.batches}
@@ -147,7 +147,7 @@ def salvage_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def replay_command(args: argparse.Namespace) -> None:
-    """Process messages of earlier batches again, and print the result; with `--dry-run` only print them."""
+    """Process messages of earlier batches again, and print the result; `--dry-run` only prints batches."""
     from airflow_provider_jmsjca.operators.replay import JmsReplayOperator  # noqa: PLC0415 - needs Spark's provider
 
     try:
@@ -198,7 +198,7 @@ def replay_command(args: argparse.Namespace) -> None:
         ]
     )
     try:
-        # Airflow logs to standard output, which is for the result alone.
+        # Airflow logs to standard output, which must contain only the result.
         with contextlib.redirect_stdout(sys.stderr):
             report = operator.replay(key)
     except AirflowException as error:

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.store.sql.tables import REVISIONS
 
 @one_line_errors
 def upgrade_command(args: argparse.Namespace) -> None:
-    """Make the tables of the store, or bring them up to date."""
+    """Create the tables of the store, or upgrade them."""
     del args
     with contextlib.closing(store_database()) as database:
         before = database.upgrade()
@@ -35,13 +35,13 @@ def check_command(args: argparse.Namespace) -> None:
             database.upgrade_if_older()
         database.check()
         with database.write():
-            pass  # nobody holds it, and it isn't read-only
+            pass  # raises if the database is locked or read-only
         sys.stdout.write(f"The store {database.name} can be used: schema {REVISIONS[-1]}\n")
 
 
 @one_line_errors
 def run_command(args: argparse.Namespace) -> None:
-    """Send due messages of limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
+    """Send due messages of limbo every second until SIGTERM or Ctrl-C; with `--once`, send them once."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

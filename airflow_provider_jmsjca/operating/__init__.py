@@ -1,4 +1,4 @@
-"""Operations on queues and dead letters, with typed results: one service below commands and pages.
+"""Operations on queues, dead letters and activations, with typed results: a service for commands and pages.
 
-No front end has logic of its own. May import `engine` and everything below; never Airflow.
+Front ends contain no logic of their own. May import `engine` and everything below; never Airflow.
 """

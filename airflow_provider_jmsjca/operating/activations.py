@@ -1,7 +1,7 @@
-"""Activations: which run where, and the states requested for them.
+"""Activations: their runs in all processes, and the states requested for them.
 
 Every function takes an open store (`airflow_provider_jmsjca.open_store`). A request is stored, and every
-process obeys it within two seconds. It lasts until somebody resumes the activation.
+process applies it within two seconds. The request lasts until the activation is resumed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ActivationStatus:
     Attributes:
         name: Name of the activation, as stored.
         runs: Runs in all processes, the oldest first.
-        order: The state requested for it; `None`: it may run.
+        order: The requested state; `None` means that the activation may run.
     """
 
     name: str
@@ -49,9 +49,9 @@ def list_activations(store: Store, *, ended: bool = False) -> list[ActivationSta
     """Return the activations with runs or requests, sorted by name.
 
     Args:
-        store: Where they are registered.
-        ended: Return runs that have ended too, and lost ones that another run of the same owner has replaced.
-            The store keeps the former for a day, the latter for seven.
+        store: The store in which they are registered.
+        ended: Also return ended runs, and lost runs that another run of the same owner has replaced. The
+            store keeps ended runs for a day, and lost runs for seven days.
 
     Raises:
         TransientStoreError: The store can't be used now.
@@ -64,11 +64,11 @@ def activation_status(store: Store, name: str) -> ActivationStatus:
     """Return one activation with all its runs.
 
     Args:
-        store: Where it is registered.
-        name: Name as listed, or the part before `at` and the broker.
+        store: The store in which the activation is registered.
+        name: Name as listed, or the part of it before `at` and the broker.
 
     Raises:
-        ConfigurationError: There is none of that name, or there are several.
+        ConfigurationError: No activation or several have that name.
         TransientStoreError: The store can't be used now.
     """
     (found,) = _named(store, [name], also_new=False)
@@ -81,19 +81,19 @@ def request_activation_state(
 ) -> list[str]:
     """Request a state for activations, and return their names as stored.
 
-    Runs in all processes obey within two seconds; later runs obey from their start.
+    Runs in all processes change to the state within two seconds; later runs have it from their start.
 
     Args:
-        store: Where they are registered.
-        names: Names as listed, or the parts before `at` and the broker. A full name need not be registered
-            yet.
-        wanted: `SUSPENDED`: runs stay and deliver nothing. `DRAINED`: they finish the messages in their
-            handlers and end. `STOPPED`: they end.
-        reason: For the log and for lists.
+        store: The store in which they are registered.
+        names: Names as listed, or the parts of them before `at` and the broker. A full name need not be
+            registered yet.
+        wanted: `SUSPENDED`: runs continue, but deliver no messages. `DRAINED`: runs finish the messages in
+            their handlers, then end. `STOPPED`: runs end.
+        reason: Reason for the request, shown in logs and lists.
         user: The requesting user.
 
     Raises:
-        ConfigurationError: There is no activation of a name, or there are several.
+        ConfigurationError: No activation or several have one of the names.
         TransientStoreError: The store can't be used now; some requests may be stored.
     """
     found = _named(store, names, also_new=True)
@@ -103,16 +103,17 @@ def request_activation_state(
 
 
 def resume_activations(store: Store, names: Collection[str] | None) -> list[str]:
-    """Withdraw the requests for activations, and return their names.
+    """Withdraw the requests for activations, and return the activations' names.
 
-    Suspended runs go on within two seconds. A run that has ended is not started again: the next one consumes.
+    Suspended runs resume within two seconds. An ended run is not restarted, but later runs consume again.
 
     Args:
-        store: Where they are registered.
-        names: Names as listed, or the parts before `at` and the broker; `None`: all with a request.
+        store: The store in which they are registered.
+        names: Names as listed, or the parts of them before `at` and the broker. `None` means all activations
+            with a request.
 
     Raises:
-        ConfigurationError: No state is requested for an activation, or a name fits several.
+        ConfigurationError: No state is requested for an activation, or a name fits several activations.
         TransientStoreError: The store can't be used now.
     """
     ordered = _orders(store)
@@ -131,10 +132,10 @@ def resume_activations(store: Store, names: Collection[str] | None) -> list[str]
 
 
 def as_listed(typed: str | None, known: Collection[str]) -> str | None:
-    """Return the stored name of an activation, given as listed, or by the part before `at` and the broker.
+    """Return the stored name of an activation for a name that a user typed.
 
     Args:
-        typed: The name as typed; `None` returns `None`.
+        typed: Name as listed, or the part of it before `at` and the broker; `None` returns `None`.
         known: Stored names of the activations that exist.
 
     Raises:
@@ -166,7 +167,7 @@ def _named(store: Store, names: Iterable[str], *, also_new: bool) -> list[str]:
 
 
 def _current(runs: list[ActivationRun]) -> Iterator[ActivationRun]:
-    """Yield runs that have not ended, without lost ones that have a living successor."""
+    """Yield the runs that have not ended, except for lost runs whose owner has a live run."""
     living = {
         (run.report.activation, run.report.owner)
         for run in runs

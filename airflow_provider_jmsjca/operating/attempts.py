@@ -1,4 +1,4 @@
-"""Attempts at messages: how often each was delivered, and messages in flight or in doubt."""
+"""Attempts at messages: the number of deliveries of each, and messages in flight or in doubt."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class UnsettledState(enum.StrEnum):
     """State of a message that was received and is not settled."""
 
     IN_HAND = "in hand"
-    """A live process has it."""
+    """A live process is handling the message."""
     IN_DOUBT = "in doubt"
-    """The process that had it has died; the outcome is not known."""
+    """The process that handled the message has died; the outcome is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class UnsettledMessage:
     """A message that was received and is not settled.
 
     Attributes:
-        attempts: The attempts at it.
-        state: Whether its process is alive.
+        attempts: The attempts at the message.
+        state: Whether the process that received it is alive.
     """
 
     attempts: MessageAttempts
@@ -47,8 +47,8 @@ def list_attempts(
     """Return the messages with counted attempts, those with most attempts first.
 
     Args:
-        store: Where they are counted.
-        activation: Name as listed, or the part before `at` and the broker; `None`: all activations.
+        store: The store that counts the attempts.
+        activation: Name as listed, or the part of it before `at` and the broker; `None`: all activations.
         at_least: Minimum number of attempts.
         limit: Maximum number of messages.
         after: Number of messages to skip.
@@ -61,11 +61,11 @@ def list_attempts(
 
 
 def attempt_history(store: Store, activation: str, message: str) -> list[AttemptEntry]:
-    """Return the attempts at one message: when, where, and the exception each ended with.
+    """Return the attempts at one message, each with its time, process and exception.
 
     Args:
-        store: Where they are counted.
-        activation: Name as listed, or the part before `at` and the broker.
+        store: The store that counts the attempts.
+        activation: Name as listed, or the part of it before `at` and the broker.
         message: Id of the message, as listed.
 
     Raises:
@@ -81,12 +81,12 @@ def attempt_history(store: Store, activation: str, message: str) -> list[Attempt
 
 
 def attempts_at_message(store: Store, message_id: str) -> list[tuple[str, AttemptEntry]]:
-    """Return the attempts at one message in all activations: name of the activation, and the attempt.
+    """Return the attempts at one message in all activations, each with the name of its activation.
 
-    Attempts are forgotten once the message is settled, as when it is moved to a dead-letter queue.
+    The store deletes the attempts once the message is settled, for example moved to a dead-letter queue.
 
     Args:
-        store: Where they are counted.
+        store: The store that counts the attempts.
         message_id: Id of the message at the broker.
 
     Raises:
@@ -105,10 +105,10 @@ def reset_attempts(
     """Delete the attempts at messages, so that counting restarts, and return the number of messages.
 
     Args:
-        store: Where they are counted.
-        activation: As of `list_attempts`.
+        store: The store that counts the attempts.
+        activation: Name as listed, or the part of it before `at` and the broker; `None`: all activations.
         message: Id of the message, as listed; `None`: all messages.
-        at_least: Minimum number of attempts.
+        at_least: Only messages with this number of attempts or more.
 
     Raises:
         ConfigurationError: The name fits several activations.
@@ -122,12 +122,12 @@ def reset_attempts(
 def list_unsettled(
     store: Store, activation: str | None = None, *, state: UnsettledState | None = None
 ) -> list[UnsettledMessage]:
-    """Return received, unsettled messages, and whether the process that has each is alive.
+    """Return received, unsettled messages, each with the state of the process that received it.
 
     Args:
-        store: Where they are counted.
-        activation: As of `list_attempts`.
-        state: Return messages in this state only.
+        store: The store that counts the attempts.
+        activation: Name as listed, or the part of it before `at` and the broker; `None`: all activations.
+        state: Return messages in this state only; `None`: all.
 
     Raises:
         ConfigurationError: The name fits several activations.
@@ -149,9 +149,18 @@ def list_unsettled(
 
 
 def resolve_in_doubt(store: Store, *, activation: str | None = None, message: str | None = None) -> int:
-    """Let messages in doubt be delivered again as any others, and return their number.
+    """Mark messages in doubt as resolved, so that they can be delivered again, and return their number.
 
-    Messages that a live process has stay as they are. Arguments and errors as `reset_attempts`.
+    Messages that a live process is handling are not changed.
+
+    Args:
+        store: The store that counts the attempts.
+        activation: Name as listed, or the part of it before `at` and the broker; `None`: all activations.
+        message: Id of the message, as listed; `None`: all messages.
+
+    Raises:
+        ConfigurationError: The name fits several activations.
+        TransientStoreError: The store can't be used now; nothing was changed.
     """
     everywhere = store.attempts.open_at()
     dead = everywhere - store.owners.living(everywhere, store.owners.now())

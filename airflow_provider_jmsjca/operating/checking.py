@@ -36,7 +36,7 @@ _DELAYS: Final = "non_blocking_redelivery"
 _SKIPPING: Final = frozenset({InDoubtEvents.IGNORE, InDoubtEvents.LOG_ERROR})
 _WITHIN_SECONDS: Final = 10.0
 CLOCK_SECONDS: Final = 5.0
-"""A greater difference of two clocks is a fault."""
+"""Largest difference of two clocks, in seconds, that is not a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Check:
     Attributes:
         name: Subject of the check.
         passed: Whether it succeeded.
-        detail: Figures, or the error.
+        detail: Measured values or names if the check passed, otherwise the error.
     """
 
     name: str
@@ -60,13 +60,13 @@ def check_connection(
     *,
     listener: ListenerSettings | None = None,
 ) -> Iterator[Check]:
-    """Yield the result of each check; after a failed login there are no more.
+    """Yield the result of each check; after a failed login, no more checks are made.
 
     Args:
-        settings: How to connect. The client id is left out: a running consumer may use it.
-        listener: A listener that is to work on this broker; nothing is consumed. `None`: none is checked.
-        round_trip: A queue to send a message to and receive it from; messages of others on it go back, marked
-            as redelivered. `None`: no message is sent.
+        settings: How to connect. The client id is not used, because a running consumer may be using it.
+        round_trip: A queue to which a message is sent, and from which it is received. Other messages on this
+            queue may be received too; they return to it, marked as redelivered. `None`: no message is sent.
+        listener: Settings of a listener, checked against the broker without consuming. `None`: no such check.
     """
     try:
         connection = connect(replace(settings, client_id=None))
@@ -100,18 +100,18 @@ def clock_difference(administration: QueueAdministration) -> float:
     """Return by how many seconds the broker's clock is ahead of this host's; negative if it is behind.
 
     Raises:
-        CapabilityError: The broker does not tell its time.
-        JmsError: As for `QueueAdministration.time`.
+        CapabilityError: The broker does not report its time.
+        JmsError: The broker refused the request, or the connection was lost.
     """
     before = time.time()
     there = administration.time().timestamp()
     after = time.time()
-    # The answer was made between the two, and some brokers cut the fraction of the second.
+    # The broker read its clock between the two, and some brokers cut the fraction of the second.
     return there - after if there > after else min(0.0, there + 1 - before)
 
 
 def _resources(administration: QueueAdministration) -> Check:
-    """Return whether memory and disk of the broker block producers."""
+    """Check whether the broker blocks producers because memory or disk is exhausted."""
     name = "memory and disk"
     try:
         found = administration.resources()
@@ -127,7 +127,7 @@ def _resources(administration: QueueAdministration) -> Check:
 
 
 def _clock(administration: QueueAdministration) -> Check | None:
-    """Return whether the broker's clock agrees with this host's; `None` if it does not tell its time."""
+    """Check the broker's clock against this host's; return `None` if the broker does not report its time."""
     name = "clock"
     try:
         apart = clock_difference(administration)
@@ -141,7 +141,7 @@ def _clock(administration: QueueAdministration) -> Check | None:
 
 
 def _blocked(resources: Check, administration: QueueAdministration) -> str:
-    """Return why the broker may not confirm a send, as the end of a sentence."""
+    """Return the possible cause if the broker doesn't confirm a send, as the end of a sentence."""
     return administration.blocked_hint if resources.passed else resources.detail
 
 

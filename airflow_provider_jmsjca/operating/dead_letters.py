@@ -37,9 +37,9 @@ from airflow_provider_jmsjca.transports.receiving import BufferedConsumer, Recei
 from airflow_provider_jmsjca.transports.selecting import IDS_PER_SELECTOR, both, ids_selector
 
 REPLAY_RUN: Final = "JMSJCA_ReplayRun"
-"""Property of a replayed message: the replay that sent it."""
+"""Property of a replayed message: name of the replay that sent it."""
 REPLAY_OF: Final = "JMSJCA_ReplayOf"
-"""Property of a replayed message: id of the dead letter. Two messages with one value are repetitions."""
+"""Property of a replayed message: id of the dead letter. Messages with the same value are duplicates."""
 REPLAY_COUNT: Final = "JMSJCA_ReplayCount"
 """Property of a replayed message: how often it was sent back, this time included."""
 _OWN: Final = frozenset({REPLAY_RUN, REPLAY_OF, REPLAY_COUNT})
@@ -47,9 +47,9 @@ _UNIT: Final = 50
 _SILENCE_SECONDS: Final = 1.0
 _MOST_DIGITS: Final = 9
 _MOST_LEFT: Final = 500
-"""Letters that may stay unsettled in front of others; a broker delivers no more than a prefetch of them."""
+"""Number of letters left on the queue at which a replay ends: a broker delivers at most the prefetch."""
 _MOST_COUNTED: Final = 10_000
-"""Letters that a dry run counts on a broker without browsing, where it holds all of them until the end."""
+"""Maximum number of letters that a dry run counts without browsing, because it holds them until the end."""
 _GATHER_SECONDS: Final = 0.05
 _LONGEST_REASON: Final = 300
 _DEAD_LETTERS: Final = re.compile(r"(^|[._/-])(dlq|dead|dead[._-]?letters?)([._/-]|$)", re.IGNORECASE)
@@ -58,17 +58,17 @@ _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Dead letters with one reason and one original destination.
+    """Dead letters with the same reason and the same original destination.
 
     Attributes:
-        reason: Exception class and text; quoted values and numbers are replaced by `…`.
+        reason: Class and text of the exception; quoted values and numbers are replaced by `…`.
         destination: The destination from which they were moved; `None` if their properties don't have it.
-        count: How many.
-        first: Earliest time at which one was put on the queue, milliseconds since the epoch.
-        last: The latest.
-        example: Id of one of them on the dead-letter queue.
-        deaths: The largest number of times that the broker moved one of them for this reason; `None` if it
-            does not say. Only RabbitMQ's HTTP API does.
+        count: Number of letters.
+        first: Earliest time at which a letter was put on the queue, in milliseconds since the epoch.
+        last: Latest such time, in milliseconds since the epoch.
+        example: Message id of a letter of the group.
+        deaths: The largest number of times that the broker dead-lettered one of the messages. `None` if the
+            broker does not report it; only RabbitMQ's HTTP API does.
     """
 
     reason: str
@@ -85,12 +85,12 @@ class DeadLetterList:
     """The dead letters of a queue.
 
     Attributes:
-        groups: By reason and original destination, the largest group first.
+        groups: Groups by reason and original destination, the largest group first.
         examined: Number of dead letters in the groups.
-        more: Whether there are more behind them.
+        more: Whether the queue has more dead letters than those examined.
         note: Side effect of browsing on this broker, as a sentence; empty if there is none.
-        total: Messages on the queue by the broker's count, if there are more; `None`: not known.
-        coverage: How many of how many messages the groups count, as a sentence; empty if they count all.
+        total: Number of messages on the queue, if `more`. `None`: the broker reports none, or not `more`.
+        coverage: The share of the queue that the groups cover, as a sentence; empty if they cover all of it.
     """
 
     groups: tuple[DeadLetterGroup, ...]
@@ -102,26 +102,27 @@ class DeadLetterList:
 
 
 def is_dead_letter_queue(name: str) -> bool:
-    """Return whether a queue is named like a dead-letter queue, for example `orders.dlq`, `DLQ` or `dead`."""
+    """Return whether a queue has the name of a dead-letter queue, such as `orders.dlq`, `DLQ` or `dead`."""
     return _DEAD_LETTERS.search(name) is not None
 
 
 def list_dead_letters(
     administration: QueueAdministration, queue: str, *, selector: str | None = None, limit: int | None = 1000
 ) -> DeadLetterList:
-    """Return the first dead letters of a queue, grouped, and leave them there.
+    """Return the first dead letters of a queue in groups, and leave them on the queue.
 
-    No group keeps its letters, so that memory grows with the number of groups and with the broker's pages.
+    The letters themselves are not kept. Memory depends on the number of groups and on the size of the pages
+    in which the broker shows a queue.
 
     Args:
         administration: Administration of the broker.
         queue: Name of the dead-letter queue.
-        selector: Look at matching messages only.
-        limit: Maximum number of dead letters to look at; `None`: all that the broker shows.
+        selector: Examine matching messages only.
+        limit: Maximum number of dead letters to examine; `None`: all that the broker shows.
 
     Raises:
         CapabilityError: The broker does not browse, or ignores selectors.
-        JmsError: The user is not allowed to, or the connection was lost.
+        JmsError: The user is not allowed to browse, or the connection was lost.
     """
     groups = _Groups()
     found = read_messages(administration, queue, groups.add, selector=selector, limit=limit)
@@ -161,7 +162,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Groups:
-    """Counts dead letters by reason and original destination, and keeps none of them."""
+    """Counts dead letters by reason and original destination, without keeping the letters."""
 
     _groups: dict[tuple[str, Destination | None], _Group] = field(default_factory=dict)
 
@@ -197,7 +198,7 @@ class _Groups:
 
 
 def why_dead(letter: JmsMessage) -> dict[str, str]:
-    """Return reason, origin and time of a move by name, as text; empty if nothing about it is known."""
+    """Return what is known about a dead letter's move, such as reason, origin and time, as texts by name."""
     known = dead_letter(letter)
     found = {
         "reason": ": ".join(filter(None, (known.exception_class, known.exception_message))),
@@ -210,12 +211,12 @@ def why_dead(letter: JmsMessage) -> dict[str, str]:
 
 
 def times(number: int) -> str:
-    """Return a number of times as text."""
+    """Return a number of times as text, such as `once` or `3 times`."""
     return "once" if number == 1 else f"{number} times"
 
 
 def reason(letter: JmsMessage) -> str:
-    """Return why a message was moved, without the values that differ from message to message."""
+    """Return why a message was dead-lettered, with quoted values and numbers replaced by `…`."""
     return _reason(dead_letter(letter))
 
 
@@ -227,19 +228,19 @@ def _reason(known: DeadLetter) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Which dead letters to send back, and where to.
+    """A request to send dead letters back: the selected letters, and their destinations.
 
     Attributes:
-        run: Name of this replay. A letter that fails again during it is not sent back twice.
+        run: Name of this replay. A letter that fails again during the replay is not sent back twice.
         target: Destination for all letters; `None`: each goes to its original destination.
-        origins: Original destinations that letters may go back to. A producer can forge a letter's original
-            destination, so a replay without `target` sends to these only.
-        ids: Send the letters with these ids only, as browsing shows them; empty: no such choice.
-        selector: Send matching letters only.
-        most: Maximum number of letters; `None`: no limit.
-        max_age: Leave letters that were put on the queue longer ago; `None`: no limit.
-        per_second: Maximum rate; `None`: no limit.
-        dry_run: Count, and change nothing.
+        origins: Original destinations to which letters may be sent back. A producer can forge a letter's
+            original destination, so a replay without `target` sends to these only.
+        ids: Only send letters with these ids, as browsing shows them; empty: letters with any id.
+        selector: Only send matching letters.
+        most: Maximum number of letters to send; `None`: no limit.
+        max_age: Don't send letters older than this by their JMS timestamp; `None`: no limit.
+        per_second: Maximum number of letters sent in a second; `None`: no limit.
+        dry_run: Count the letters that would be sent, and send none.
 
     Raises:
         ConfigurationError: Neither a target nor origins are given, or both.
@@ -268,12 +269,14 @@ class ReplayResult:
     """Result of a replay.
 
     Attributes:
-        sent: Letters sent back by destination; with `dry_run` those that would be.
-        left: Letters left on the queue, by the reason.
-        complete: Whether every letter was looked at that may be sent. A broker delivers no more letters once
-            many in front of them stay: 200 on ActiveMQ Classic, 500 elsewhere. Without browsing a dry run
-            counts the first 10,000; on ActiveMQ Classic those that the broker shows (`maxBrowsePageSize`).
-        missing: Chosen ids that no letter had which was looked at. Unless `complete`, there may be one.
+        sent: Number of letters sent back, by destination; with `dry_run` those that would be sent.
+        left: Number of letters left on the queue, by reason.
+        complete: Whether all selected letters on the queue were examined. Many letters left at the front of
+            the queue keep the broker from delivering later ones: 200 on ActiveMQ Classic, 500 elsewhere. A
+            dry run without browsing examines the first 10,000; on ActiveMQ Classic those that the broker
+            shows (`maxBrowsePageSize`).
+        missing: Requested ids that none of the examined letters has. Unless `complete`, letters with these
+            ids may still be on the queue.
     """
 
     sent: Counter[str]
@@ -292,24 +295,25 @@ def replay_dead_letters(
 ) -> ReplayResult:
     """Send dead letters back, in units of at most 50.
 
-    A replayed message loses the properties that its move added, and gets three: `JMSJCA_ReplayRun`,
-    `JMSJCA_ReplayOf` with the id of the letter, `JMSJCA_ReplayCount`.
+    A replayed message loses the properties that its move added. Three properties are added:
+    `JMSJCA_ReplayRun`, `JMSJCA_ReplayOf` with the id of the letter, and `JMSJCA_ReplayCount`.
 
     Args:
-        connection: A connection of its own.
+        connection: A connection that is used for nothing else.
         source: The dead-letter queue.
-        asked: The letters to send, and where to.
-        stopped: End after the unit under way once this is set.
-        progress: Called with the number of letters sent so far, after each unit.
+        asked: The letters to send, and their destinations.
+        stopped: Event that ends the replay after the current unit.
+        progress: Called after each unit with the number of letters sent so far.
 
     Raises:
         ConfigurationError: The target is the dead-letter queue itself.
-        JmsError: The broker refused, or the connection was lost. Letters of committed units are sent.
+        JmsError: The broker refused a request, or the connection was lost. Letters of committed units are
+            sent.
 
-    Guarantee: killed at any point and started again, no letter is lost. On brokers with atomic commit each
-    letter is in exactly one place; elsewhere a letter may be sent twice, under one `JMSJCA_ReplayOf`. Artemis
-    drops the second one by itself.
-    A dry run changes nothing where the broker browses; elsewhere it marks the letters as redelivered.
+    Guarantee: no letter is lost if the replay is killed at any point and started again. On brokers with
+    atomic commit each letter is in exactly one place. On others, a letter may be sent twice, with the same
+    `JMSJCA_ReplayOf`; Artemis drops the second copy.
+    A dry run changes nothing if the broker can browse. Otherwise it marks the letters as redelivered.
     """
     if source == asked.target or source in asked.origins:
         raise ConfigurationError(f"{source} is the dead-letter queue and a target; expected two destinations")
@@ -317,7 +321,7 @@ def replay_dead_letters(
 
 
 def editable_message(letter: JmsMessage) -> JmsMessage:
-    """Return the message to edit: without the properties that moves and replays added."""
+    """Return a dead letter as a message to edit, without the properties that moves and replays added."""
     message = restored(letter)
     return replace(message, properties=MappingProxyType(_not_own(message)))
 
@@ -356,12 +360,13 @@ def resend_edited(
         target: Destination of the copy.
 
     Returns:
-        Whether the letter was deleted. If not, somebody else took it from the queue.
+        Whether the letter was deleted. `False`: another consumer or user had removed it from the queue.
 
     Raises:
         ConfigurationError: The letter has no id, or the target is the dead-letter queue.
-        CapabilityError: The broker cannot delete one message. Nothing was sent.
-        JmsError: The broker refused, or the connection was lost. The letter is still there.
+        CapabilityError: The broker cannot delete a single message. Nothing was sent.
+        JmsError: The broker refused a request, or the connection was lost. The letter is still on the queue,
+            unless the response to its deletion was lost.
 
     Guarantee: no crash loses the letter. A crash before the deletion leaves letter and copy; the copy has the
     id of the letter in `JMSJCA_ReplayOf`.
@@ -442,7 +447,7 @@ class _Replayer:
         )
 
     def _check_for_more(self, administration: QueueAdministration) -> None:
-        """Find out whether there are letters that were not looked at."""
+        """Set the result to incomplete if the queue has letters that were not examined."""
         looked_at = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
         selector = self._selector
         found = sum(1 for _ in self._connection.browse(self._source, selector))
@@ -450,13 +455,13 @@ class _Replayer:
             self._complete = False
 
     def _is_done(self) -> bool:
-        """Return whether no more letters are to be looked at."""
+        """Return whether the replay is stopped, or has sent all letters that it may or must send."""
         if self._stopped.is_set() or (self._asked.ids and not self._missing):
             return True
         return self._asked.most is not None and self._sent.total() >= self._asked.most
 
     def _consume(self) -> None:
-        """Settle letters unit by unit until none arrives, or too many stay."""
+        """Receive and settle letters unit by unit until none arrives, or too many are left on the queue."""
         most_held = _MOST_COUNTED if self._asked.dry_run else _MOST_LEFT
         consumer = BufferedConsumer(
             self._connection,
@@ -512,7 +517,7 @@ class _Replayer:
             self._stopped.wait(min(max(0.0, due - time.monotonic()), threading.TIMEOUT_MAX))
 
     def _outgoing(self, received: Received) -> Outgoing | None:
-        """Return the message to send for a letter; `None` if the letter stays, which is counted."""
+        """Return the message to send for a letter; count the letter and return `None` if it is left."""
         try:
             return self._chosen(received.message)
         except PoisonMessageError:
@@ -520,7 +525,7 @@ class _Replayer:
             return None
 
     def _chosen(self, letter: JmsMessage) -> Outgoing | None:
-        """As `_outgoing`, for a letter that was decoded."""
+        """Do the same as `_outgoing` for a letter that is decoded already."""
         asked = self._asked
         if asked.ids and letter.message_id not in self._missing:
             self._left["not chosen"] += 1

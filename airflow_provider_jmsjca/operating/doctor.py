@@ -1,7 +1,7 @@
 """Examines an installation for problems that keep messages from being processed.
 
 Each function examines one part and returns findings. An examination changes nothing: it logs in, reads
-statistics, and browses where the broker has no side effect of browsing.
+statistics, and browses queues if browsing has no side effect on this broker.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Triggerer:
 
     Attributes:
         host: Host name.
-        alive: Whether it runs and its heartbeat is recent enough for Airflow.
+        alive: Whether Airflow regards it as running, because its heartbeat is recent.
         heartbeat: Time of the last heartbeat.
     """
 
@@ -116,10 +116,10 @@ class WatchedDestination:
         asset: Name of the asset.
         jms_conn_id: The Airflow connection.
         destination: The destination; `None` if it is known only when the trigger runs.
-        dags: The DAGs scheduled by the asset; true for each paused one.
+        dags: The DAGs scheduled by the asset, each with a flag that is true if the DAG is paused.
         stored_events: Number of events, by DAG, that Airflow stored without requesting a run of the DAG.
-        fault: The error with which the watcher fails; empty if it works.
-        failing_since: When it began to fail.
+        fault: The error with which the watcher fails; empty if the watcher works.
+        failing_since: Time at which the watcher began to fail, as text; empty if unknown or not failing.
     """
 
     asset: str
@@ -145,7 +145,7 @@ class BrokenDagFile:
 
 
 def examine_dag_files(broken: Sequence[BrokenDagFile]) -> Iterator[Finding]:
-    """Find DAG files that cannot be imported; a note if the traceback doesn't mention JMS."""
+    """Yield a finding for each broken DAG file: a problem if the traceback mentions JMS, otherwise a note."""
     for each in broken:
         lines = each.traceback.split("\n")
         error = next((line.strip() for line in reversed(lines) if line.strip()), "no reason is recorded")
@@ -158,11 +158,11 @@ def examine_dag_files(broken: Sequence[BrokenDagFile]) -> Iterator[Finding]:
 
 
 def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterator[Finding]:
-    """Find out whether a triggerer is alive.
+    """Yield a finding if no triggerer is alive.
 
     Args:
-        triggerer: The most recent one; `None`: none ever ran.
-        is_needed: Whether assets are watched or tasks are deferred.
+        triggerer: The most recent triggerer; `None` if none has ever run.
+        is_needed: Whether assets are watched or tasks are deferred. If not, the finding is a note.
     """
     if triggerer is not None and triggerer.alive:
         return
@@ -180,7 +180,7 @@ def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterat
 
 
 def examine_watchers(watched: Sequence[WatchedDestination]) -> Iterator[Finding]:
-    """Find watchers that fail."""
+    """Yield a finding for each watcher that fails, unless all of its DAGs are paused."""
     for each in watched:
         if each.fault and not _all_paused(each):
             since = f" since {each.failing_since}" if each.failing_since else ""
@@ -200,14 +200,15 @@ def examine_broker(
     browse: bool = False,
     runs: Sequence[ActivationRun] = (),
 ) -> Iterator[Finding]:
-    """Log in to one broker; find alarms, dead letters, and messages that wait for paused DAGs.
+    """Log in to a broker; yield findings about alarms, its clock, dead letters, and paused DAGs' messages.
 
     Args:
         conn_id: The Airflow connection.
-        settings: Returns how to connect. The client id is left out: a running consumer may use it.
+        settings: Returns the connection settings. The client id is not used, because a running consumer may
+            be using it.
         watched: Watched destinations of this connection.
         dead_letter_queues: Dead-letter queues besides those recognised by their names (`orders.dlq`, `DLQ`).
-        browse: Look at dead letters also where that has a side effect; see `QueueAdministration.browse_note`.
+        browse: Browse dead letters even if that has a side effect, see `QueueAdministration.browse_note`.
         runs: Runs in the registry. Their last errors explain dead letters that are not browsed.
     """
     try:
@@ -232,7 +233,7 @@ def examine_broker(
 
 
 def examine_store(store: Store) -> Iterator[Finding]:
-    """Find failed messages in limbo, messages in doubt or failing again and again, and lost activations."""
+    """Yield findings about a store: its clock, limbo, messages in doubt or failing, and activations."""
     here, there = datetime.now(UTC), store.limbo.now()
     apart = (there - here).total_seconds()
     if abs(apart) > CLOCK_SECONDS:
@@ -265,7 +266,7 @@ def examine_store(store: Store) -> Iterator[Finding]:
 
 
 def examine_spool(spool: SpoolPath) -> Iterator[Finding]:
-    """Find batches that need attention: their messages are only in the spool, and no job reads them."""
+    """Yield findings about batches whose messages are only in the spool, and that no job is processing."""
     try:
         found = [each for each in batches(spool) if each.state in NEEDS_CARE]
     except SpoolError as error:
@@ -301,12 +302,12 @@ _CARE: Final = {
 
 
 def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[Finding]:
-    """Compare the free disk space of a folder with a minimum.
+    """Yield a finding if a folder's disk has less free space than a minimum.
 
     Args:
         name: The use of the folder, for example `spool`.
         folder: The folder; it need not exist yet.
-        least_free: Minimum free space, bytes.
+        least_free: Minimum free space in bytes.
     """
     there = folder.absolute()
     while not there.exists():
@@ -349,7 +350,7 @@ def _login_fix(conn_id: str, error: JmsError) -> str:
 
 
 def _guarded(conn_id: str, subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Turn an error of one part into a finding, so that other parts are still examined."""
+    """Yield findings, and turn an error into a finding, so that other parts are still examined."""
     try:
         yield from findings
     except JmsError as error:
@@ -424,8 +425,8 @@ def _letters(
 def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
     """Return the last error of a run that moved dead letters on this broker; empty if none is known.
 
-    The registry has no name of the dead-letter queue. Runs on a destination whose name is part of the queue's
-    name come first.
+    The registry doesn't record the names of dead-letter queues. So runs are preferred whose destination's
+    name is part of the queue's name.
     """
     named = [
         each
@@ -470,7 +471,7 @@ def _all_paused(each: WatchedDestination) -> bool:
 def _paused(
     watched: Sequence[WatchedDestination], count: Callable[[Destination], int | None]
 ) -> Iterator[Finding]:
-    """Find paused DAGs, whose messages aren't consumed, and events stored while a DAG was paused."""
+    """Yield findings about paused DAGs, which start no runs, and events stored while a DAG was paused."""
     for each in watched:
         waiting = (
             None
@@ -563,7 +564,7 @@ def _activations(store: Store) -> Iterator[Finding]:
 
 
 def _lost(runs: Sequence[ActivationRun]) -> Finding:
-    """Return the finding about the lost runs of one process: a triggerer has many."""
+    """Return one finding about all lost runs of a process, because a triggerer has many."""
     last = max(runs, key=lambda run: run.seen_at)
     report, more = last.report, len(runs) - 1
     others = f" and {_counted(more, 'other')}" if more else ""

@@ -19,7 +19,7 @@ class LimboContent:
     """A message in limbo with its content.
 
     Attributes:
-        entry: When and where it is sent.
+        entry: State of the message in limbo, with due time and destination.
         message: The message.
     """
 
@@ -33,7 +33,7 @@ class LimboChangeResult:
 
     Attributes:
         count: Number of changed messages.
-        due_already: No message was released because the chosen ones are due; a process will send them.
+        due_already: Whether nothing was released because the messages are due already and will be sent.
     """
 
     count: int
@@ -44,11 +44,11 @@ class LimboChange(enum.StrEnum):
     """A change of messages in limbo."""
 
     REVIVE = "revive"
-    """Failed messages are sent again, with all their tries."""
+    """Failed messages are sent again, with the full number of tries."""
     RELEASE = "release"
     """Waiting messages are sent now."""
     PURGE = "purge"
-    """Messages are deleted for good; messages being sent stay."""
+    """Messages are deleted permanently, except for messages being sent."""
 
 
 def limbo_selection(
@@ -60,14 +60,14 @@ def limbo_selection(
     jms_conn_id: str | None = None,
     destination: str | None = None,
 ) -> LimboSelection:
-    """Return a selection as an operator types it; `None` selects all.
+    """Return a selection from values that an operator typed; each argument that is `None` selects all.
 
     Args:
-        store: Where the messages are.
+        store: The store with the messages.
         numbers: Numbers of the messages.
         state: State of the messages.
-        activation: Name of the activation as listed, or the part before `at` and the broker.
-        jms_conn_id: The Airflow connection that sends them.
+        activation: Name of the activation as listed, or the part of it before `at` and the broker.
+        jms_conn_id: The Airflow connection over which they are sent.
         destination: `queue://orders`, or the name of a queue.
 
     Raises:
@@ -86,7 +86,7 @@ def limbo_selection(
 def list_limbo(
     store: Store, selection: LimboSelection, *, limit: int = 100, after: int = 0
 ) -> list[LimboMessage]:
-    """Return messages with numbers above `after`, in the order of their numbers.
+    """Return up to `limit` messages with numbers above `after`, in the order of their numbers.
 
     Raises:
         TransientStoreError: The store can't be used now.
@@ -133,8 +133,8 @@ def change_limbo(store: Store, change: LimboChange, selection: LimboSelection) -
 
 
 def _destination(text: str) -> str:
-    """Return how limbo writes a destination; the name of a queue will do."""
+    """Return a destination as limbo stores it; the text may be only the name of a queue."""
     try:
         return str(Destination.parse(text))
-    except ConfigurationError:  # a message for one that can't be read is there too
+    except ConfigurationError:  # limbo may have messages whose destination can't be parsed
         return text

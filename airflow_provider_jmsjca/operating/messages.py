@@ -1,4 +1,4 @@
-"""One message in a form that a person reads."""
+"""Messages in a form that people can read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _PRINTABLE: Final = range(0x20, 0x7F)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """One message, completely.
+    """A message with headers, properties and body in a form that people can read.
 
     Attributes:
         headers: JMS headers by name, as text; headers without a value are left out.
-        properties: User properties by name: value and Java type.
+        properties: User properties by name, each as a pair of value and Java type.
         body_kind: Kind of the body.
-        body_form: `text`, `json` or `hex`: how `body` shows it.
+        body_form: The form of `body`: `text`, `json` or `hex`.
         body: The body as text, indented JSON, or a hexadecimal dump.
         body_bytes: Length of the body in bytes.
-        body_cut: Whether `body` is the beginning of a longer body.
+        body_cut: Whether `body` shows only the beginning of the body.
     """
 
     headers: Mapping[str, str]
@@ -39,7 +39,14 @@ class MessageView:
 
 
 def moment(milliseconds: int | None) -> str:
-    """Return a JMS timestamp as ISO 8601 in UTC; the number itself where no calendar has it."""
+    """Return a JMS timestamp as ISO 8601 in UTC.
+
+    Args:
+        milliseconds: Milliseconds since the epoch; 0 or `None` gives an empty text.
+
+    Returns:
+        The number itself if it is outside the years 1 to 9999.
+    """
     if not milliseconds:
         return ""
     try:
@@ -49,12 +56,12 @@ def moment(milliseconds: int | None) -> str:
 
 
 def message_view(message: JmsMessage, *, most: int | None = None) -> MessageView:
-    """Return a message completely, in a form that a person reads.
+    """Return a message with headers, properties and body in a form that people can read.
 
     Args:
         message: The message.
-        most: Maximum length of the body, in bytes, or in characters for text; the rest is left out.
-            `None`: no limit.
+        most: Maximum length of the body, in bytes, or in characters for a text or JSON; the rest is left
+            out. `None`: no limit.
     """
     headers = {
         "message id": message.message_id,
@@ -85,7 +92,7 @@ def message_view(message: JmsMessage, *, most: int | None = None) -> MessageView
 
 
 def body_preview(message: JmsMessage, characters: int = 60) -> str:
-    """Return the beginning of a body on one line."""
+    """Return the beginning of a body on one line of at most `characters` characters."""
     match message.body:
         case bytes(data):
             try:
@@ -108,7 +115,7 @@ def _body(message: JmsMessage, most: int | None) -> tuple[str, str, int, bool]:
     if isinstance(body, bytes):
         is_cut = most is not None and len(body) > most
         try:
-            # A character that is cut off at the end is left out.
+            # An incomplete character at the end is left out.
             text = codecs.getincrementaldecoder("utf-8")().decode(body[:most], final=not is_cut)
         except UnicodeDecodeError:
             return "hex", hex_dump(body[:most]), len(body), is_cut
@@ -121,7 +128,7 @@ def _body(message: JmsMessage, most: int | None) -> tuple[str, str, int, bool]:
 
 
 def _text(text: str, *, is_cut: bool) -> tuple[str, str]:
-    """Return the form and the text; JSON is indented only if that changes no name and no number."""
+    """Return form and text of a body; JSON is indented only if that changes no name and no number."""
     if not is_cut and text.lstrip()[:1] in {"{", "["}:
         try:
             value = json.loads(
@@ -141,7 +148,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _same(kind: type[int | float]) -> Callable[[str], int | float]:
-    """Return a parser of numbers that refuses those which would be written differently."""
+    """Return a parser of numbers that refuses a number if Python would write it differently."""
 
     def parse(text: str) -> int | float:
         number = kind(text)

@@ -1,4 +1,4 @@
-"""Queues: those of a broker and those that this installation uses, and the messages on them."""
+"""Lists the queues of a broker and those that this installation uses; reads and changes their messages."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _BY_CONSUMING: Final = (
 
 @contextlib.contextmanager
 def open_connection(settings: ConnectionSettings) -> Iterator[Connection]:
-    """Open a connection for the time of the block.
+    """Open a connection, and close it at the end of the block.
 
     Args:
-        settings: How to connect. The client id is left out: a running consumer may use it.
+        settings: How to connect. The client id is not used, because a running consumer may be using it.
 
     Raises:
-        JmsError: The broker cannot be reached or refuses.
+        JmsError: The broker cannot be reached, or refuses the login.
     """
     with contextlib.closing(connect(replace(settings, client_id=None))) as connection:
         yield connection
@@ -54,7 +54,14 @@ def open_connection(settings: ConnectionSettings) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def open_administration(settings: ConnectionSettings) -> Iterator[QueueAdministration]:
-    """Open the administration of a broker's queues for the time of the block; errors as `open_connection`."""
+    """Open the administration of a broker's queues, and close it at the end of the block.
+
+    Args:
+        settings: How to connect. The client id is not used, because a running consumer may be using it.
+
+    Raises:
+        JmsError: The broker cannot be reached, or refuses the login.
+    """
     with open_connection(settings) as connection, contextlib.closing(connection.administration()) as found:
         yield found
 
@@ -82,7 +89,7 @@ class DestinationUse:
         destination: The destination.
         user: Name of the activation, asset or task.
         jms_conn_id: The Airflow connection; empty if only the broker's address is known.
-        broker: Address of the broker, or its URL; empty if only the Airflow connection is known.
+        broker: Address or URL of the broker; empty if only the Airflow connection is known.
     """
 
     destination: Destination
@@ -97,10 +104,10 @@ class QueueEntry:
 
     Attributes:
         name: The queue's name, without a prefix.
-        statistics: The broker's figures; `None`: the queue does not exist, or the broker reports none.
+        statistics: The broker's counts; `None`: the queue does not exist, or the broker reports no counts.
         used_by: The activations, assets and tasks of this installation that name the queue, sorted.
-        enqueued_per_second: Messages that arrived in a second; `None`: it was not measured.
-        dequeued_per_second: Messages that were acknowledged in a second; `None`: it was not measured.
+        enqueued_per_second: Rate of arriving messages; `None` if not measured.
+        dequeued_per_second: Rate of acknowledged messages; `None` if not measured.
     """
 
     name: str
@@ -115,8 +122,8 @@ class QueueList:
     """The queues of a broker.
 
     Attributes:
-        queues: Sorted by name.
-        note: Why figures are missing, as a sentence; empty if none are.
+        queues: The queues, sorted by name.
+        note: Why the broker's counts are missing, as a sentence; empty if they are not.
     """
 
     queues: tuple[QueueEntry, ...]
@@ -124,7 +131,7 @@ class QueueList:
 
 
 def registered_uses(store: Store) -> list[DestinationUse]:
-    """Return the destinations of the activations in the registry that have not ended.
+    """Return the destinations of registered activations with runs that have not ended.
 
     Raises:
         TransientStoreError: The store can't be used now.
@@ -155,12 +162,13 @@ def registered_uses(store: Store) -> list[DestinationUse]:
 def used_queues(
     uses: Iterable[DestinationUse], *, jms_conn_id: str, settings: ConnectionSettings
 ) -> dict[str, tuple[str, ...]]:
-    """Return the queues of one broker that this installation uses: their users by the queue's name.
+    """Return the users of queues of one broker, by the queue's name.
 
     Args:
-        uses: Destinations, of all brokers.
+        uses: Used destinations of all brokers.
         jms_conn_id: The Airflow connection of the broker.
-        settings: Settings of that connection. Uses that name a broker belong to it if a host is the same.
+        settings: Settings of that connection. A use without an Airflow connection belongs to this broker if
+            the two have an address (`host:port`) in common.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
     for use in uses:
@@ -180,20 +188,20 @@ def list_queues(
     rate_over: timedelta | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> QueueList:
-    """Return the queues of a broker with their figures, and those that this installation uses.
+    """Return the queues of a broker with their counts, and the queues that this installation uses.
 
     Args:
         administration: Administration of the broker.
-        used: Users of queues by name, as `used_queues` returns them; a queue that the broker does not report
-            is listed without figures.
+        used: Users of queues by the queue's name, from `used_queues`. A used queue that the broker does not
+            report is listed without counts.
         only_used: Leave out queues without a user.
-        rate_over: Count twice, this far apart, and return the rates. RabbitMQ updates its counts every five
-            seconds.
-        sleep: Waits between the two counts.
+        rate_over: Count twice at this interval, and return the rates; `None`: no rates. RabbitMQ updates its
+            counts every five seconds.
+        sleep: Function that waits between the two counts, for the given number of seconds.
 
     Raises:
         CapabilityError: The broker does not list its queues, and no queue is in use.
-        JmsError: The user is not allowed to, or the connection was lost.
+        JmsError: The user is not allowed to list queues, or the connection was lost.
     """
     users = used or {}
     try:
@@ -224,16 +232,16 @@ def list_queues_of_brokers(
     only_used: bool = False,
     rate_over: timedelta | None = None,
 ) -> dict[str, QueueList | JmsError]:
-    """Ask several brokers at the same time for their queues.
+    """Return the queues of several brokers, which are queried at the same time.
 
     Args:
-        brokers: How to connect, by Airflow connection.
-        uses: Destinations, of all brokers.
-        only_used: As for `list_queues`.
-        rate_over: As for `list_queues`.
+        brokers: Connection settings by Airflow connection.
+        uses: Used destinations of all brokers.
+        only_used: Leave out queues without a user.
+        rate_over: Count twice at this interval, and return the rates; `None`: no rates.
 
     Returns:
-        By Airflow connection: its queues, or the error of a broker that does not answer or list them.
+        For each Airflow connection its queues, or the error if they can't be listed.
     """
     users = {
         conn_id: used_queues(uses, jms_conn_id=conn_id, settings=settings)
@@ -254,7 +262,13 @@ def list_queues_of_brokers(
 
 
 def matching(queues: Iterable[QueueEntry], *, pattern: str | None, filled: bool) -> list[QueueEntry]:
-    """Return the queues whose names match a pattern such as `orders.*`, with `filled` those with messages."""
+    """Return the queues whose names match a pattern.
+
+    Args:
+        queues: The queues.
+        pattern: Shell-style pattern such as `orders.*`; `None` matches all names.
+        filled: Only return queues that have messages.
+    """
     return [
         each
         for each in queues
@@ -276,7 +290,7 @@ def _entry(
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
-    """Return a rate; `None` without counts, and if the counter was reset, as after a restart."""
+    """Return a rate in messages per second; `None` without counts, or if a counter was reset by a restart."""
     if before is None or now is None or now < before or seconds <= 0:
         return None
     return (now - before) / seconds
@@ -301,9 +315,9 @@ class MessagePage:
     """A page of messages.
 
     Attributes:
-        messages: In queue order.
-        more: Whether there are more behind them.
-        note: Side effect of browsing on this broker, as a sentence; empty if there is none.
+        messages: The messages in queue order.
+        more: Whether the queue has more messages after this page.
+        note: Side effect of browsing, and whether the broker hides messages, as sentences; empty if neither.
     """
 
     messages: tuple[JmsMessage, ...]
@@ -327,9 +341,20 @@ def browse_queue(
     skip: int = 0,
     limit: int = 100,
 ) -> MessagePage:
-    """Return a page of messages, and leave them on the queue; arguments and errors as of the port.
+    """Return a page of messages, and leave them on the queue.
 
-    Where the broker shows fewer messages than there are, the note of the last page says so.
+    If the broker shows only a part of the queue, the note of the last page describes that.
+
+    Args:
+        administration: Administration of the broker.
+        queue: Name of the queue.
+        selector: Return matching messages only.
+        skip: Number of messages before the page.
+        limit: Maximum number of messages on the page.
+
+    Raises:
+        CapabilityError: The broker does not browse, or ignores selectors.
+        JmsError: The user is not allowed to browse, or the connection was lost.
     """
     try:
         found = administration.browse(queue, selector=selector, skip=skip, limit=limit + 1)
@@ -354,22 +379,22 @@ def browse_queue(
 def browse_by_consuming(
     connection: Connection, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
 ) -> MessagePage:
-    """Receive messages of a queue and return them, where the broker cannot browse.
+    """Receive messages of a queue without acknowledging them, for brokers that cannot browse.
 
     Args:
-        connection: A connection of its own.
+        connection: A connection that is used for nothing else.
         queue: The queue's name.
         selector: Receive matching messages only.
-        skip: Number of messages to leave out; they are received too.
-        limit: Maximum number of messages to return.
+        skip: Number of messages before the page; they are received too.
+        limit: Maximum number of messages on the page.
 
     Raises:
         ConfigurationError: The broker can browse, which has fewer side effects.
-        JmsError: The broker refused, or the connection was lost.
+        JmsError: The broker refused a request, or the connection was lost.
 
-    Guarantee: no message is acknowledged. A crash returns all of them to the queue. Each received message may
-    be marked as redelivered, its delivery may count against a limit, and other consumers do not get it in the
-    meantime.
+    Guarantee: no message is acknowledged, and all return to the queue, also after a crash. Each received
+    message may be marked as redelivered, and its delivery may count against a limit. Until it returns, other
+    consumers can't receive it.
     """
     with contextlib.closing(connection.administration()) as administration:
         if QueueOperation.BROWSE in administration.operations:
@@ -385,7 +410,12 @@ def browse_by_consuming(
 def all_messages(
     administration: QueueAdministration, queue: str, selector: str | None = None
 ) -> Iterator[JmsMessage]:
-    """Yield the messages of a queue, and leave them there; errors as `browse_queue`."""
+    """Yield the messages of a queue, and leave them on it.
+
+    Raises:
+        CapabilityError: The broker does not browse, or ignores selectors.
+        JmsError: The user is not allowed to browse, or the connection was lost.
+    """
     return administration.browse_all(queue, selector=selector)
 
 
@@ -393,9 +423,9 @@ def find_message(administration: QueueAdministration, queue: str, message_id: st
     """Return the message with an id, and leave it on the queue.
 
     Raises:
-        ConfigurationError: No message on the queue has it.
-        CapabilityError: The broker does not show the whole queue, and the message may be on it.
-        JmsError: As `browse_queue`.
+        ConfigurationError: No message on the queue has the id.
+        CapabilityError: The broker shows only a part of the queue, and the message is not in that part.
+        JmsError: The user is not allowed to browse, or the connection was lost.
     """
     for each in administration.find(queue, MessageSelection(ids=(message_id,))):
         return each
@@ -419,16 +449,16 @@ def change_messages(
         administration: Administration of the broker.
         change: The change.
         queue: Name of the queue.
-        selection: The messages.
+        selection: The messages to change.
         target: Name of the other queue, for `MOVE` and `COPY`.
-        dry_run: Count the messages, and change nothing. Where
-            `QueueAdministration.unseen` returns a text, there are more.
+        dry_run: Count the messages, and change nothing. The queue may have more matching messages than
+            counted, see `uncounted`.
 
     Raises:
         ConfigurationError: Source and target are the same queue.
-        CapabilityError: The broker does not offer it. Or, after a change, some messages may be left behind
-            those that the broker shows; the text has the number of changed ones.
-        JmsError: The broker refused, or the connection was lost.
+        CapabilityError: The broker does not offer the change. Or messages were changed, but the broker shows
+            only a part of the queue, so more may be left; the text has the number of changed messages.
+        JmsError: The broker refused a request, or the connection was lost.
 
     Guarantee: a crash leaves each moved message on exactly one of the two queues.
     """
@@ -451,19 +481,27 @@ def change_messages(
 def uncounted(
     administration: QueueAdministration, queue: str, selection: MessageSelection, counted: int
 ) -> str:
-    """Return why there are more messages of a selection than were counted, as a sentence; empty if not."""
+    """Return why the queue may have more messages of a selection than were counted; empty if it has not.
+
+    Args:
+        administration: Administration of the broker.
+        queue: Name of the queue.
+        selection: The selection that was counted.
+        counted: Number of messages that were counted.
+    """
     if selection.ids or selection.selector is None:
         return ""
     return administration.unseen(queue, selector=selection.selector, shown=counted)
 
 
 def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
-    """Return the number of messages on a queue, with a selector of those that match; 0 without a queue.
+    """Return the number of messages on a queue, or of those that match a selector; 0 if it doesn't exist.
 
-    With a selector, `QueueAdministration.unseen` tells whether there are more.
+    With a selector the queue may have more matching messages than counted, see `uncounted`.
 
     Raises:
-        JmsError: As `browse_queue`.
+        CapabilityError: The broker does not count its messages, or can't select them.
+        JmsError: The user is not allowed to count them, or the connection was lost.
     """
     if selector is not None:
         return administration.count(queue, MessageSelection(selector=selector))
@@ -473,13 +511,13 @@ def count_messages(administration: QueueAdministration, queue: str, selector: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReading:
-    """How much of a queue was read.
+    """The part of a queue that was read.
 
     Attributes:
         read: Number of messages read.
-        more: Whether there are more behind them.
-        total: Messages on the queue, with or without a match, if there are more; `None`: not known.
-        note: Side effect of browsing, and why the broker shows no more, as sentences; empty without either.
+        more: Whether the queue has more messages, or may have more.
+        total: Number of all messages on the queue, with or without a match, if `more`; `None` if not known.
+        note: Side effect of browsing, and whether the broker hides messages, as sentences; empty if neither.
     """
 
     read: int
@@ -496,19 +534,20 @@ def read_messages(
     selector: str | None = None,
     limit: int | None,
 ) -> QueueReading:
-    """Read the first messages of a queue one after another, and leave them there.
+    """Read the first messages of a queue one after another, and leave them on it.
 
-    Where the broker shows fewer messages than there are, those are read, and the note says so.
+    If the broker shows only a part of the queue, that part is read, and the note describes it.
 
     Args:
         administration: Administration of the broker.
         queue: The queue's name.
-        take: Called with each message; nothing else keeps it.
+        take: Called with each message, which is not kept elsewhere.
         selector: Read matching messages only.
         limit: Maximum number of messages to read; `None`: all.
 
     Raises:
-        JmsError: As `browse_queue`.
+        CapabilityError: The broker does not browse, or ignores selectors.
+        JmsError: The user is not allowed to browse, or the connection was lost.
     """
     read, more, hidden, total = 0, False, "", None
     most = None if limit is None else limit + 1

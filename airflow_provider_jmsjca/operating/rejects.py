@@ -1,4 +1,4 @@
-"""Rejected rows of Spark batches that are in the spool, and not on a dead-letter queue yet."""
+"""Rejected rows of Spark batches that are in the spool, but not yet on a dead-letter queue."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ROW: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectGroup:
-    """Rejected rows of one batch with one reason.
+    """Rejected rows of a batch with the same reason.
 
     Attributes:
-        reason: Why, without the values that differ from row to row; passwords are masked.
+        reason: Class and text of the error, without values that differ between rows; passwords are masked.
         source: The destination from which the batch was collected; empty if the batch does not name it.
         batch_id: Name of the batch.
-        count: How many rows.
-        changed: When the batch changed last, seconds since the epoch.
-        row: The first of the rows: `SEGMENT/POSITION`.
+        count: Number of rows.
+        changed: Time of the batch's last change, in seconds since the epoch.
+        row: The first of the rows, as `SEGMENT/POSITION`.
     """
 
     reason: str
@@ -49,9 +49,9 @@ class RejectList:
     """Rejected rows in a spool.
 
     Attributes:
-        groups: By batch and reason.
-        more: Whether there are more behind the rows in the groups.
-        faults: A sentence for each batch whose rejects can't be read.
+        groups: Groups by batch and reason.
+        more: Whether the spool has more rejected rows than those in the groups.
+        faults: An error text for each batch whose rejects can't be read.
     """
 
     groups: tuple[RejectGroup, ...]
@@ -65,8 +65,8 @@ class RejectedRow:
 
     Attributes:
         batch_id: Name of the batch.
-        row: `SEGMENT/POSITION`.
-        message: The message as it was received.
+        row: Place of the row in the batch, as `SEGMENT/POSITION`.
+        message: The message as received.
         exception_class: Class of the error.
         exception_message: The reason; passwords are masked.
         sent: Whether the message was sent to the dead-letter destination.
@@ -85,7 +85,7 @@ def list_rejects(spool: SpoolPath, *, limit: int = 1000) -> RejectList:
 
     Args:
         spool: The folder of all batches.
-        limit: Maximum number of rows to look at.
+        limit: Maximum number of rows to count.
 
     Raises:
         SpoolError: The spool can't be read.
@@ -120,11 +120,11 @@ def show_reject(spool: SpoolPath, batch_id: str, row: str) -> RejectedRow:
     Args:
         spool: The folder of all batches.
         batch_id: Name of the batch.
-        row: `SEGMENT/POSITION`, as listed.
+        row: Place of the row in the batch, as `SEGMENT/POSITION`.
 
     Raises:
-        ConfigurationError: The row has another form, or was not rejected.
-        SpoolError: There is no such batch, or it can't be read.
+        ConfigurationError: `row` has another form, or the row was not rejected.
+        SpoolError: The batch doesn't exist, or can't be read.
     """
     found = _ROW.fullmatch(row)
     if found is None:

@@ -13,13 +13,13 @@ __all__ = ["ActivationSample", "samples"]
 def samples(store: Store, activation: str, since: datetime) -> Sequence[ActivationSample]:
     """Return the samples of an activation from a time on, the oldest first.
 
-    A minute without a sample: no process ran the activation, or the store was away. The store keeps samples
-    for a day.
+    A minute has no sample if no process ran the activation, or if the store was unavailable. The store keeps
+    samples for a day.
 
     Args:
-        store: Where the activation is registered.
-        activation: Name as stored: `ActivationStatus.name`.
-        since: With a time zone.
+        store: The store in which the activation is registered.
+        activation: Name as stored, see `ActivationStatus.name`.
+        since: Time of the first sample, with a time zone.
 
     Raises:
         TransientStoreError: The store can't be used now.

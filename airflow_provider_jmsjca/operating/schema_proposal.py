@@ -1,8 +1,8 @@
-"""Proposes the schema of JSON bodies from messages that are there.
+"""Proposes a schema for JSON bodies from example messages.
 
-A proposal is a set of fields in Spark's words (DDL), for `Batch.json` and the ready-made job. Fields that all
-messages have are `NOT NULL`. If nearly all values of a field are of one type, the field has that type and the
-other messages disagree. Otherwise it is a `VARIANT`.
+A proposal is a list of fields in Spark's DDL, for `Batch.json` and the ready-made job. Fields that all
+messages have are `NOT NULL`. If at least 95 % of the messages with a field have values of one type, the field
+gets this type. The other messages are reported as disagreements. Otherwise the field is a `VARIANT`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from airflow_provider_jmsjca.spark.timestamps import WRITTEN
 from airflow_provider_jmsjca.spool.rows import encode_body
 
 _KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
-# A smaller share of other values doesn't change the type of a field.
+# A share of other values up to this doesn't change the type of a field.
 _MINORITY: Final = 0.05
 _MOST_LEVELS: Final = 20
-# An object with more names than this has keys, not fields.
+# In an object with more names than this, the names are keys of a map, not fields.
 _MOST_FIELDS: Final = 200
 _MOST_COLUMNS: Final = 2_000
 _SHOWN: Final = 40
@@ -33,7 +33,7 @@ _LOCAL: Final = re.compile(WRITTEN["timestamp_ntz"])
 _TIMESTAMP: Final = re.compile(WRITTEN["timestamp"])
 _BIGINT: Final = range(-(2**63), 2**63)
 _DECIMAL: Final = range(-(10**38) + 1, 10**38)
-# What a value is called in a reason, by the type that it needs.
+# Descriptions of values in reasons, by the family of their type.
 _CALLED: Final = {
     "BOOLEAN": "true or false",
     "NUMBER": "a number",
@@ -45,11 +45,11 @@ _CALLED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A message that the proposed schema would reject, or of which it would leave out a field.
+    """A message that the proposed schema would reject, or whose field the schema lacks.
 
     Attributes:
-        message: Names the message.
-        reason: Why, with the path of the field; may have text of the producer.
+        message: Name of the message, as passed to `propose_schema`.
+        reason: Why the message doesn't fit, with the path of the field. May contain text of the producer.
     """
 
     message: str
@@ -62,8 +62,8 @@ class Proposal:
 
     Attributes:
         fields: The fields, each as in `CREATE TABLE`.
-        messages: How many messages were read.
-        disagreements: The messages that don't fit, in the order of the messages; one reason each.
+        messages: Number of messages that were read.
+        disagreements: The messages that don't fit, in their order, each with one reason.
     """
 
     fields: tuple[str, ...]
@@ -75,10 +75,10 @@ def propose_schema(messages: Iterable[tuple[str, JmsMessage]]) -> Proposal:
     """Return a schema for the JSON bodies of messages.
 
     Args:
-        messages: Each with its name for `Disagreement.message`.
+        messages: Pairs of a name, for `Disagreement.message`, and a message.
 
     Raises:
-        ConfigurationError: No body is a JSON object with fields.
+        ConfigurationError: No body is a JSON object with fields, or the bodies have too many fields.
     """
     names, faults, top = list[str](), dict[int, str](), _Seen()
     for number, (name, message) in enumerate(messages):
@@ -104,13 +104,13 @@ class _Seen:
     """The values of one field in all messages.
 
     Attributes:
-        numbers: By the family of types, the messages that have such a value.
-        types: The types that the values need.
-        fields: The fields of the values that are objects.
-        items: The items of the values that are arrays.
-        objects: How many values are objects.
-        present: How many of the objects around have this field, and it isn't null.
-        family: The family that the proposal takes; `None` for a `VARIANT`.
+        numbers: For each family of types, the numbers of the messages with such a value.
+        types: Types of the values.
+        fields: Fields of those values that are objects.
+        items: Items of those values that are arrays; `None` if no value is an array.
+        objects: Number of values that are objects.
+        present: Number of values that aren't null.
+        family: The family chosen for the proposal; `None` for a `VARIANT`.
     """
 
     numbers: dict[str, set[int]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _Seen:
     family: str | None = None
 
     def add(self, value: Any, number: int, level: int) -> None:
-        """Note a value of a message."""
+        """Record a value of the message with this number, at this level of nesting."""
         if value is None:
             return
         self.present += 1
@@ -141,7 +141,7 @@ class _Seen:
                 self.items.add(each, number, level + 1)
 
     def judge(self, path: str, faults: dict[int, str]) -> None:
-        """Choose the family, and note the messages that disagree."""
+        """Choose the family of types, and add the messages that disagree to `faults`."""
         every = set[int]().union(*self.numbers.values())
         common = max(self.numbers, key=lambda each: len(self.numbers[each]), default=None)
         if common is None:
@@ -161,7 +161,7 @@ class _Seen:
                 found.judge(f"{path}.{name}" if path else name, faults)
 
     def _leave_out_names(self, path: str, faults: dict[int, str]) -> None:
-        """Leave out fields with names that no column can have."""
+        """Remove fields whose names are invalid for columns, and add their messages to `faults`."""
         spelled: dict[str, str] = {}
         for name in sorted(self.fields, key=lambda each: (-self.fields[each].present, each)):
             place, reason = f"{path}.{name}" if path else name, None
@@ -177,10 +177,10 @@ class _Seen:
                 del self.fields[name]
 
     def columns(self) -> Iterator[str]:
-        """Yield the fields of an object.
+        """Yield the fields of an object as columns in DDL.
 
         Raises:
-            ConfigurationError: There are too many for a table.
+            ConfigurationError: The object has too many fields for a table.
         """
         if len(self.fields) > _MOST_COLUMNS:
             raise ConfigurationError(
@@ -192,7 +192,7 @@ class _Seen:
             yield f"{_name(name)} {kind}{' NOT NULL' if required else ''}"
 
     def type_name(self) -> str:
-        """Return the type as DDL has it."""
+        """Return the type in DDL."""
         match self.family:
             case None:
                 return "VARIANT"
@@ -246,7 +246,7 @@ def _typed(value: Any) -> tuple[str, str]:
 
 
 def _written(text: str) -> str:
-    """Return the type of a text: a date and a timestamp have a form of their own."""
+    """Return the type of a text: a date or a timestamp by its form, otherwise a string."""
     if len(text) > _SHOWN:
         return "STRING"
     try:
@@ -262,7 +262,7 @@ def _written(text: str) -> str:
 
 
 def _note(faults: dict[int, str], number: int, path: str, reason: str) -> None:
-    """Note why a message disagrees, unless there is a reason already."""
+    """Record why a message disagrees, unless a reason is recorded already."""
     shown = path if len(path) <= 5 * _SHOWN else f"{path[: 5 * _SHOWN]}…"
     faults.setdefault(number, f"field {shown!r}: {reason}" if path else reason)
 
@@ -272,7 +272,7 @@ def _name(name: str) -> str:
 
 
 def _parsed(message: JmsMessage) -> Mapping[str, Any] | str:
-    """Return the JSON object of a body, or why it is none."""
+    """Return the JSON object of a body; a text with the fault if the body is none."""
     if message.body_kind not in _KINDS:
         return f"expected a JSON body, found kind {message.body_kind}"
     try:

@@ -24,32 +24,32 @@ _PURPOSE: Final = "jms page form"
 
 
 class Permission(enum.Enum):
-    """A permission of the page, and the permission of Airflow that grants it."""
+    """A permission of the page. Its value names the permission of Airflow that grants it."""
 
     VIEW = "assets: read"
     """See activations, depths and other counts."""
     READ_MESSAGES = "connections: read"
-    """See messages of a connection: headers, properties, bodies, and why they failed."""
+    """See messages of a connection: headers, properties, bodies, and errors of their processing."""
     OPERATE = "connections: edit"
     """Request states of activations; change messages; replay and purge dead letters."""
 
 
 async def logged_in(request: Request) -> BaseUser | None:
-    """Return the user of a request: of its bearer token, or of Airflow's cookie; `None` without a login."""
+    """Return the user of a request, by its bearer token or Airflow's cookie; `None` without a valid login."""
     try:
-        # `get_user` reads the credentials; the second argument is for Airflow's own documentation of it.
+        # The second argument exists only for Airflow's API documentation; `get_user` reads the credentials.
         return await get_user(request, None, await bearer_scheme(request))
     except HTTPException:
         return None
 
 
 def is_permitted(user: BaseUser, permission: Permission, conn_id: str | None = None) -> bool:
-    """Ask Airflow's auth manager; it may look into a database or ask a server.
+    """Return whether Airflow's auth manager grants a permission. This may query a database or a server.
 
     Args:
         user: The user.
         permission: The permission.
-        conn_id: The Airflow connection whose messages are meant; `None`: connections as a whole.
+        conn_id: The Airflow connection to which the permission refers; `None`: all connections.
     """
     manager = get_auth_manager()
     match permission:
@@ -66,7 +66,7 @@ def is_permitted(user: BaseUser, permission: Permission, conn_id: str | None = N
 
 
 def form_token(user: BaseUser) -> str:
-    """Return a token for the forms of a user; valid for twelve hours."""
+    """Return a token for the forms of a user, which is valid for twelve hours."""
     until = int(time.time()) + _VALID_SECONDS
     return f"{until}.{_signature(user, until)}"
 

@@ -44,10 +44,10 @@ _PLOTS: Final[dict[str, Callable[[ActivationSample], float | None]]] = {
 
 @contextlib.contextmanager
 def open_store() -> Iterator[Store]:
-    """Open the store of this installation.
+    """Open the store of this installation, and close it at the end of the block.
 
     Raises:
-        ConfigurationError: There is none, or it can't be used.
+        ConfigurationError: The store doesn't exist yet, or can't be used.
         TransientStoreError: The store can't be used now.
     """
     if not store_in_use():
@@ -124,7 +124,7 @@ def changed(visit: Visit) -> Response:
 
 
 def _belongs(status: ActivationStatus, dag_id: str, task_id: str, assets: Sequence[str]) -> bool:
-    """Return whether a task of a DAG owns a run, or an asset that starts the DAG."""
+    """Return whether a run of the activation belongs to a task of the DAG, or to an asset that starts it."""
     own = re.compile(rf"{re.escape(dag_id)}\.{re.escape(task_id) or '.+'}(\[\d+\])?(, run .*)?", re.DOTALL)
     names = {f"asset {each!r}" for each in assets}
     owners = [run.report.owner for run in status.runs]

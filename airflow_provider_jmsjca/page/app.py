@@ -1,7 +1,7 @@
-"""The endpoints of the page, and what holds for all: login, form tokens, deadlines, errors, headers.
+"""The endpoints of the page, with their login checks, form tokens, deadlines, errors and headers.
 
-Airflow protects no endpoint of a plugin, so each request is checked here. Views run in threads of the page,
-so that neither a broker nor the store blocks Airflow's event loop or takes its threads.
+Airflow protects no endpoint of a plugin, so each request is checked here. Views run in threads of the page.
+So a slow broker or store neither blocks Airflow's event loop nor occupies Airflow's threads.
 """
 
 from __future__ import annotations
@@ -50,9 +50,14 @@ View = Callable[[Visit], Response]
 
 @dataclass(frozen=True, slots=True)
 class _Threads:
-    """Threads for views of one kind, and how long a view may take in seconds.
+    """Threads for views of one kind.
 
-    A thread can't be stopped. One that waits for a broker or spool takes no thread from views of the store.
+    A thread can't be stopped while it waits. So views of brokers and the spool have other threads than views
+    of the store.
+
+    Attributes:
+        pool: The threads.
+        seconds: How long a view may take, in seconds.
     """
 
     pool: ThreadPoolExecutor
@@ -84,7 +89,14 @@ def application() -> Starlette:
 
 
 def _route(path: str, threads: _Threads, view: View, change: View | None = None) -> Route:
-    """Return the route of a view, and of the forms in it."""
+    """Return the route of a page.
+
+    Args:
+        path: Path below the page's root.
+        threads: Threads in which the views run.
+        view: Answers `GET` requests.
+        change: Answers `POST` requests; `None` if the page has no form.
+    """
 
     async def get(request: Request) -> Response:
         user = await logged_in(request)
@@ -131,7 +143,7 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        ValueError: The form is too long, or none; the text is for the user.
+        ValueError: The form is too long or incomplete, or the body is no form. The text is shown to the user.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise ValueError(f"Expected a form ({_FORM}).")
@@ -151,7 +163,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _answered(visit: Visit, view: View, threads: _Threads) -> Response:
-    """Return the answer of a view, or the page of its error."""
+    """Return the response of a view, or an error page if the view fails or takes too long."""
 
     def work() -> Response:
         visit.require(Permission.VIEW)
@@ -187,7 +199,7 @@ def _status(error: JmsError) -> int:
 
 
 def _login(request: Request) -> Response:
-    """Send the user to Airflow's login and back; let a page that updates itself do so by loading again."""
+    """Redirect to Airflow's login, which leads back; tell a page that polls for updates to reload."""
     if _polls(request):
         return Response(status_code=401, headers={"hx-refresh": "true"})
     root = request.scope.get("app_root_path", "")
@@ -202,7 +214,7 @@ def _refused(request: Request, status: int, text: str) -> Response:
 
 
 class _SecurityHeaders:
-    """Adds headers to each response: only Airflow may frame the page, and its HTML runs no script."""
+    """Adds security headers to each response: only Airflow may frame the page, inline scripts don't run."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

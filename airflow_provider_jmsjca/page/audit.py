@@ -16,12 +16,12 @@ _LONGEST_NAME: Final = 500
 
 
 def record(user: BaseUser, event: str, **target: str) -> None:
-    """Write an action to the audit log, before it is done.
+    """Write an action to the audit log. Call this before the action.
 
     Args:
         user: The user.
         event: The action, for example `suspend_activation`; stored with the prefix `jms_`.
-        target: The object of the action, and the options chosen.
+        target: The object of the action, and the chosen options.
 
     Raises:
         TransientStoreError: The audit log can't be written. The action must not be done.

@@ -1,4 +1,4 @@
-"""Batches in the spool: those that need somebody, or all."""
+"""Batches in the spool: those that need attention, or all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST: Final = 500
 
 
 def listed(visit: Visit) -> Response:
-    """Show the batches in states that need care, rejects included; with `all` those in every state."""
+    """Show the batches in states that need attention; with the parameter `all`, every batch."""
     every_state = "all" in visit.query
     found: list[BatchState] = []
     note = ""

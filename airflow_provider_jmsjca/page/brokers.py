@@ -1,4 +1,4 @@
-"""The brokers of this installation, as views of the page reach them."""
+"""Access of the page's views to the brokers of this installation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from airflow_provider_jmsjca.transports.administration import QueueAdministratio
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 
 _PATIENCE: Final = timedelta(seconds=10)
-"""How long a view waits for one answer of a broker, at most."""
+"""Maximum time that a view waits for one response of a broker."""
 
 
 class AskFirstError(Exception):
-    """Looking at messages changes something at this broker, and the user has not agreed to that."""
+    """Browsing has a side effect at this broker, which the user has not confirmed."""
 
 
 def chosen_connection(visit: Visit) -> tuple[str | None, list[str]]:
-    """Return the connection that a view is about, and all JMS connections.
+    """Return the Airflow connection that a view shows, and all JMS connections.
+
+    The first is that of the URL, or else the only JMS connection. It is `None` if there are several or none.
 
     Raises:
-        ConfigurationError: There is no JMS connection with the id of the URL.
+        ConfigurationError: Airflow has no JMS connection with the id in the URL.
     """
     known = jms_connections()
     conn_id = visit.query.get("conn_id")
@@ -40,10 +42,11 @@ def chosen_connection(visit: Visit) -> tuple[str | None, list[str]]:
 
 
 def asked_connection(visit: Visit) -> str:
-    """Return the connection that a view is about.
+    """Return the Airflow connection that a view shows.
 
     Raises:
-        ConfigurationError: The URL names none, and there are several or none, or it names an unknown one.
+        ConfigurationError: The URL names an unknown connection. Or it names no connection, and Airflow has
+            several JMS connections or none.
     """
     conn_id, known = chosen_connection(visit)
     if conn_id is None:
@@ -57,7 +60,7 @@ def required(visit: Visit, name: str) -> str:
     """Return a parameter of the URL.
 
     Raises:
-        ConfigurationError: The URL does not have it.
+        ConfigurationError: The parameter is missing or empty.
     """
     if not (value := visit.query.get(name, "")):
         raise ConfigurationError(f"the address of this page lacks {name}")
@@ -65,7 +68,7 @@ def required(visit: Visit, name: str) -> str:
 
 
 def settings_of(conn_id: str) -> ConnectionSettings:
-    """Return how to connect, with timeouts that suit a page."""
+    """Return a connection's settings, with timeouts of at most ten seconds."""
     settings = JmsHook(conn_id).settings()
     return replace(
         settings,
@@ -76,7 +79,11 @@ def settings_of(conn_id: str) -> ConnectionSettings:
 
 @contextlib.contextmanager
 def opened(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
-    """Connect to a broker for the time of the block; errors as `open_connection`."""
+    """Connect to a broker, and close the connection at the end of the block.
+
+    Raises:
+        JmsError: The broker cannot be reached, or refuses the login.
+    """
     with (
         open_connection(settings_of(conn_id)) as connection,
         contextlib.closing(connection.administration()) as administration,

@@ -1,4 +1,4 @@
-"""Changes of messages on a queue: move, copy, delete, edit and send. Each is shown before it is made."""
+"""Changes of messages on a queue: move, copy, delete, edit and send. The user confirms each change first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def changes_offered(
 
 
 def changed(visit: Visit) -> Response:
-    """Move, copy or delete one message, or those that match a selector; ask before that."""
+    """Move, copy or delete one message, or those that match a selector, after a confirmation."""
     conn_id, queue, change = asked_connection(visit), required(visit, "queue"), _change(visit)
     visit.require(Permission.OPERATE, conn_id)
     message_id = visit.query.get("id", "")
@@ -86,12 +86,12 @@ def changed(visit: Visit) -> Response:
 
 
 def edited(visit: Visit) -> Response:
-    """Show a message as text to edit; show the changes; send the copy and delete the message."""
+    """Show a message as text to edit, then the changes; once confirmed, send the copy, delete the message."""
     conn_id, queue, message_id = asked_connection(visit), required(visit, "queue"), required(visit, "id")
     visit.require(Permission.READ_MESSAGES, conn_id)
     visit.require(Permission.OPERATE, conn_id)
     with opened(conn_id) as (connection, administration):
-        # Before it looks at messages, which has side effects on brokers that cannot do this anyway.
+        # First, because browsing has side effects on brokers that can't delete a single message anyway.
         require_selection(connection, administration)
         message = find_message(administration, queue, message_id)
         before = edit_text(editable_message(message))

@@ -1,4 +1,4 @@
-"""Dead letters: grouped by reason and origin, sent back, deleted."""
+"""Dead letters: lists them by reason and origin, sends them back, deletes them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def listed(visit: Visit) -> Response:
 
 
 def changed(visit: Visit) -> Response:
-    """Agree to look, send dead letters back, or delete them."""
+    """Send dead letters back or delete them; without an action, the form confirms browsing, and show them."""
     if "action" not in visit.form:
         return listed(visit)
     conn_id = asked_connection(visit)

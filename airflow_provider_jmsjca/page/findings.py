@@ -1,7 +1,7 @@
-"""Findings of `airflow jms doctor`. The first screen loads them after itself, those of brokers by themselves.
+"""Findings of `airflow jms doctor`. The first screen loads them later, those of brokers by another request.
 
-Every user of the page sees symptoms. Causes often hold texts of exceptions, and fixes ids of messages: they
-need the permission to read messages.
+Every user of the page sees symptoms. Causes and fixes are shown only with the permission to read messages,
+because causes often contain texts of exceptions, and fixes contain ids of messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.triggers.examination import (
 )
 
 _SECONDS: Final = 20.0
-"""How long the brokers may take together; a view may take longer, see `application`."""
+"""Maximum time in seconds for all brokers together, below the view's time limit in `application`."""
 _MOST: Final = 100
 
 

@@ -20,9 +20,9 @@ def plot(title: str, points: Points, since: datetime, until: datetime) -> Markup
 
     Args:
         title: Name of the value.
-        points: Values by minute, in order; `None` and missing minutes leave gaps.
-        since: Left edge.
-        until: Right edge.
+        points: Values by minute, in the order of time; `None` and missing minutes leave gaps.
+        since: Time at the left edge.
+        until: Time at the right edge.
     """
     known = [(at, value) for at, value in points if value is not None]
     highest = max((value for _, value in known), default=0) or 1

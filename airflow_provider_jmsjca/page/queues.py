@@ -40,17 +40,17 @@ from airflow_provider_jmsjca.page.visit import Visit
 _PAGE: Final = 50
 _MOST_QUEUES: Final = 500
 _MOST_SHOWN: Final = 256 * 1024
-"""Length of a body beyond which its end is left out, in bytes or characters."""
+"""Maximum length of a shown body, in bytes or characters; the rest is left out."""
 _MOST_DIGITS: Final = 9
 
 
 def listed(visit: Visit) -> Response:
-    """Show the queues of a connection, and who in this installation uses them."""
+    """Show the queues of a connection, and the activations of this installation that use them."""
     return _listed(visit, "queues", "Queues", lambda _: True)
 
 
 def dead_letter_queues(visit: Visit) -> Response:
-    """Show the queues of a connection that are named like a dead-letter queue."""
+    """Show the queues of a connection that have the name of a dead-letter queue."""
     return _listed(visit, "dead-letters", "Dead letters", is_dead_letter_queue)
 
 
@@ -155,5 +155,5 @@ def _row(message: JmsMessage) -> dict[str, object]:
 
 
 def _number(text: str) -> int:
-    """Return the number of messages to skip; 0 for what is no number."""
+    """Return the number of messages to skip; 0 if the text is no number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0

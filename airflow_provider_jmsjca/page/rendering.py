@@ -1,4 +1,4 @@
-"""HTML of the page. Text of producers, brokers and users is never markup, and has no control characters."""
+"""HTML of the page. Text of producers, brokers and users is always escaped, control characters included."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def rendered(template: str, **values: object) -> str:
 
     Args:
         template: Name of the file.
-        values: Variables of the template. Times are shown in UTC, `None` as nothing. In every other value
-            control characters are escaped and HTML is quoted.
+        values: Variables of the template. Times must be in UTC and are shown to the second; `None` is shown
+            as an empty text. In every other value control characters are escaped and HTML is quoted.
     """
     return _environment.get_template(template).render(values)
 

@@ -1,4 +1,4 @@
-"""One request of a user who is logged in, as the views of the page see it."""
+"""A request of a logged-in user, in the form that the page's views need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ForbiddenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request.
+    """A request of a logged-in user.
 
     Attributes:
         user: The user.
@@ -30,7 +30,7 @@ class Visit:
         path: Path of the view below `base`, without a slash.
         query: Parameters of the URL.
         form: Fields of the form; empty for a `GET`.
-        polls: Whether an open page updates itself.
+        polls: Whether the request comes from an open page that polls for updates.
     """
 
     user: BaseUser
@@ -60,7 +60,7 @@ class Visit:
         return self.link(self.path, **{**self.query, **changed})
 
     def page(self, template: str, *, status: int = 200, **values: object) -> Response:
-        """Return a page, made from a template."""
+        """Return a page rendered from a template, with this HTTP status."""
         text = rendered(
             template,
             visit=self,
@@ -73,5 +73,5 @@ class Visit:
         return HTMLResponse(text, status_code=status)
 
     def go(self, path: str, **parameters: object) -> Response:
-        """Return a redirection to a view, as the answer to a form."""
+        """Return a redirect to a view, as the response to a form."""
         return RedirectResponse(self.link(path, **parameters), status_code=303)
