@@ -1,7 +1,7 @@
 """The job library as one file, for clusters that don't have it: `spark-submit --py-files <archive>`.
 
-The archive has the rooms of this package that a job can use, and none that needs Airflow. It is made of the
-package that makes it, so that a job has the same version as the task that submits it.
+The archive contains the folders of this package that a job can use, and none that needs Airflow. It is built
+from the installed package, so that a job has the same version as the task that submits it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 ROOMS: Final = ("core", "engine", "migrate", "spark", "spool", "store", "transports")
-"""The folders of this package that are in it, beside the files that all of them need."""
+"""The folders of this package in the archive, which also contains the files that all of them need."""
 # `airflow_provider_jmsjca-job` in the folder `job` is the same as a wheel.
 _FILES: Final = ("__init__.py", "errors.py", "escaping.py", "logs.py", "py.typed")
 _PACKAGE: Final = Path(__file__).parent.parent
-# Made again of the same files it is the same archive.
+# A fixed time, so that the same files always give the same archive.
 _MADE: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -23,10 +23,10 @@ def write_archive(path: Path) -> Path:
     """Write the job library as a zip file, and return its path.
 
     Args:
-        path: Of the file; it must end in `.zip`, by which executors recognise it.
+        path: Path of the file; it must end in `.zip`, because executors recognise the archive by that.
 
     Raises:
-        OSError: The operating system refused.
+        OSError: The file can't be written.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in library_files():

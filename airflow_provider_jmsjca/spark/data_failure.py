@@ -1,10 +1,10 @@
-"""Distinguishes jobs that failed because of their messages from jobs that failed because of the machines.
+"""Distinguishes jobs that failed because of their messages from jobs that failed for other reasons.
 
 | because of the data | not because of the data |
 |---|---|
-| `PoisonMessageError`, which a script raises to say so | everything of the spool and of the configuration |
+| `PoisonMessageError`, which a script raises for a bad message | errors of the spool and the configuration |
 | a row that Spark or a table refuses: SQLSTATE 22, 23, `raise_error` (P0001) | lost executors, memory |
-| an exception in a Python or Scala function | a Python function that lacks a module, a file, memory |
+| an exception in a Python or Scala function | a Python function that lacks a module, a file or memory |
 | `ValueError`, `ArithmeticError` of the driver's script | any other exception of the script |
 """
 
@@ -52,7 +52,7 @@ def data_failure(error: BaseException, stored: tuple[str, ...] = ()) -> DataFail
 
     Args:
         error: The exception that ended the script.
-        stored: Tables to which it had committed rows before.
+        stored: Tables to which the script had committed rows before it failed.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
@@ -91,7 +91,7 @@ def _of_spark(error: BaseException) -> tuple[str, str] | None:
 
 
 def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
-    """Return class and text of the first cause with a SQLSTATE of the data: of Delta's, or of JDBC."""
+    """Return class and text of the first cause, such as an error of Delta or JDBC, with a data SQLSTATE."""
     found = error.java_exception
     while found is not None:
         state = _asked(found, "getSQLState") or _asked(found, "getSqlState")
@@ -102,7 +102,7 @@ def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
 
 
 def _asked(java: Any, method: str) -> object:
-    """Call a method of a Java object; `None` if there is none."""
+    """Call a method of a Java object; return `None` if the object has no such method."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
 
     try:

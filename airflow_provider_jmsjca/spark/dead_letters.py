@@ -32,15 +32,15 @@ OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> int:
     """Send the rejected messages of a finished batch, with reason and original ids in properties.
 
-    Guarantee: nothing is lost. Progress is recorded in the batch's folder after every 500 confirmed messages;
-    the next call continues from there. A crash between a confirmation and its record repeats up to 500
-    messages, and so does a connection that is lost before the confirmation; a broker that deduplicates drops
-    them. A message that can't be copied completely is sent without the properties that the broker refuses,
-    and states that they are missing. This also applies if the broker closes the connection over it.
+    Guarantee: no message is lost. Progress is recorded in the batch's folder after every 500 confirmed
+    messages, and the next call continues from there. A crash between confirmation and record, or a connection
+    lost before the confirmation, repeats up to 500 messages. A broker that deduplicates drops the duplicates.
+    If the broker refuses a message, or closes the connection because of it, the message is sent without the
+    refused properties. The dead letter then states that they are missing.
 
     Args:
         connect: Opens a connection; it is closed here, and reopened after a loss.
-        manifest: Of the batch.
+        manifest: Manifest of the batch.
         target: The dead-letter destination; `$` is replaced by the name of the batch's source.
 
     Returns:
@@ -50,7 +50,8 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
         ConfigurationError: The dead letters would return to the batch's source.
         SpoolError: The batch isn't finished, or a file is damaged.
         PermanentBrokerError: The broker refused a message, even in its smallest form.
-        TransientBrokerError: There is no connection, or one message lost it each time.
+        TransientBrokerError: The broker can't be reached, or each attempt to send a message lost the
+            connection.
 
     Source: J140, J149-J165.
     """
@@ -71,17 +72,17 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
 
 
 def mark_sent(manifest: Manifest, sent: int) -> None:
-    """Note durably that the first rejects of a batch, up to a number, need not be sent any more."""
+    """Durably record that the first `sent` rejects of a batch need not be sent any more."""
     seal(manifest.folder / f"{DEAD_LETTERED}-{sent:09d}", b"")
 
 
 class _Sender:
-    """Sends dead letters of one batch, over another connection where one is lost.
+    """Sends the dead letters of one batch; reconnects if a connection is lost.
 
     Args:
         connect: Opens a connection.
-        manifest: Of the batch.
-        target: Where they go; see `send_dead_letters`.
+        manifest: Manifest of the batch.
+        target: The dead-letter destination; see `send_dead_letters`.
     """
 
     def __init__(self, connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> None:
@@ -110,7 +111,7 @@ class _Sender:
                 self._send_alone(one)
 
     def _send_alone(self, one: RejectedMessage) -> None:
-        """Send a message; when it is refused or the connection lost twice, with less and less of it."""
+        """Send a message; after two failures retry with fewer and fewer of its properties."""
         refusal: JmsError | None = None
         for less in (0, *range(WAYS)):
             connection = self._connected()
@@ -132,7 +133,13 @@ class _Sender:
         return self._connection
 
     def _send_in_one(self, connection: JmsConnection, chunk: list[RejectedMessage], less: int = 0) -> None:
-        """Send messages in one transaction; after an error the next one has a connection of its own."""
+        """Send messages in one transaction; after an error close the connection, and the next call opens one.
+
+        Args:
+            connection: The open connection.
+            chunk: The messages.
+            less: How much to leave out: index of the first form of a dead letter to try, 0 for the whole.
+        """
         try:
             with connection.session(transacted=True) as session:
                 for rejected in chunk:
@@ -150,7 +157,7 @@ class _Sender:
         rejected: RejectedMessage,
         less: int,
     ) -> None:
-        """Add a dead letter to a transaction, with as much of the message as the broker takes."""
+        """Add a dead letter to a transaction, with as much of the message as the broker accepts."""
         why = Failure(class_names=(rejected.exception_class,), message=rejected.exception_message)
         ways = letters(
             rejected.message,

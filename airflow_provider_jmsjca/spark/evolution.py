@@ -1,8 +1,8 @@
 """Columns for rescued fields: `Batch.write(evolve="add")`.
 
-A value moves from the column of rescued fields into a column of its own if nothing of it is lost; every other
-value stays where it is. The table's type decides, so a field has one type in all batches. A field that the
-table doesn't have gets a type if all of its values in this batch agree.
+A value moves from the column of rescued fields into its own column if that loses nothing. Other values stay
+in the column of rescued fields. If the table has the column, its type is used, so a field has one type in all
+batches. A new column is added only if all values of the field in this batch fit one type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.spark.tables.columns import quoted_name, quoted_tex
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Names come from producers: only plain ones, which every table takes, and not any number of them.
+# Names come from producers: only plain names, which every table accepts, and a limited number of them.
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _MOST_FIELDS: Final = 100
 _MOST_COLUMNS: Final = 1_000
@@ -49,7 +49,7 @@ class Added:
 
     Attributes:
         rows: The rows.
-        columns: By name, the types of the columns that the table doesn't have.
+        columns: The columns that the table lacks: their types by name.
     """
 
     rows: DataFrame
@@ -59,11 +59,11 @@ class Added:
 def add_columns(rows: DataFrame, rescue: str, known: Mapping[str, str]) -> Added:
     """Move rescued fields into columns of their own.
 
-    Only fields at the top with texts, numbers or true and false move, and only if their name is one of ASCII
-    letters, digits and `_`, with a letter first and at most 63 characters.
+    Only top-level fields with texts, numbers or booleans move. Their names must consist of up to 63 ASCII
+    letters, digits and `_`, and begin with a letter. At most the 100 most frequent fields move.
 
     Args:
-        rows: With the column of rescued fields.
+        rows: Rows with the column of rescued fields.
         rescue: Name of that column, a `VARIANT` or JSON text.
         known: The table's columns with their types, such as `BIGINT`.
     """

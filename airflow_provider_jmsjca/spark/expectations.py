@@ -34,8 +34,8 @@ class Checked:
     """Rows after their expectations were tested.
 
     Attributes:
-        rows: The rows that satisfy all of them.
-        failed: By expectation, how many rows violate it.
+        rows: The rows to keep. With `reject`, rows of rejected messages are left out too.
+        failed: Number of rows that violate each expectation, by its name.
         rejects: Messages to reject, for `Batch.reject`; `None` if there are none.
     """
 
@@ -48,11 +48,11 @@ def parsed_expectations(argument: str, given: Sequence[str]) -> dict[str, str]:
     """Return conditions by name.
 
     Args:
-        argument: Of the command line, for the error.
-        given: `name: condition` each, such as `positive: amount > 0`.
+        argument: Name of the command-line argument, for the error.
+        given: Texts of the form `name: condition`, such as `positive: amount > 0`.
 
     Raises:
-        ConfigurationError: One has no name or no condition, or two have one name.
+        ConfigurationError: A text has no name or no condition, or two have the same name.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -68,12 +68,12 @@ def parsed_expectations(argument: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def check_expectations(rows: DataFrame, conditions: Mapping[str, str], action: OnViolation) -> Checked:
-    """Test each row; one pass over the rows, and a second one if a message is rejected.
+    """Test each row in one pass over the rows; a second pass follows if a message is rejected.
 
     Args:
         rows: The rows; to reject messages they need the column `_jms`.
-        conditions: By name, a condition in SQL. NULL violates it, as false does.
-        action: The action for a row that violates one.
+        conditions: Conditions in SQL, by name. A row violates a condition that is false or NULL for it.
+        action: The action for a row that violates a condition.
 
     Raises:
         ConfigurationError: A condition can't be evaluated; or a row violates one, and the action is `fail`.

@@ -1,8 +1,8 @@
 """Expressions that may fail for a row: their value without an error, and the reason of the failure.
 
 Spark has functions such as `try_cast` for single operations only. `TryEval`, the expression behind them,
-takes any, but discards the error. So the reason is found by trying the parts of an expression: the innermost
-part that fails is the cause, and its operands are the values that it fails for.
+accepts any expression, but discards the error. So the reason is found by trying the parts of an expression:
+the innermost part that fails is the cause. The reason names this part and the values of its operands.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from airflow_provider_jmsjca.spark.tables.columns import CONTROL, SHOWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Of these, Spark may skip every operand but the first.
+# Spark may skip every operand of these except for the first.
 _CONDITIONAL: Final = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl"})
 # These can't be evaluated alone.
 _BOUND: Final = frozenset({"LambdaFunction", "NamedLambdaVariable", "UnresolvedNamedLambdaVariable"})
 _LEAVES: Final = frozenset({"Literal", "AttributeReference"})
-# Further parts are not looked into.
+# Parts at deeper levels are not examined.
 _DEEPEST: Final = 20
 
 
@@ -48,8 +48,8 @@ class Attempt:
     def reason(self) -> Column:
         """Return a text that names the part that fails and the values of its operands.
 
-        It is only right for rows for which `tried` is NULL. Where two branches of a `CASE` or the like would
-        fail, the reason is the `CASE`, because Spark evaluates only one of them.
+        The text is only correct for rows for which `tried` is NULL. If several branches of a `CASE` or a
+        similar expression would fail, the text names the `CASE`, because Spark evaluates only one of them.
         """
         analyzed = self.df.select(self.column)._jdf.queryExecution().analyzed()  # noqa: SLF001
         part = analyzed.expressions().apply(0)
@@ -87,7 +87,7 @@ class Attempt:
         )
 
     def _shown(self, part: Any) -> Column:
-        """Return the beginning of a part's value, in one line."""
+        """Return the beginning of a part's value on one line."""
         from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
         if part.dataType().typeName() == "binary":

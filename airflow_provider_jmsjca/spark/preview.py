@@ -1,4 +1,4 @@
-"""A look at the rows and rejects that a job would have, without any effect.
+"""Shows the rows and rejects that a job would produce, without writing anything.
 
 with Preview(Manifest.read(uri)) as batch:
     mapped = batch.json(batch.messages(spark), "id LONG NOT NULL, amount DOUBLE")
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MESSAGES: Final = 100
-"""How many messages are read by default."""
+"""Number of messages that are read by default."""
 _NO_BATCH: Final = Manifest(
     folder=Path("preview"), batch_id="preview", source="", activation="", created="", rows=0, segments=()
 )
 
 
 class Preview(Batch):
-    """The first messages of a batch, or browsed ones, for the reading methods of `Batch`.
+    """A `Batch` without effects, of the first messages of a batch or of browsed messages.
 
-    Guarantee: nothing is written or acknowledged. No fence is taken, so a job that runs at the same time goes
-    on, and the batch isn't done afterwards. Rejects are kept in memory. Refusals of a table aren't found.
+    Guarantee: nothing is written or acknowledged. No fence is taken, so a job that runs at the same time
+    isn't stopped, and the batch isn't done afterwards. Rejects are kept in memory. Rows that a table would
+    refuse are not detected.
 
     Args:
         manifest: The batch; its files are verified. `None` for browsed messages.
         messages: Browsed messages, such as those of `JmsSession.browse`, instead of a batch.
-        limit: How many messages are read, in the order of their receipt.
+        limit: Maximum number of messages to read, in the order of their receipt.
 
     Raises:
-        ConfigurationError: There are both a batch and messages, or neither, or the limit is below 1.
+        ConfigurationError: Both a batch and messages are given, or neither, or the limit is below 1.
         SpoolError: A file of the batch is missing, damaged or foreign.
     """
 
@@ -74,14 +75,21 @@ class Preview(Batch):
         manifest.verify()
 
     def messages(self, spark: SparkSession) -> DataFrame:
-        """Return the first messages; columns as for a batch."""
+        """Return the first messages, with the same columns as `Batch.messages`."""
         if self._browsed is None:
             return super().messages(spark).orderBy("segment", "position").limit(self._limit)
         found = spark.createDataFrame(self._browsed, MESSAGE_DDL)
         return found.selectExpr("*", f"struct(batch_id, segment, position) AS {ORIGIN}")
 
     def reject(self, df: DataFrame) -> int:
-        """Keep rejects for `rejected`; arguments and errors as `Batch.reject`."""
+        """Keep rejects in memory for `rejected`; return the number of messages rejected so far.
+
+        Args:
+            df: Columns `_jms` (the message), `exception_class` and `exception_message` (the reason).
+
+        Raises:
+            ConfigurationError: A column is missing, or `_jms` doesn't name messages.
+        """
         missing = [name for name in REJECT_COLUMNS if name not in df.columns]
         if missing:
             raise ConfigurationError(f"reject: missing columns: {', '.join(missing)}")
@@ -113,17 +121,25 @@ class Preview(Batch):
         raise ConfigurationError("preview: nothing is written; leave out write and store_rejects")
 
     def store_rejects(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to write; as `write`."""
+        """Refuse to write.
+
+        Raises:
+            ConfigurationError: Always.
+        """
         self.write()
 
     def finish(self) -> NoReturn:
-        """Refuse to finish the batch; as `write`."""
+        """Refuse to finish the batch.
+
+        Raises:
+            ConfigurationError: Always.
+        """
         self.write()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release cached DataFrames. An error of spool or schema leaves the process, as with `Batch`."""
+        """Release cached DataFrames; after an error of spool or configuration, exit like `Batch`."""
         self.close()
         if isinstance(error, SpoolError | ConfigurationError):
             leave(error)

@@ -1,6 +1,7 @@
-"""Writes Spark's progress to standard error: the address of its web page, and the state of its stages.
+"""Writes Spark's progress to standard error: the address of Spark's web page, and the state of its stages.
 
-`spark-submit` in client mode forwards the lines to the task's log. Otherwise they are in the driver's log.
+`spark-submit` in client mode forwards the lines to the task's log. In other modes they are in the driver's
+log.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK_UI: Final = "Spark UI"
-"""The line with Spark's address begins with this."""
+"""Beginning of the line with Spark's address."""
 MARKER: Final = "spark.jmsjca.marker"
+"""Spark property with a text that the line with Spark's address repeats. No message can forge it."""
 TRACE: Final = "spark.jmsjca.traceparent"
 """Spark property with the trace of the task that submitted the job."""
-"""Spark property with a text that the line with Spark's address repeats: no message can hold it."""
 _PERIOD_SECONDS: Final = 10.0
 _log = safe_logger(__name__)
 
 
 class ProgressLines:
-    """Writes Spark's address at once, then every ten seconds the stages in progress.
+    """Writes Spark's address at once, then periodically a line about the stages in progress.
 
-    A job that is done before has no further line. The thread ends with `stop`, with the session, or with the
-    process.
+    A job that ends within the first period gets no such line. The thread ends with `stop`, with the session,
+    or with the process.
 
     Args:
         spark: The session.
-        period: Seconds between two looks.
+        period: Seconds between two lines.
     """
 
     def __init__(self, spark: SparkSession, *, period: float = _PERIOD_SECONDS) -> None:
@@ -66,7 +67,7 @@ class ProgressLines:
 
 
 def stages_line(tracker: Any) -> str:
-    """Return the progress of the running stages, in one line; empty if none is running.
+    """Return the progress of the running stages on one line; an empty text if none is running.
 
     Args:
         tracker: The status tracker of a Spark context.

@@ -1,8 +1,9 @@
-"""Messages that a job rejected, with the reasons: written by the job, read to send the dead letters.
+"""Messages that a job rejected, with the reasons: written by the job, and read when dead letters are sent.
 
 A file `rejects-<fence>-<number>.jsonl` has one JSON object for each message:
 `{"segment": 0, "position": 17, "exception_class": "...", "exception_message": "..."}`.
-Only the files named in `_DONE` count. Writing and reading need memory for the rejects of one segment only.
+Only the files named in `_DONE` are valid. Writing and reading need memory for the rejects of one segment
+only.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _MAPS: Final = ("properties", "property_types")
 _NO_REASON: Final = "no reason given"
 _LEFT_OUT: Final = "an earlier attempt stored the batch without this message, and left no reason"
 _REJECTS_DDL: Final = "segment INT, position INT, exception_class STRING, exception_message STRING"
-# The parts of a reason that differ from message to message: the value, its place in a list or map.
+# The parts of a reason that differ between messages: the value, and its place in a list or map.
 _PARTICULAR: Final = (
     (re.compile(r'(, (?:found the (?:string|element)|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
     (re.compile(r"(, found the (?:number|values)) .*\Z", re.DOTALL), r"\1 …"),
@@ -71,8 +72,8 @@ class Reject:
     Attributes:
         segment: Number of the message's segment.
         position: The message's row in the segment.
-        exception_class: Qualified name, for a property of the dead letter.
-        exception_message: The reason, for a property of the dead letter.
+        exception_class: Qualified name of the exception's class, which the dead letter carries.
+        exception_message: The reason, which the dead letter carries.
     """
 
     segment: int
@@ -86,7 +87,7 @@ class RejectedMessage:
     """A rejected message as it was received, and the reason.
 
     Attributes:
-        number: The message's place among all rejected messages of the batch, from 0.
+        number: The message's index among all rejected messages of the batch, from 0.
     """
 
     number: int
@@ -100,11 +101,11 @@ class BatchRejects:
 
     Args:
         manifest: The batch.
-        fence: The number of the attempt.
+        fence: Fence number of the attempt.
 
     Attributes:
-        files: The sealed files that count.
-        refused: Messages that a table refused: their rows must not be stored in another table either.
+        files: The sealed files with valid rejects.
+        refused: Messages that a table refused. Their rows must not be stored in another table either.
     """
 
     def __init__(self, manifest: Manifest, fence: int) -> None:
@@ -117,13 +118,19 @@ class BatchRejects:
 
     @property
     def count(self) -> int:
-        """How many messages are rejected."""
+        """Number of rejected messages."""
         return sum(file.rows for file in self.files)
 
     def add(self, df: DataFrame) -> None:
-        """Reject messages; arguments and errors as `write_rejects`.
+        """Reject messages, except for messages that an earlier attempt has committed to a table.
 
-        A message that an earlier attempt stored for good is not rejected.
+        Args:
+            df: Rows with the columns of `REJECT_COLUMNS`. A message that is named twice is rejected once.
+
+        Raises:
+            ConfigurationError: A column is missing, or a row names no message of the batch.
+            FencedError: A newer attempt has begun.
+            SpoolError: The files can't be written, or another job runs as this attempt.
         """
         if self._stored is not None:
             df = without(df, self._stored)
@@ -132,7 +139,7 @@ class BatchRejects:
         self.files += found
 
     def refuse(self, refused: DataFrame) -> None:
-        """Reject messages of which a table refuses a row; see `tables.Rejects`."""
+        """Reject messages if a table refuses one of their rows; see `tables.Rejects`."""
         self.refused.append(refused)
         self.add(refused.selectExpr("*", f"'{EXCEPTION_CLASS}' AS exception_class"))
 
@@ -160,12 +167,12 @@ class BatchRejects:
 def rejected_rows(
     messages: DataFrame, manifest: Manifest, files: Sequence[RejectsFile], *, as_text: bool
 ) -> DataFrame:
-    """Return rejected messages as rows: headers, properties and body, then why, and `_jms`.
+    """Return rejected messages as rows with headers, properties and body, then the reason, and `_jms`.
 
     Args:
         messages: The messages of the batch, with `_jms`.
         manifest: The batch.
-        files: The rejects that count; no message is in two of them.
+        files: The files with the rejects; no message is in two of them.
         as_text: Return properties as JSON text instead of maps.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
@@ -182,17 +189,17 @@ def rejected_rows(
 def write_rejects(
     df: DataFrame, manifest: Manifest, fence: int, before: Sequence[RejectsFile] = (), *, number: int = 0
 ) -> tuple[RejectsFile, ...]:
-    """Let Spark's executors write files of rejects, and seal the files.
+    """Write files of rejects in Spark's executors, and seal the files.
 
     Guarantee: the driver reads none of the rows, so its memory doesn't depend on their number. A superseded
     attempt seals nothing.
 
     Args:
-        df: With the columns of `REJECT_COLUMNS`. A message that is named twice is written once.
+        df: Rows with the columns of `REJECT_COLUMNS`. A message that is named twice is written once.
         manifest: The batch.
-        fence: The attempt.
-        before: The files that count so far; messages in there aren't written again.
-        number: How many files this attempt has sealed.
+        fence: Fence number of the attempt.
+        before: The files with the rejects so far; messages in them aren't written again.
+        number: Number of files that this attempt has sealed.
 
     Raises:
         ConfigurationError: A column is missing, or a row names no message of the batch.
@@ -207,7 +214,7 @@ def write_rejects(
         )
     check_origin("reject", df)
     folder = manifest.folder
-    if not df.count():  # most batches have none: spare them a shuffle and a commit
+    if not df.count():  # most batches have no rejects, and need no shuffle and no commit
         check_fence(folder, fence)
         return ()
     aside = folder / f"{_ASIDE}{uuid.uuid4().hex}"
@@ -301,8 +308,9 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     """Yield the rejected messages of a finished batch in the order of their receipt.
 
-    It only reads, so it can be repeated until every message has been dead-lettered. Messages of a segment
-    that was given up (`salvage`) are left out after a warning. The numbers of the others don't change.
+    This only reads files, so it can be repeated until every message has been dead-lettered. Messages of a
+    segment that was given up (`salvage`) are left out after a warning. The numbers of the others don't
+    change.
 
     Raises:
         SpoolError: The batch isn't finished, or a file is missing or damaged.
@@ -312,10 +320,10 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
 
 
 def numbered_rejects(manifest: Manifest) -> Iterator[tuple[int, Reject]]:
-    """Yield the rejects of a finished batch, numbered as by `rejected_messages`; reads no message.
+    """Yield the rejects of a finished batch with the numbers of `rejected_messages`; reads no message.
 
     Raises:
-        SpoolError: As `rejected_messages`.
+        SpoolError: The batch isn't finished, or a file is missing or damaged.
     """
     for _, wanted, before in _by_segment(manifest):
         for place, position in enumerate(sorted(wanted), start=before):
@@ -323,12 +331,13 @@ def numbered_rejects(manifest: Manifest) -> Iterator[tuple[int, Reject]]:
 
 
 def rejected_message(manifest: Manifest, segment: int, position: int) -> RejectedMessage | None:
-    """Return one rejected message of a finished batch; `None` if that row was not rejected.
+    """Return a rejected message of a finished batch.
 
-    Also `None` if its segment was given up (`salvage`).
+    Returns:
+        `None` if the row was not rejected, or if its segment was given up (`salvage`).
 
     Raises:
-        SpoolError: As `rejected_messages`.
+        SpoolError: The batch isn't finished, or a file is missing or damaged.
     """
     for number, wanted, before in _by_segment(manifest):
         if number == segment and position in wanted:
@@ -338,7 +347,7 @@ def rejected_message(manifest: Manifest, segment: int, position: int) -> Rejecte
 
 
 def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], int]]:
-    """Yield segment, rejects by position, and the number of rejects in earlier segments."""
+    """Yield each segment's number, its rejects by position, and the number of rejects in earlier segments."""
     done = Done.read(manifest.folder)
     if done is None:
         raise SpoolError(f"{manifest.folder}: no _DONE: the job hasn't finished, its rejects don't count yet")
@@ -360,7 +369,7 @@ def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], in
 
 
 def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
-    """Return the positions of the rejected messages of a finished batch by segment, in order.
+    """Return the sorted positions of a finished batch's rejected messages by segment number.
 
     Messages of a segment that was given up (`salvage`) are left out.
 
@@ -382,12 +391,13 @@ def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
 def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
     """Return the number of rejected messages of a finished batch for each reason, the most frequent first.
 
-    Values of messages are left out of the reasons, so that reasons of one kind count together. Passwords are
-    masked, because logs and XComs show the reasons, and a reason may come from foreign code.
+    Values of messages are left out of the reasons, so that reasons of one kind are counted together.
+    Passwords are masked, because logs and XComs show the reasons, and a reason may come from foreign code.
+    For a pruned batch the result is empty.
 
     Args:
         manifest: The batch.
-        most: Maximum number of reasons; the others count as `OTHER_REASONS`. A pruned batch has none.
+        most: Maximum number of reasons; the others are counted as `OTHER_REASONS`.
 
     Raises:
         SpoolError: A file can't be read.
@@ -405,14 +415,14 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
 
 
 def general_reason(reason: str) -> str:
-    """Return a reason without the values that differ from message to message, on one line, masked."""
+    """Return a reason on one line, without values that differ between messages, and with masked passwords."""
     for pattern, shown in _PARTICULAR:
         reason = pattern.sub(shown, reason)
     return masked_text(" ".join(reason.split()))
 
 
 def _verified(folder: SpoolPath, file: RejectsFile) -> set[int]:
-    """Verify the digest of a file, and return the segments that it names."""
+    """Verify the digest of a file, and return the numbers of the segments in it."""
     path = folder / file.file
     try:
         with open_file(path) as content:

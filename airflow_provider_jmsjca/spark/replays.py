@@ -1,16 +1,16 @@
-"""The side of a replay that a job sees: which rows of other batches those of the replay replace in a table.
+"""Finds the rows of other batches that the rows of a replay replace in a table.
 
-A replay has messages that were processed before. Where rows of them are in the table, the rows of the replay
-take their place:
+A replay has messages that were processed before, so the table may have rows of these messages already. The
+rows of the replay replace them:
 
 | rows in the table | effect of the replay |
 |---|---|
 | of a batch that is replayed as a whole | replaced |
 | of an earlier replay of the same messages | replaced |
-| of the batch whose rejects are replayed | stay: they are of other messages |
+| of the batch whose rejects are replayed | kept: they are of other messages |
 | of a replay that has further messages | the write is refused |
 
-Nothing is refused or replaced with `upsert`, where rows have keys, and with `overwrite`.
+With `upsert`, for which rows have keys, and with `overwrite`, nothing is refused or replaced so.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _FILE: Final = "file:"
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The messages of a batch, or of its rejects."""
+    """All messages of a batch, or only those that it rejected."""
 
     batch_id: str
     rejects: bool
 
 
 def make_replay(spool: SpoolPath, batch_id: str, selection: Selection) -> Manifest | None:
-    """Return the replay of this name, made if it isn't there; as `spool.upkeep.replays.make_replay`."""
+    """Return the replay of this name, created if necessary; see `spool.upkeep.replays.make_replay`."""
     return replays.make_replay(spool, batch_id, selection, rejected_positions)
 
 
 def selected_batches(spool: SpoolPath, selection: Selection) -> list[SelectedBatch]:
-    """Return the batches with messages to replay; as `spool.upkeep.replays.selected_batches`."""
+    """Return the batches with messages to replay; see `spool.upkeep.replays.selected_batches`."""
     return replays.selected_batches(spool, selection, rejected_positions)
 
 
@@ -64,14 +64,14 @@ class ReplacedBatches:
 
     @classmethod
     def of(cls, folder: SpoolPath) -> ReplacedBatches | None:
-        """Return those of the replay, or the part of a replay, in a folder; `None` for any other batch."""
+        """Return the instance for the replay, or part of a replay, in a folder; `None` for other batches."""
         whole = folder.parent.parent if folder.parent.name == SPLITS else folder
         return cls(whole) if is_replay(whole.name) else None
 
     def rows_in(self, table: str) -> tuple[str, ...]:
         """Return the batches whose rows in a table are replaced by those of the replay.
 
-        A replay of the same messages that isn't done is shut out: it commits nothing after this.
+        Another replay of the same messages that isn't done is fenced off, so that it commits nothing later.
 
         Raises:
             ConfigurationError: The table has rows of some of these messages, in a batch with further
@@ -99,7 +99,7 @@ class ReplacedBatches:
         return tuple(name for each in known for name in self._names(each))
 
     def _others(self) -> Iterator[str]:
-        """Yield the batches with rows of messages of this replay, the original ones first."""
+        """Yield other batches that may have rows of this replay's messages, the original batches first."""
         origins = self._origins(self._own)
         for name in [*sorted(origins), *self._replays]:
             if name == self._name:
@@ -122,7 +122,7 @@ class ReplacedBatches:
         return set().union(*map(self._shares, replay.of))
 
     def _origins(self, shares: set[_Share]) -> set[str]:
-        """Return the batches that received the messages."""
+        """Return the original batches, in which the messages were received."""
         found: set[str] = set()
         for share in shares:
             if share.batch_id in self._replays:
@@ -176,16 +176,16 @@ class ReplacedBatches:
             take_fence(self._spool / name)
 
     def _names(self, name: str) -> list[str]:
-        """Return the names that rows of a batch have in a table: its own, and those of its parts."""
+        """Return the batch ids that rows of a batch may have in a table: its own, and those of its parts."""
         folder = self._spool / name
         names = [name, *(part_names(folder) if is_folder(folder) else ())]
-        for replay in self._replays.values():  # its report may have been removed since
+        for replay in self._replays.values():  # the batch's own report may have been removed already
             names += replay.parts.get(name, ())
         return list(dict.fromkeys(names))
 
 
 def _place(table: str) -> str:
-    """Return a table's path in one of its spellings."""
+    """Return a table's path in a normalised spelling, for comparisons."""
     if table.startswith(_FILE):
         table = f"/{table.removeprefix(_FILE).lstrip('/')}"
     return table.rstrip("/")

@@ -1,4 +1,4 @@
-"""Runs a job for each batch of a stream: `foreachBatch` with rejects, dead letters, and tables of `Batch`."""
+"""Runs a job on each batch of a stream (`foreachBatch`), with rejects, dead letters and tables of `Batch`."""
 
 from __future__ import annotations
 
@@ -41,21 +41,23 @@ class ForeachBatch:
 
         stream.writeStream.foreachBatch(ForeachBatch("/data/jms-spool", orders, name="orders"))
 
-    The stream is one of the format `jms-spool` or `jms`, as it was loaded. Its micro-batches consist of whole
-    batches of the spool. The job works on each of these in turn, as a job that was submitted for it.
+    The stream must have the format `jms-spool` or `jms`, and must be passed as it was loaded. Its
+    micro-batches consist of whole batches of the spool. The job processes each of these in turn, like a job
+    that was submitted for that batch.
 
-    Guarantee: each batch is processed once, and `Batch.write` stores it once, whenever the driver dies. A
-    batch that is done, by this query or by another job, is skipped. A driver that was superseded by another
-    one commits nothing. Dead letters are sent after the batch is done; see `dead_letters.send_dead_letters`.
+    Guarantee: `Batch.write` stores each batch once, even if the driver dies at any point. A batch that is
+    done, by this query or by another job, is skipped. A driver that was superseded by another one commits
+    nothing. Dead letters are sent after the batch is done; see `dead_letters.send_dead_letters`.
 
     Args:
         spool: Folder of the batches: the path of the stream, as an absolute path or URI.
         job: Called with each batch and the session.
-        name: Names the job. A spool has one: a second query would find all batches done.
+        name: Name of the job. A spool can have only one, because a second query would find all batches done.
         broker: Options of the broker for dead letters: `url`, `username`, `passwordFile`, `passwordEnv` and
             `clientId`, as for the format `jms`. `None`: rejects aren't sent. They stay in the spool, unless
             the job puts them into a table by `Batch.store_rejects`.
-        dead_letter_destination: Destination of rejected messages; `$` is replaced by the destination's name.
+        dead_letter_destination: Destination of rejected messages; `$` is replaced by the name of the batch's
+            source.
 
     Raises:
         ConfigurationError: An option is wrong, or holds a secret.
@@ -88,7 +90,8 @@ class ForeachBatch:
             number: Number of the micro-batch in the query, for the log.
 
         Raises:
-            ConfigurationError: The rows aren't whole batches of the spool, or another job has the spool.
+            ConfigurationError: The rows aren't whole batches of the spool, or the spool belongs to another
+                job.
             SpoolError: A file is missing or damaged.
             FencedError: Another driver has taken over.
             JmsError: The dead letters can't be sent.

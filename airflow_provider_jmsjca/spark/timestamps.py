@@ -1,4 +1,4 @@
-"""How dates and timestamps are written in bodies: expressions that recognise them and return their values."""
+"""Expressions in SQL that recognise dates and timestamps in bodies, and return their values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ZONED: Final = "(Z|[+-][0-9]{2}:[0-9]{2})$"
 WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_ntz": _DATE + _TIME}
 """The forms of values of types that JSON lacks, as regular expressions."""
 USUAL: Final = "usual"
-"""The name of the forms that Java, .NET, Jackson and Python write."""
+"""Name of the group of forms that Java, .NET, Jackson and Python write."""
 # Java leaves out seconds, .NET writes seven digits, Jackson no colon in the zone, Python a blank before the
 # time. Java adds the name of the zone to its offset.
 _USUAL_TIME: Final = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
 _USUAL_ZONE: Final = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _USUAL_REGION: Final = r"\[[A-Za-z0-9_/+-]{1,40}\]"
-# By name, how many microseconds the unit has.
+# Number of microseconds in the unit, by the name of the form.
 _EPOCHS: Final = {"epoch_seconds": 1_000_000, "epoch_millis": 1_000, "epoch_micros": 1}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
 _LONGEST: Final = 100
@@ -37,10 +37,11 @@ _ZONE_LETTERS: Final = re.compile("[VzOXx]")
 
 @dataclass(frozen=True, slots=True)
 class TimestampForms:
-    """Forms in which a `TIMESTAMP` may be written, beside that of JSON; the first that fits counts.
+    """Forms in which a `TIMESTAMP` may be written besides that of `WRITTEN`; the first that fits is used.
 
     Attributes:
-        names: `usual`, `epoch_seconds`, `epoch_millis`, `epoch_micros`, or a pattern of Spark's for dates.
+        names: Names of forms: `usual`, `epoch_seconds`, `epoch_millis`, `epoch_micros`, or Spark's patterns
+            for dates.
     """
 
     names: Sequence[str] = ()
@@ -49,7 +50,7 @@ class TimestampForms:
         """Refuse patterns that Spark doesn't support.
 
         Raises:
-            ConfigurationError: Which, and why.
+            ConfigurationError: Spark doesn't support a pattern, or the pattern has no year.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
@@ -74,7 +75,7 @@ class TimestampForms:
         return f"({' OR '.join(each for each, _ in self._cases(text))})"
 
     def value(self, text: str) -> str:
-        """Return an expression for the timestamp that a text is, or NULL."""
+        """Return an expression for the timestamp that a text represents; NULL if it represents none."""
         if not self.names:
             return f"try_cast({text} AS timestamp)"
         return f"CASE {' '.join(f'WHEN {fits} THEN {value}' for fits, value in self._cases(text))} END"
@@ -98,14 +99,20 @@ class TimestampForms:
         value = f"try_to_timestamp({text}, {quoted_text(name)})"
         fits = f"{value} IS NOT NULL"
         if not _ZONE_LETTERS.search(_QUOTED_LETTERS.sub("", name)):
-            # `to_timestamp_ntz` raises an error for any other text.
+            # `to_timestamp_ntz` raises an error for a text that doesn't fit, so `fits` is tested first.
             local = f"to_timestamp_ntz({text}, {quoted_text(name)})"
             fits = f"CASE WHEN {fits} THEN CAST({value} AS timestamp_ntz) = {local} ELSE false END"
         return f"(octet_length({text}) < {_LONGEST} AND {fits})", value
 
 
 def is_written(name: str, text: str, forms: TimestampForms) -> str:
-    """Return an expression that tells whether a text is a value of a type of `WRITTEN`."""
+    """Return an expression that tells whether a text is a value of a type.
+
+    Args:
+        name: Name of the type, a key of `WRITTEN`.
+        text: An expression for the text.
+        forms: Further forms of a `TIMESTAMP`.
+    """
     if name == "timestamp":
         return forms.fits(text)
     return (
@@ -116,7 +123,7 @@ def is_written(name: str, text: str, forms: TimestampForms) -> str:
 
 def _usual(text: str) -> tuple[str, str]:
     form = f"{_DATE}{_USUAL_TIME}({_USUAL_ZONE}({_USUAL_REGION})?)?"
-    # Spark reads all of it but a region, a time without seconds and an offset of hours.
+    # Spark reads these forms except for a region, a time without seconds, and an offset without minutes.
     plain = f"regexp_replace({text}, {quoted_text(_USUAL_REGION)}, '')"
     timed = f"regexp_replace({plain}, '^(.{{10}}).(.{{5}})(?!:)', '$1T$2:00')"
     zoned = f"regexp_replace({timed}, '(:[0-9.]+[+-][0-9]{{2}})$', '$1:00')"
@@ -129,7 +136,7 @@ def _usual(text: str) -> tuple[str, str]:
 
 
 def _is_local(text: str) -> str:
-    # Where the clocks are put forward, Spark takes a time that is left out for a later one.
+    # When clocks are put forward, some local times don't exist, and Spark would read them as later times.
     same = f"CAST(try_cast({text} AS timestamp) AS timestamp_ntz) = try_cast({text} AS timestamp_ntz)"
     return f"coalesce({same}, false)"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register_data_sources(spark: SparkSession) -> None:
-    """Make the formats known to a session. Driver and executors need this package."""
+    """Register the formats `jms-spool` and `jms` in a session. Driver and executors need this package."""
     from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsDataSource  # noqa: PLC0415 - needs pyspark
     from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolDataSource  # noqa: PLC0415 - needs pyspark
 

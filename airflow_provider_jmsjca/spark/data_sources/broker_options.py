@@ -1,4 +1,4 @@
-"""The broker and user of a data source. Secrets can't be options, because Spark shows options."""
+"""Options of a data source for its broker and user. Secrets can't be options, because Spark shows options."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BROKER_OPTIONS: Final = ("url", "username", "passwordFile", "passwordEnv", "clie
 
 
 class BrokerOptions:
-    """How to connect. It reads the password when it is asked for the settings, and keeps none.
+    """The options for a connection. The password is read only when `settings` is called, and is not kept.
 
     Raises:
-        ConfigurationError: There is no URL, or an option holds a secret.
+        ConfigurationError: The URL is missing, or an option holds a secret.
     """
 
     def __init__(self, source: str, options: GivenOptions) -> None:
@@ -63,16 +63,16 @@ class BrokerOptions:
 
 
 def secret_from(source: str, name: str, *, file: str | None, variable: str | None) -> str | None:
-    """Return a secret that the options name only the place of; `None` if they name none.
+    """Return a secret from a file or an environment variable; `None` if neither is named.
 
     Args:
         source: Format of the data source, for errors.
         name: Name of the secret; its options are `<name>File` and `<name>Env`.
-        file: Path of the file that holds it.
-        variable: Environment variable that holds it.
+        file: Path of the file that holds the secret; takes precedence over `variable`.
+        variable: Name of the environment variable that holds the secret.
 
     Raises:
-        ConfigurationError: The secret isn't there.
+        ConfigurationError: The file can't be read, or the variable isn't set.
     """
     if file is not None:
         try:

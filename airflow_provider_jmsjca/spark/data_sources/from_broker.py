@@ -8,8 +8,8 @@ can read any number of times.
 |---|---|
 | before a segment is sealed | the broker redelivers the messages |
 | between seal and acknowledgement | the broker redelivers the messages; they are dropped as duplicates |
-| after the acknowledgement, before the offset is planned | the next start finishes the batch and plans it |
-| after that | Spark reads the same segments again |
+| after the acknowledgement, before Spark records the offset | the next start finishes and plans the batch |
+| after Spark has recorded the offset | Spark reads the same segments again |
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _BACKLOG_SECONDS = 10.0
 
 
 class JmsDataSource(DataSource):
-    """The options are those in `OPTIONS`; the reference page explains them."""
+    """The format `jms`. Its options are listed in `OPTIONS`, and described on the reference page."""
 
     @classmethod
     def name(cls) -> str:
@@ -107,7 +107,7 @@ class JmsDataSource(DataSource):
         return JmsReader(SpoolingReceiver(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader that receives while the query runs."""
+        """Return a reader for a stream, which receives messages while the query runs."""
         check_schema(NAME, schema)
         return JmsStreamReader(SpoolingReceiver(self.options))
 
@@ -127,7 +127,7 @@ class JmsDataSource(DataSource):
 
 
 class SpoolingReceiver:
-    """Receives into the write-ahead spool. It reads a password when it connects, and keeps none.
+    """Receives messages into the write-ahead spool. The password is read at each connect, and is not kept.
 
     Args:
         given: The options.
@@ -169,11 +169,11 @@ class SpoolingReceiver:
 
     @property
     def activation(self) -> str:
-        """The key under which batches share their known ids."""
+        """Name of the activation, whose batches share their known message ids."""
         return f"{self._broker.url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
 
     def register(self) -> Registration | None:
-        """Register the stream in the store that the options name; `None` if they name none.
+        """Register the stream in the store that the options name; return `None` if they name no store.
 
         Raises:
             ConfigurationError: The URL of the store isn't at the configured place.
@@ -212,10 +212,10 @@ class SpoolingReceiver:
             connection.close()
 
     def receive(self, most: int) -> int:
-        """Receive messages into finished batches of the spool, up to a number, and return how many.
+        """Receive up to `most` messages into batches of the spool, and return their number.
 
         Raises:
-            JmsError: As `engine.collecting.batcher.collect`.
+            JmsError: The broker or the spool failed, see `engine.collecting.batcher.collect`.
         """
         self.finish_left()
         slots = min(self._slots, most)
@@ -232,7 +232,7 @@ class SpoolingReceiver:
         return result.rows
 
     def one_batch(self, batch_id: str) -> Manifest:
-        """Return the batch of this name, received now unless it is finished."""
+        """Return the batch of this name; receive it first, unless it is finished already."""
         with self._open(batch_id) as batch:
             collect(self._connect(), batch, self._spec(self.most), stop=self.stop)
             return batch.complete()
@@ -255,7 +255,7 @@ class SpoolingReceiver:
         )
 
     def finish_left(self) -> None:
-        """Finish the batches that a killed driver left: their messages are acknowledged."""
+        """Finish the batches that a killed driver left unfinished: their messages are acknowledged."""
         for left in unfinished_batches(self.spool, "", self.activation):
             try:
                 adopt(self.spool, left.batch_id)
@@ -263,7 +263,7 @@ class SpoolingReceiver:
                 _log.info("Batch %s has a writer; it is read once that has finished", left.batch_id)
 
     def make_spool(self) -> None:
-        """Make the spool's folder, if it is missing."""
+        """Create the spool's folder, if it is missing."""
         try:
             make_folder(self.spool)
         except OSError as error:
@@ -279,7 +279,7 @@ def _opened_store(url: str) -> Iterator[Store]:
 
 
 class JmsReader(DataSourceReader):
-    """One batch, named by `batchId`: every repetition by Spark reads the same messages."""
+    """Reads one batch, named by the option `batchId`, so that each read by Spark has the same messages."""
 
     def __init__(self, receiver: SpoolingReceiver) -> None:
         self._receiver = receiver
@@ -288,8 +288,8 @@ class JmsReader(DataSourceReader):
         """Return one partition for each segment.
 
         Raises:
-            ConfigurationError: There is no `batchId`.
-            JmsError: As `engine.collecting.batcher.collect`.
+            ConfigurationError: The option `batchId` is missing or invalid.
+            JmsError: The broker or the spool failed, see `engine.collecting.batcher.collect`.
         """
         name = self._receiver.batch_id
         if name is None:
@@ -305,7 +305,7 @@ class JmsReader(DataSourceReader):
 
 
 class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
-    """Receives when there is nothing in the spool that Spark hasn't planned."""
+    """Reads a stream; receives messages whenever Spark has planned all batches of the spool."""
 
     def __init__(self, receiver: SpoolingReceiver) -> None:
         super().__init__(receiver.spool, None, skip=receiver.skip)
@@ -322,11 +322,11 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         self._is_registered = False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the bound on a micro-batch."""
+        """Return the limit of a micro-batch."""
         return ReadMaxRows(self._receiver.most)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the first position that no query has committed."""
+        """Return the position of the first batch that no query has committed, and that wasn't pruned."""
         self._receiver.make_spool()
         length = self._sequence.refresh()
         for position, each in enumerate(self._sequence[0:length]):
@@ -335,22 +335,24 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         return self._offset(length)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Receive the messages now in the queue; if the broker can't count them, until none comes."""
+        """Limit the query to the messages now on the queue; if they can't be counted, until none arrives."""
         self._receiver.make_spool()
         self._is_bounded = True
         self._left = self._receiver.backlog()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Receive, unless the spool has batches that weren't planned; return how far the micro-batch goes.
+        """Return the end offset of the next micro-batch, and receive messages for it if necessary.
 
-        Where the options name a store, an operator may have the stream suspended: nothing is received then.
-        With `receiveAhead` a thread receives the next micro-batch while Spark works on this one. If the
-        driver dies then, the received messages are in the spool, and the next start plans them.
+        Messages are received unless the spool has batches that Spark hasn't planned. If the options name a
+        store, an operator may suspend the stream by it; then nothing is received. With `receiveAhead` a
+        thread receives the next micro-batch while Spark processes this one. If the driver dies meanwhile, the
+        received messages are in the spool, and the next start plans them.
 
         Raises:
-            DeliveryStoppedError: An operator has the stream drained or stopped, and the spool has nothing
-                that Spark has not planned.
-            JmsError: The broker refuses; of one that can't be reached only if the query has an end.
+            DeliveryStoppedError: An operator has drained or stopped the stream, and Spark has planned all
+                batches of the spool.
+            JmsError: The broker refuses a request. An unreachable broker is an error only if the query is
+                bounded (`availableNow`); otherwise it is logged.
         """
         first = self._position(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.most
@@ -373,10 +375,11 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return how far the spool goes, and the messages left at the broker: Spark reports it as progress.
+        """Return the end of the spool, with message counts that Spark reports as progress.
 
-        `backlog` is the number of messages on the queue, counted at most every 10 seconds; `None` if the
-        broker doesn't tell. `unplanned` is the number of received messages that no micro-batch has.
+        `backlog` is the number of messages on the queue, counted at most every 10 seconds. It is `None` if
+        the broker doesn't report it. `unplanned` is the number of received messages that are in no
+        micro-batch yet.
         """
         length = self._sequence.refresh()
         unplanned = sum(each.rows for each in self._sequence[self._planned : length])
@@ -393,13 +396,13 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s: its messages can't be counted: %s", self._receiver.destination, error)
 
     def _receive_ahead(self, most: int) -> None:
-        # The next call raises it, unless the spool has more.
+        # The next call of `latestOffset` raises this error, unless the spool has further batches.
         with contextlib.suppress(DeliveryStoppedError):
             if self._may_receive():
                 self._receive(most)
 
     def _end_ahead(self) -> None:
-        """Wait for the receive that was begun ahead; raise its error."""
+        """Wait until the thread that receives ahead has ended; raise its error."""
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             ahead.result()
@@ -428,9 +431,9 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             self._left = self._left - received if received else 0
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note which batches Spark is through with, and remove those beyond `retentionHours`.
+        """Record the batches that Spark has processed, and prune batches older than `retentionHours`.
 
-        Those by which repetitions are recognised stay.
+        Batches within the deduplication window are kept, because duplicates are recognised by them.
         """
         last = self._position(end)
         for each in self._sequence[self._committed : last]:
@@ -446,7 +449,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             self._pruned = time.monotonic()
 
     def stop(self) -> None:
-        """End a receive in progress; messages that aren't sealed go back to the broker."""
+        """End a receive in progress; the broker redelivers messages that aren't sealed."""
         self._receiver.stop.set()
         if self._ahead is not None:
             wait([self._ahead])

@@ -1,6 +1,6 @@
 """`jms-spool`: the finished batches of a spool, as a table or as a stream.
 
-An offset is a position in `spool.sequence`, so it refers to the same messages forever. Spark can read the
+An offset is a position in `spool.sequence`, so it refers to the same messages forever. So Spark can read the
 messages between two offsets any number of times.
 """
 
@@ -34,7 +34,7 @@ _FAIL, _SKIP = "fail", "skip"
 
 
 class SpoolDataSource(DataSource):
-    """Options: `path`, `maxBatchesPerTrigger`, `onPruned` (`fail` or `skip`)."""
+    """The format `jms-spool`. Its options are `path`, `maxBatchesPerTrigger` and `onPruned`."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +51,7 @@ class SpoolDataSource(DataSource):
         return SpoolReader(_Settings(self.options).spool)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader of the batches as they are finished."""
+        """Return a reader of batches for a stream, which includes batches finished while the query runs."""
         check_schema(NAME, schema)
         settings = _Settings(self.options)
         return SpoolStreamReader(settings.spool, settings.most, skip=settings.skip)
@@ -66,7 +66,7 @@ class _Settings:
 
 
 class SpoolReader(DataSourceReader):
-    """Every finished batch of a spool that hasn't been pruned, by the time it was finished; no replays."""
+    """Reads the finished batches of a spool, the oldest first, without pruned ones and replays."""
 
     def __init__(self, spool: SpoolPath) -> None:
         self._spool = spool
@@ -92,12 +92,13 @@ class SpoolReader(DataSourceReader):
 
 
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The batches of a spool in their sequence.
+    """Reads the batches of a spool as a stream, in the order of their sequence.
 
     Args:
         spool: The folder of all batches.
-        most: How many batches a micro-batch has at most; `None`: all there are.
-        skip: Whether planned batches that have been pruned are left out; otherwise they are an error.
+        most: Maximum number of batches in a micro-batch; `None`: no limit.
+        skip: Whether batches that were pruned before they were read are left out. Otherwise they are an
+            error.
     """
 
     def __init__(self, spool: SpoolPath, most: int | None, *, skip: bool) -> None:
@@ -109,17 +110,17 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _sequence(self) -> BatchSequence:
-        # Executors make a reader too, only to read segments.
+        # Not in the constructor: executors create a reader only to read segments.
         if self._opened is None:
             self._opened = BatchSequence(self._spool)
         return self._opened
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the bound on a micro-batch."""
+        """Return the limit of a micro-batch."""
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the first position with stored messages."""
+        """Return the position of the first batch that hasn't been pruned."""
         length = self._sequence.refresh()
         for position, each in enumerate(self._sequence[0:length]):
             if each.manifest(self._spool) is not None:
@@ -127,11 +128,11 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(length)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read the batches that are finished now, and no later ones."""
+        """Limit the query to the batches that are finished now."""
         self._target = self._sequence.refresh()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return how far the next micro-batch goes."""
+        """Return the end offset of the next micro-batch."""
         first = self._position(start)
         end = self._sequence.refresh() if self._target is None else self._target
         if isinstance(limit, ReadMaxFiles):
@@ -142,8 +143,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return one partition for each segment of the batches from one offset to the other.
 
         Raises:
-            SpoolError: A batch has been pruned and `onPruned` isn't `skip`; the spool isn't that of the
-                checkpoint; a manifest is missing or damaged.
+            SpoolError: A batch was pruned, and `onPruned` isn't `skip`. Or the checkpoint belongs to another
+                spool, or a manifest is damaged.
         """
         first, last = self._position(start), self._position(end)
         found = []

@@ -18,7 +18,7 @@ class GivenOptions:
         known: Names of all options.
 
     Raises:
-        ConfigurationError: From every method: an option is unknown, missing, or meaningless.
+        ConfigurationError: An option is unknown. From methods: an option is missing or has an invalid value.
     """
 
     def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
@@ -36,11 +36,11 @@ class GivenOptions:
             raise ConfigurationError(faults)
 
     def text(self, name: str) -> str | None:
-        """Return a text; `None` if it isn't given."""
+        """Return the value of an option; `None` if it isn't given or is empty."""
         return self._given.get(name.lower()) or None
 
     def required(self, name: str, example: str) -> str:
-        """Return a text that must be given."""
+        """Return the value of an option that must be given; `example` is a valid value, for the error."""
         found = self.text(name)
         if found is None:
             raise ConfigurationError(
@@ -49,7 +49,7 @@ class GivenOptions:
         return found
 
     def count(self, name: str) -> int | None:
-        """Return a whole number from 1 up; `None` if it isn't given."""
+        """Return the value of an option as a whole number of at least 1; `None` if it isn't given."""
         found = self.text(name)
         if found is None:
             return None
@@ -58,7 +58,7 @@ class GivenOptions:
         return int(found)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of the choices, the first if none is given."""
+        """Return the value of an option with a fixed set of choices; the first choice if it isn't given."""
         found = (self.text(name) or choices[0]).lower()
         if found not in choices:
             raise self._wrong(name, found, f"one of {', '.join(choices)}")

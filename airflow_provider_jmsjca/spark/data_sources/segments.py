@@ -24,7 +24,7 @@ _ROWS = 1_000
 
 
 class SegmentPartition(InputPartition):
-    """One segment, or nothing: then Spark has a partition without rows."""
+    """A partition with the rows of one segment; without rows if `segment` is `None`."""
 
     def __init__(self, folder: str, segment: Segment | None) -> None:
         super().__init__(None)
@@ -33,7 +33,7 @@ class SegmentPartition(InputPartition):
 
 
 def partitions_of(manifests: Sequence[Manifest]) -> Sequence[SegmentPartition]:
-    """Return the partitions of batches, in the order of batches and segments."""
+    """Return a partition for each segment, in the order of batches and segments; at least an empty one."""
     found = [
         SegmentPartition(path_to_uri(manifest.folder), segment)
         for manifest in manifests

@@ -1,9 +1,13 @@
-"""Rows as messages to a broker.
+"""Sends rows as messages to a broker.
 
-All rows of a partition are checked before its first message is sent. If the broker drops duplicates, each
-message has an id derived from write, partition and row, so that a repeated task adds nothing. If the broker
-supports transactions, a partition is sent in one transaction; if the outcome of a task was lost, it is sent
-again. On any other broker a repeated task sends its whole partition again.
+All rows of a partition are checked before its first message is sent. The effect of a repeated task depends on
+the broker:
+
+- A broker that drops duplicates: each message has an id derived from write, partition and row, so a repeated
+  task adds nothing.
+- A broker with transactions: a partition is sent in one transaction. It is sent twice only if its task is
+  repeated after the commit.
+- Any other broker: a repeated task sends its whole partition again.
 """
 
 from __future__ import annotations
@@ -45,13 +49,13 @@ _DEFAULTS: Mapping[str, object] = {
 
 @dataclass
 class SentRows(WriterCommitMessage):
-    """How many messages a partition was."""
+    """Number of messages that were sent for a partition."""
 
     count: int
 
 
 class Sender:
-    """Sends partitions of a DataFrame with these columns.
+    """Sends partitions of a DataFrame to the broker that the options name.
 
     Args:
         given: The options.
@@ -87,8 +91,8 @@ class Sender:
         """Send the rows of this task's partition.
 
         Raises:
-            ConfigurationError: A row is no message; nothing of the partition was sent.
-            JmsError: The broker refused, or was lost.
+            ConfigurationError: A row is no valid message; nothing of the partition was sent.
+            JmsError: The broker refused a message, or the connection was lost.
         """
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
@@ -106,7 +110,7 @@ class Sender:
         for each in outgoing:
             check_sendable(connection, each)
         if connection.capabilities.deduplicating_send:
-            # Outside a transaction, which a repetition would roll back as a whole.
+            # Without a transaction, because a duplicate would roll back the whole of it.
             for row, each in enumerate(outgoing):
                 each.deduplication_id = f"{prefix}/{row}"
             connection.send(outgoing)
@@ -135,7 +139,7 @@ class Sender:
                 row += 1
 
     def _completed(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows with every column of the message schema."""
+        """Return the rows with every column of the message schema; missing values get defaults."""
         columns = []
         for field in MESSAGE_SCHEMA:
             index = batch.schema.get_field_index(field.name)
@@ -159,7 +163,7 @@ class JmsWriter(DataSourceArrowWriter):
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
-        # Made on the driver: a task that runs again has the same.
+        # Created on the driver, so that a repeated task has the same id.
         self._write_id = sender.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
@@ -168,7 +172,7 @@ class JmsWriter(DataSourceArrowWriter):
 
 
 class JmsStreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of each micro-batch, under its number."""
+    """Sends the rows of each micro-batch. Ids of messages are derived from the micro-batch's number."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
