@@ -456,8 +456,8 @@ def change_messages(
 
     Raises:
         ConfigurationError: Source and target are the same queue.
-        CapabilityError: The broker does not offer the change. Or messages were changed, but the broker shows
-            only a part of the queue, so more may be left; the text has the number of changed messages.
+        CapabilityError: The broker does not offer the change. Or the broker shows only a part of the queue,
+            so matching messages may be left after the change. The text has the number of changed messages.
         JmsError: The broker refused a request, or the connection was lost.
 
     Guarantee: a crash leaves each moved message on exactly one of the two queues.

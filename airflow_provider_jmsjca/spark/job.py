@@ -14,24 +14,25 @@ The contract with the submitter (`JmsToSparkSubmitOperator`):
 | argument | meaning |
 |---|---|
 | `--manifest` | `file:` URI or absolute path of `manifest.json`, on storage that driver and executors see |
-| `--batch-id` | as in the manifest: a mix-up is an error |
-| `--fence` | the number `attempts.take_fence` gave to this attempt |
+| `--batch-id` | the batch's name; an error if the manifest has another one |
+| `--fence` | fence number of this attempt, from `attempts.take_fence` |
 
-Other arguments belong to the script: `Batch.arguments`. The submitter calls `take_fence(manifest.folder)`
-right before each submission. When the exit code is 0, it reads the counts from `Done.read(manifest.folder)`,
-and sends the messages of `rejects.rejected_messages(manifest)` to the dead-letter destination.
+Other arguments belong to the script, which gets them in `Batch.arguments`. The submitter calls
+`take_fence(manifest.folder)` right before each submission. After exit code 0, it reads the counts from
+`Done.read(manifest.folder)`, and sends the messages of `rejects.rejected_messages(manifest)` to the
+dead-letter destination.
 
 | exit code | meaning |
 |---|---|
 | 0 | the batch is done, by this attempt or an earlier one |
 | 65 | a file of the batch is missing, damaged or foreign |
 | 75 | a newer attempt has taken over |
-| 78 | the configuration of the script can't work |
+| 78 | the configuration is invalid |
 | any other | the script failed |
 
-A script that leaves the `with` block by an exception or by `sys.exit` hasn't done the batch, so the submitter
-also looks for `_DONE`. One line on standard error names the fault. `spark-submit` in client mode repeats it
-on its standard output, among the other output of the driver.
+If a script leaves the `with` block by an exception or by `sys.exit`, the batch isn't done. Because the exit
+code may be 0 then, the submitter also checks that `_DONE` exists. One line on standard error names the fault.
+`spark-submit` in client mode repeats it on its standard output, among the other output of the driver.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
 _PARTITION_BYTES: Final = 8 * 1024 * 1024
 _MOST_PARTITIONS: Final = 200
-# Up to this number of messages, to plan the search for reasons costs more than to read the bodies again.
+# Up to this number of messages, planning the search for reasons costs more than reading the bodies again.
 _SMALL_ROWS: Final = 25_000
 _SINKS: Final[Mapping[str, TableSink]] = {
     "parquet": ParquetSink(),
@@ -104,14 +105,14 @@ _log = safe_logger(__name__)
 
 
 class Batch:
-    """A verified batch, for one attempt at it. Leaving the `with` block without exception makes it done.
+    """A verified batch, for one attempt at it. If the `with` block ends without exception, the batch is done.
 
-    Guarantee: a job that dies anywhere leaves no `_DONE`, and run again it leaves one copy in each table. One
-    that was overtaken by a newer attempt commits nothing.
+    Guarantee: a job that dies at any point leaves no `_DONE`. After another run, each table has the batch's
+    rows once. A job that was superseded by a newer attempt commits nothing.
 
     Attributes:
         manifest: The batch.
-        fence: The number of this attempt.
+        fence: Fence number of this attempt.
         arguments: The script's own arguments.
     """
 
@@ -127,7 +128,7 @@ class Batch:
 
         Args:
             manifest: The batch.
-            fence: The number of this attempt.
+            fence: Fence number of this attempt.
             arguments: The script's own arguments.
             shows_progress: Write Spark's progress to standard error.
 
@@ -154,7 +155,7 @@ class Batch:
         self._rejects_in_table = 0
 
     def _check(self, manifest: Manifest, fence: int) -> None:
-        """Refuse a batch that this attempt can't work on."""
+        """Refuse a batch that this attempt must not process: superseded, split or damaged."""
         check_fence(manifest.folder, fence)
         if parts(manifest.folder):
             raise SpoolError(
@@ -167,12 +168,12 @@ class Batch:
     def from_args(cls, arguments: Sequence[str] | None = None) -> Self:
         """Return the batch that the command line names.
 
-        Leaves the process (`SystemExit`) after one line on standard error if there is nothing to do. The code
-        is 0 if the batch is done already, 65 if a file is missing, damaged or foreign. It is 75 if a newer
-        attempt has begun.
+        If the batch can't or need not be processed, this writes one line to standard error and ends the
+        process (`SystemExit`). The exit code is 0 if the batch is done already, and 65 if a file is missing,
+        damaged or foreign. It is 75 if a newer attempt has begun.
 
         Args:
-            arguments: Without the script's name; `None` means the command line's.
+            arguments: Arguments without the script's name; `None` means those of the command line.
         """
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--manifest", required=True)
@@ -202,29 +203,29 @@ class Batch:
         source: str | None = None,
         arguments: Sequence[str] = (),
     ) -> Self | None:
-        """Make a batch of messages that earlier batches have, to process them again.
+        """Create a batch of messages from earlier batches, to process them again.
 
-        Guarantee: the messages of a name are selected once, and stored once. A job that dies continues when
-        it is started again with the same name. `write` explains the effect on rows that the table has of
-        these messages.
+        Guarantee: under one name, messages are selected once and stored once. If a job dies, starting it
+        again with the same name continues the replay. `write` describes the effect on rows of these messages
+        that the table has already.
 
         Args:
             spool: Folder of all batches, as an absolute path or URI.
-            batches: Names of batches.
-            name: Names the replay.
-            rejects: Only the messages that the jobs of these batches rejected.
-            since: Instead of names: batches finished at this time or later.
-            until: Instead of names: batches finished before this time.
-            source: With a time range, only batches of this destination, such as `queue://orders`.
-            arguments: For `Batch.arguments`.
+            batches: Names of the earlier batches.
+            name: Name of the replay.
+            rejects: Only replay the messages that the jobs of these batches rejected.
+            since: Instead of `batches`: replay batches finished at this time or later.
+            until: Instead of `batches`: replay batches finished before this time.
+            source: With a time range, only replay batches of this destination, such as `queue://orders`.
+            arguments: The script's own arguments, for `Batch.arguments`.
 
         Returns:
-            The replay, for one attempt at it, which shuts out the attempts before; `None` if it is done
-            already, or no message is selected.
+            The replay, with a new attempt that shuts out earlier ones. `None` if the replay is done already,
+            or no message is selected.
 
         Raises:
-            ConfigurationError: The selection is empty or ambiguous, or the name has other messages.
-            SpoolError: A batch isn't there, isn't finished or was pruned; or a file is damaged.
+            ConfigurationError: The selection is empty or ambiguous, or another replay has this name.
+            SpoolError: A batch doesn't exist, isn't finished or was pruned; or a file is damaged.
         """
         selection = Selection(
             batches=tuple(batches), since=since, until=until, source=source, rejects=rejects
@@ -242,10 +243,10 @@ class Batch:
 
     @property
     def partitions(self) -> int:
-        """How many partitions suit the batch: one for each 8 MiB of its segments, 1 to 200.
+        """Suitable number of partitions for the batch: one for each 8 MiB of its segments, from 1 to 200.
 
-        Use it as `spark.sql.shuffle.partitions` and `spark.databricks.delta.snapshotPartitions`. Spark's and
-        Delta's defaults, 200 and 50, cost a small batch many times its own work.
+        Use it as `spark.sql.shuffle.partitions` and `spark.databricks.delta.snapshotPartitions`. With Spark's
+        and Delta's defaults, 200 and 50, a small batch takes many times longer than necessary.
         """
         size = sum(segment.bytes for segment in self.manifest.segments)
         return min(max(1, math.ceil(size / _PARTITION_BYTES)), _MOST_PARTITIONS)
@@ -253,7 +254,7 @@ class Batch:
     def messages(self, spark: SparkSession) -> DataFrame:
         """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`) and `_jms`.
 
-        `_jms` identifies a row's message, as in the rows of `json` and `try_map`; `reject` needs it.
+        `_jms` identifies the message of a row, also in the rows of `json` and `try_map`; `reject` needs it.
 
         From the first call until the `with` block ends, Spark's progress is written to standard error.
         """
@@ -278,11 +279,12 @@ class Batch:
         """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
         Each body is read once for rows and rejects together. In a batch of up to 25,000 messages, this call
-        reads them. If a message may not fit, all are read once more for the reasons. Until the `with` block
-        ends, the result is cached in Spark's memory, and on its disks if the memory is too small.
+        already reads them. If a message may not fit, all of them are read once more to find reasons. Until
+        the `with` block ends, the result is cached in Spark's memory, and on its disks if the memory is too
+        small.
 
-        With `rescue="_rescued"`, this column has the fields that the schema doesn't name. The number of rows
-        that have such fields is in the batch's report, the task's XCom and OpenLineage's facet.
+        With `rescue="_rescued"`, a column `_rescued` contains the fields that the schema doesn't name. The
+        number of rows with such fields is in the batch's report, the task's XCom and OpenLineage's facet.
         """
         sort = partial(sort_json, messages, schema, keep, timestamp_formats=timestamp_formats, rescue=rescue)
         mapped = self._read(sort)
@@ -303,22 +305,22 @@ class Batch:
     ) -> Mapped:
         """Read the bodies as XML documents, as strictly as `json`. Pass the `rejects` to `reject`.
 
-        Fields are the elements within the root, compared without namespaces. `_name` is the attribute `name`,
-        and `_VALUE` the text of an element that is a `STRUCT`. An `ARRAY` is an element that may be repeated.
-        A document with a `DOCTYPE` is rejected. Executors read the bodies in Python.
+        A field reads the element of the same name, without regard to namespaces. A field `_name` reads the
+        attribute `name`, and `_VALUE` the text of an element that is a `STRUCT`. An `ARRAY` reads an element
+        that may be repeated. A document with a `DOCTYPE` is rejected. Executors read the bodies in Python.
 
         Args:
-            messages: With the columns of the message schema.
-            schema: As for `json`, without `MAP` and `VARIANT`.
+            messages: Messages with the columns of the message schema.
+            schema: Fields of the body, see `mapping.sort_json`, without `MAP` and `VARIANT`.
             root: Name of the root element, or with its namespace: `{http://example.com/orders}order`. A
                 document with another root is rejected.
             empty_as_null: An element without content is NULL. Otherwise it is an empty text, which only fits
                 `STRING`. `xsi:nil="true"` is always NULL.
-            keep: As for `json`.
-            timestamp_formats: As for `json`.
+            keep: Columns of the message to add, see `mapping.sort_json`.
+            timestamp_formats: Further forms of `TIMESTAMP`, see `mapping.sort_json`.
 
         Raises:
-            ConfigurationError: As `mapping.sort_json`; or there is no name of the root.
+            ConfigurationError: The schema, `keep` or a format of timestamps is invalid, or `root` is empty.
         """
         body_format = Xml(root=root, empty_as_null=empty_as_null)
         sort = partial(
@@ -340,22 +342,22 @@ class Batch:
     ) -> Mapped:
         """Read each body as one CSV record, as strictly as `json`. Pass the `rejects` to `reject`.
 
-        Quotes are those of RFC 4180. A body with a second record is rejected. Executors read the bodies in
-        Python.
+        Quotes are interpreted as in RFC 4180. A body with a second record is rejected. Executors read the
+        bodies in Python.
 
         Args:
-            messages: With the columns of the message schema.
-            schema: As for `json`, with types without parts.
+            messages: Messages with the columns of the message schema.
+            schema: Fields of the body, see `mapping.sort_json`. Their types must have no parts.
             delimiter: The character between values.
-            quote: The character around values; doubled it is a literal. Empty text: there are no quotes.
-            header: The first line names the values, and names that the schema doesn't have are left out.
-                Otherwise the values are the fields of the schema, in their order.
+            quote: The character around values; within them it is doubled. Empty: values have no quotes.
+            header: The first line names the values. Values whose names the schema lacks are ignored. Without
+                a header, the values are the fields of the schema in their order.
             null: A value without quotes and with this text is NULL.
-            keep: As for `json`.
-            timestamp_formats: As for `json`.
+            keep: Columns of the message to add, see `mapping.sort_json`.
+            timestamp_formats: Further forms of `TIMESTAMP`, see `mapping.sort_json`.
 
         Raises:
-            ConfigurationError: As `mapping.sort_json`; or an option has a value that can't be used.
+            ConfigurationError: The schema, `keep`, a format of timestamps or an option of CSV is invalid.
         """
         body_format = Csv(delimiter=delimiter, quote=quote, header=header, null=null)
         sort = partial(
@@ -376,24 +378,24 @@ class Batch:
     ) -> Mapped:
         """Read each body as one Avro record, as strictly as `json`. Pass the `rejects` to `reject`.
 
-        Bodies are bytes in Avro's binary encoding, which doesn't name its schema. Bytes of another schema are
-        rejected unless they happen to be a record of this one; then their values are wrong. Executors read
-        the bodies in Python.
+        Bodies are bytes in Avro's binary encoding, which doesn't name its schema. A body that was written
+        with another schema is rejected, unless its bytes happen to be a valid record of this schema. Then its
+        values are wrong. Executors read the bodies in Python.
 
         Args:
-            messages: With the columns of the message schema.
-            schema: The fields that are wanted, as for `json`. `None`: all fields of `writer_schema`.
+            messages: Messages with the columns of the message schema.
+            schema: The fields to read, see `mapping.sort_json`. `None`: all fields of `writer_schema`.
             writer_schema: The schema with which the bodies were written: an Avro record as JSON.
-            schema_id: The bodies begin with the prefix of Confluent's serializers, with this number of the
-                schema. Another prefix, or none, is rejected. `None`: the bodies have no prefix.
-            allow: Without `schema`, `variants`: a union of several types, and a type within itself, is a
-                `VARIANT`. They are refused otherwise.
-            keep: As for `json`.
-            timestamp_formats: As for `json`.
+            schema_id: Number of the schema in the prefix of Confluent's serializers, with which each body
+                must begin. A body with another prefix or none is rejected. `None`: the bodies have no prefix.
+            allow: Only without `schema`. With `variants`, a union of several types, or a type that contains
+                itself, is read as `VARIANT`. Otherwise such a schema is refused.
+            keep: Columns of the message to add, see `mapping.sort_json`.
+            timestamp_formats: Further forms of `TIMESTAMP`, see `mapping.sort_json`.
 
         Raises:
-            ConfigurationError: As `mapping.sort_json`; or the writer's schema is no record, or has a part
-                without a type of Spark.
+            ConfigurationError: The schema, `keep` or a format of timestamps is invalid. Or the writer's
+                schema is no record, or has a part without a Spark type.
         """
         body_format = Avro(schema=writer_schema, schema_id=schema_id)
         fields = avro_fields(schema, writer_schema, allow)
@@ -403,10 +405,10 @@ class Batch:
         return self._read(sort)
 
     def _read(self, sort: Callable[..., DataFrame]) -> Mapped:
-        """Read the bodies.
+        """Read the bodies; in a small batch first without reasons, which is faster if all messages fit.
 
         Args:
-            sort: `sort_json` for these messages, without `finds_reasons`.
+            sort: Function that calls `sort_json` for these messages; takes `finds_reasons`.
         """
         if self.manifest.rows <= _SMALL_ROWS:
             quick = sort(finds_reasons=False).persist()
@@ -422,7 +424,7 @@ class Batch:
         """Evaluate expressions for each message, see `mapping.sort_tried`. Pass the `rejects` to `reject`.
 
         One bad message never fails the batch: a message for which an expression raises an error is a reject.
-        Each expression is evaluated once, as with `json`.
+        Each expression is evaluated once, and the result is cached, as with `json`.
         """
         return self._split(sort_tried(messages, columns))
 
@@ -440,14 +442,14 @@ class Batch:
 
         Args:
             rows: The rows; to reject messages they need the column `_jms`.
-            expectations: By name, a condition in SQL on a row: `{"positive": "amount > 0"}`. NULL violates
-                it, as false does.
-            action: `reject` rejects the message of a row that violates one, with all of its rows. `drop`
-                leaves out the row. `fail` fails the job.
+            expectations: Conditions in SQL on a row, by name: `{"positive": "amount > 0"}`. A row violates a
+                condition that is false or NULL for it.
+            action: The action for a row that violates a condition. `reject` rejects its message, with all of
+                the message's rows. `drop` leaves out the row. `fail` fails the job.
 
         Raises:
-            ConfigurationError: A condition can't be evaluated; or a row violates one, and the action is
-                `fail`.
+            ConfigurationError: A condition can't be evaluated. Or a row violates a condition, and the action
+                is `fail`.
         """
         try:
             checked = check_expectations(rows, expectations, OnViolation(action))
@@ -482,52 +484,57 @@ class Batch:
         """Store rows in a table, once for each batch.
 
         Columns missing in the table are added, and are NULL in older batches. Columns missing in the rows are
-        NULL in this batch. The table also has `jms_batch_id`, and instead of a column `_jms` the columns
-        `jms_segment` and `jms_position`.
+        NULL in this batch. The table also gets the column `jms_batch_id`. If the rows have the column `_jms`,
+        the table gets the columns `jms_segment` and `jms_position` instead.
 
         If the table refuses a row, its message is rejected, with the constraint and the value as the reason.
         None of the message's rows is stored, here and in tables written later. That needs the column `_jms`.
-        Without it, and for a table that isn't the batch's first, a refused row fails the write, and
-        `bisect=True` finds the message. So write to the table with constraints first.
+        Without it, or if the batch was written to another table before, a refused row fails the write. Then
+        `bisect=True` of the operator finds the message. So write to the table with constraints first.
 
         A column of another type than the table's is refused, unless `evolve="widen"` finds a type for both.
         Each change of the table is made before the rows are written, and is in the batch's report.
 
-        With `append`, the rows of a replay take the place of earlier rows of its messages, in the same
-        commit; see `spark.replays`.
+        With `append`, the rows of a replay replace earlier rows of its messages; see `spark.replays`.
 
-        Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
-        systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
-        elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
-        `tables.delta.DeltaSink`. `jdbc`: as `tables.jdbc.JdbcSink`, on PostgreSQL.
+        Guarantee: if the write is repeated after a crash, the table has the rows of the batch once. The
+        details depend on the format:
+
+        - `parquet` on file systems of this machine (absolute path or `file:` URI): see
+          `tables.parquet.replace_by_rename`; elsewhere see `replace_by_overwrite`. A second call for the same
+          table replaces the first.
+        - `delta`: see `tables.delta.DeltaSink`.
+        - `jdbc`, on PostgreSQL: see `tables.jdbc.write_in_one_transaction`.
 
         Args:
             df: The rows.
             table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog;
                 with `jdbc` its name in the database.
             format: `parquet`, `delta` or `jdbc`.
-            mode: `append`. With `delta` also `overwrite`, for a table of the newest batch alone. With `delta`
-                and `jdbc` also `upsert`: a row replaces the row that has the same `keys`. The rows need the
-                column `_jms`. The rejects of `json` and `try_map` are rejected before the write. Reject
-                other messages before it too: a retry takes over the rejects of the attempt that committed.
+            mode: `append`. With `delta` also `overwrite`, which keeps the rows of the newest batch only. With
+                `delta` and `jdbc` also `upsert`, by which a row replaces the row with the same `keys`. An
+                upsert needs the column `_jms`, and first rejects the rejects of `json` and `try_map`. Call
+                `reject` for other messages before it too: a retry takes over the rejects of the attempt that
+                committed.
             partition_by: Further columns to partition by.
             options: Options of Spark's writer, such as `compression` or `maxRecordsPerFile`. With `jdbc`
                 Spark's options for JDBC: `url`, `user`, `password`.
             cluster_by: With `delta`, columns by which a new table is clustered (liquid clustering).
             table_properties: With `delta`, properties of a new table, such as `delta.enableChangeDataFeed`. A
                 table that exists keeps its clustering and properties.
-            keys: With `upsert`, the columns that identify a row. A message without a key is rejected. A table
-                of a database needs a unique index on them, which `write` creates with the table.
-            order_by: With `upsert`, the column that tells which of two rows of a key is newer; a row that is
-                older than the table's changes nothing. Of equal rows the later one counts, and NULL is the
-                oldest. `None`: the later batch counts, and within a batch the later message.
-            delete_when: With `upsert`, a condition in SQL on the rows: a row for which it is true deletes the
-                row of its key. A deleted key leaves no trace, so an older row may create it again.
-            evolve: `widen`: columns of the table that are too narrow for the rows are changed. These are
-                whole numbers up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL`
-                columns of which a row has NULL. Rows of a narrower type are stored in the table's. `delta`
-                needs the table property `delta.enableTypeWidening`; `parquet` can't do it. `add`: fields of
-                the column that `json` was given as `rescue` move into columns of their own, see
+            keys: With `upsert`, the columns that identify a row. A message with NULL in a key is rejected. A
+                table of a database needs a unique index on them, which `write` creates with a new table.
+            order_by: With `upsert`, the column by which the newer of two rows with the same keys is found. A
+                row that is older than the table's row changes nothing. Of rows with equal values the later
+                one is newer, and NULL is the oldest value. `None`: the row of the later batch is newer, and
+                within a batch that of the later message.
+            delete_when: With `upsert`, a condition in SQL. A row for which it is true deletes the table's row
+                with its keys. The deletion isn't remembered, so an older row may insert the keys again.
+            evolve: `widen`: change columns of the table that are too narrow for the rows. This covers whole
+                numbers up to `BIGINT`, `FLOAT` to `DOUBLE`, `DECIMAL` to more digits, and `NOT NULL` columns
+                for which a row has NULL. Rows of a narrower type are converted to the table's. `delta` needs
+                the table property `delta.enableTypeWidening`; `parquet` doesn't support `widen`. `add`: move
+                rescued fields, from the column `rescue` of `json`, into their own columns; see
                 `evolution.add_columns`.
 
         Returns:
@@ -536,12 +543,12 @@ class Batch:
 
         Raises:
             FencedError: A newer attempt has begun.
-            SpoolError: The operating system refused.
-            PoisonMessageError: The database refuses a row, and the message can't be rejected (see above).
-            ConfigurationError: Format, mode or path aren't those above. Or a column has a reserved name:
-                `jms_batch_id`, `jms_segment`, `jms_position`, `_jms...`. Or a column has another type than
-                the table's, or the table is partitioned otherwise. Or, with `delta`, the batch has written to
-                this table before. Then nothing was written.
+            SpoolError: A file can't be written.
+            PoisonMessageError: The table refuses a row, and the message can't be rejected (see above).
+            ConfigurationError: Nothing was written, because format, mode, path or another argument is
+                invalid. Or a column has a reserved name: `jms_batch_id`, `jms_segment`, `jms_position` or
+                `_jms...`. Or a column has another type than the table's, or the table is partitioned by other
+                columns. Or, with `delta`, the batch has written to this table before.
         """
         # A row of a refused message must not stay in another table.
         rejects_rows = ORIGIN in df.columns and not self._stored.keys() - {table}
@@ -588,7 +595,7 @@ class Batch:
                 f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
             )
         if write.mode == UPSERT:
-            # A retry can't tell from the table which messages were stored, so it must know all others.
+            # The table doesn't show a retry which messages were stored, so all rejects must be known before.
             for mapped in self._mapped:
                 self.reject(mapped.rejects)
         attempt = TableAttempt(
@@ -609,7 +616,7 @@ class Batch:
             try:
                 self._stored[table] = sink.write(df, write, attempt)
             except ColumnTypesError:
-                # Another batch may just have added a column of this name with another type.
+                # Another batch may just have added a column of the same name with another type.
                 if not adds or not is_first:
                     raise
                 is_first = False
@@ -631,7 +638,7 @@ class Batch:
             known: The table's columns with their types.
             attempt: The attempt.
             table: The table's name.
-            noted: Columns with their types that an earlier write of this attempt was to add.
+            noted: Columns, with their types, that the previous try of this write intended to add.
         """
         if self._rescue not in df.columns:
             raise ConfigurationError(
@@ -648,15 +655,15 @@ class Batch:
         return added.rows, added.columns
 
     def reject(self, df: DataFrame) -> int:
-        """Reject messages: once the batch is done they go to the dead-letter destination.
+        """Reject messages, which are sent to the dead-letter destination once the batch is done.
 
-        The executors write the rejects into the spool, and need the rights to do so. The driver's memory
+        The executors write the rejects into the spool, and need write access to it. The driver's memory
         doesn't depend on their number.
 
         Args:
             df: Columns `_jms` (the message), `exception_class` and `exception_message` (the reason). A
                 message that is named twice is rejected once, with the reason of the first call. Within one
-                call the first reason in the order of the alphabet counts.
+                call the first reason in alphabetical order is used.
 
         Returns:
             Number of messages rejected so far.
@@ -681,28 +688,29 @@ class Batch:
         format: str = "parquet",  # noqa: A002 - as Spark's writer has it
         options: Mapping[str, str] | None = None,
     ) -> int:
-        """Put the rejected messages into a table, besides the dead-letter destination.
+        """Store the rejected messages in a table, in addition to the dead-letter destination.
 
-        Each is a row with the columns of the message schema, `exception_class` and `exception_message`. As in
-        each table, `jms_batch_id`, `jms_segment` and `jms_position` name the message. In a database,
-        properties are JSON text. Call it last: messages that are rejected later aren't in the table.
+        Each rejected message is a row with its columns of the message schema, `exception_class` and
+        `exception_message`. As in each table, `jms_batch_id`, `jms_segment` and `jms_position` identify the
+        message. In a database, properties are JSON text. Call this last: messages that are rejected later
+        aren't in the table.
 
-        Guarantee: done again after a crash, the table has the rejects of the batch once. A later attempt
-        replaces those of an earlier one, and a replay those of the batches that it replays.
+        Guarantee: if the call is repeated after a crash, the table has the rejects of the batch once. A later
+        attempt replaces the rejects of an earlier one, and a replay those of the batches that it replays.
 
         Args:
             spark: The session.
-            table: As for `write`.
-            format: As for `write`.
-            options: As for `write`.
+            table: Absolute path, URI or name of the table, see `write`.
+            format: `parquet`, `delta` or `jdbc`.
+            options: Options of Spark's writer, or with `jdbc` of its connection, see `write`.
 
         Returns:
-            How many messages that are.
+            The number of rejected messages in the table.
 
         Raises:
             FencedError: A newer attempt has begun.
-            SpoolError: The operating system refused.
-            ConfigurationError: As for `write`.
+            SpoolError: A file can't be written.
+            ConfigurationError: An argument is invalid, or the table has other columns. Nothing was written.
         """
         rows = rejected_rows(
             self.messages(spark), self.manifest, self._rejects.files, as_text=format == "jdbc"
@@ -714,7 +722,7 @@ class Batch:
         return stored
 
     def check_fence(self) -> None:
-        """Raise an error if a newer attempt has begun. Call it before you commit anywhere else yourself.
+        """Raise an error if a newer attempt has begun. Call this before you commit data elsewhere.
 
         Raises:
             FencedError: A newer attempt has begun.
@@ -722,11 +730,11 @@ class Batch:
         check_fence(self.manifest.folder, self.fence)
 
     def finish(self) -> Done:
-        """Seal `_DONE` with the counts. Then the batch is done for every later attempt too.
+        """Seal `_DONE` with the counts, which marks the batch as done for every later attempt too.
 
         Raises:
-            FencedError: A newer attempt has begun, or another one did it.
-            SpoolError: The operating system refused.
+            FencedError: A newer attempt has begun, or another attempt has finished the batch.
+            SpoolError: The file can't be written.
         """
         folder = self.manifest.folder
         done = Done(
@@ -757,9 +765,9 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish the batch, or leave the process with one line about a fault of spool, fence or schema.
+        """Finish the batch; after an error of spool, fence or configuration, end the process with one line.
 
-        An exception due to the data is recorded in the batch's folder, for the bisection of the batch.
+        An exception that the data caused is recorded in the batch's folder, for a bisection of the batch.
         """
         self.close()
         try:
@@ -773,9 +781,9 @@ class Batch:
             leave(fault)
 
     def close(self) -> None:
-        """Release cached DataFrames, unless the script has stopped the session, and stop the progress.
+        """Release cached DataFrames, unless the script has stopped the session, and stop the progress lines.
 
-        Leaving the `with` block does it too.
+        The end of the `with` block does this too.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
         from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
@@ -803,7 +811,7 @@ def check_batch_name(manifest: Manifest, batch_id: str) -> None:
 
 
 def leave(error: SpoolError | ConfigurationError) -> NoReturn:
-    """Leave the process with one line on standard error, and the exit code of this error."""
+    """End the process with one line on standard error, and the exit code for this error."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     match error:
         case ConfigurationError():

@@ -1,9 +1,9 @@
 """Reads text bodies into typed columns and separates the messages that don't fit.
 
-Spark parses each JSON body twice, for any number of columns. Parsed as typed fields it gives the values.
-Parsed as one VARIANT it shows invalid JSON, a second value, and duplicate names. A few cheap comparisons
-recognise an ordinary row. Only for the other rows is the kind of every value compared with its field. JSON
-needs no Python on executors; XML, CSV and Avro are first turned into JSON there, by `bodies`.
+Spark parses each JSON body twice, independent of the number of columns. Parsing it as typed fields gives the
+values. Parsing it as one VARIANT detects invalid JSON, a second value, and duplicate names. A few cheap
+comparisons recognise ordinary rows. For the other rows, the kind of every value is compared with its field.
+JSON needs no Python on executors. XML, CSV and Avro are first converted to JSON there, by `bodies`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _OPENS: Final = "^[ \t\r\n]*+[\\[{]"
 _BLANK: Final = f"^[ \t\r\n]*+{END}"
 _BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _FLOATS: Final = ("float", "double")
-# How a number, an object, an array or a value in quotation marks begins. BETWEEN would be computed apart, in
-# a copy of each row.
+# First characters of a number, an object, an array or a value in quotation marks. Spark would compute BETWEEN
+# separately, in a copy of each row.
 _FIRST_OF_OTHERS: Final = ", ".join(str(ord(each)) for each in '"-0123456789[{')
 _SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *WRITTEN})
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# By the option of from_json that lifts it.
+# Limits of Spark's JSON reader, by the option of from_json that lifts them.
 _LIMITS: Final = {
     "maxNumLen": "a number of more than 1,000 digits",
     "maxNestingDepth": "more than 999 levels of objects and arrays",
@@ -93,10 +93,10 @@ _NOT_JSON: Final = "the body is not JSON"
 _HALVES: Final = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-# Numbers that may be beyond DOUBLE, and how the JSON of a VARIANT shows them.
+# Numbers that may be beyond DOUBLE, and their form in the JSON of a VARIANT.
 _VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
 _INFINITE: Final = '"-?Infinity"'
-# Follows a body; no producer can guess it.
+# Appended to a body to find its end; no producer can guess it.
 _MARK: Final = secrets.token_hex(8)
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 DOUBTFUL: Final = "doubtful"
@@ -108,9 +108,10 @@ class Mapped:
     """Rows of the messages that fit, and rejects for the others.
 
     Attributes:
-        rows: The requested columns, then the kept ones, then `_jms`: a struct of `batch_id`, `segment` and
+        rows: The requested columns, then the kept columns, then `_jms`: a struct of `batch_id`, `segment` and
             `position` that identifies the row's message.
-        rejects: `_jms`, `exception_class` and `exception_message` of each other message.
+        rejects: Columns `_jms`, `exception_class` and `exception_message`, a row for each message that
+            doesn't fit.
     """
 
     rows: DataFrame
@@ -126,20 +127,26 @@ def map_json(
 ) -> Mapped:
     """Read each body as one JSON object with these fields, see `sort_json`.
 
-    Rows and rejects each parse the bodies again. `Batch.json` parses them once.
+    The bodies are parsed once for the rows, and once more for the rejects. `Batch.json` parses them once.
+
+    Args:
+        messages: Messages with the columns of the message schema.
+        schema: Fields of the body, see `sort_json`.
+        keep: Columns of the message to add, see `sort_json`.
+        timestamp_formats: Further forms of `TIMESTAMP`, see `sort_json`.
 
     Raises:
-        ConfigurationError: As `sort_json`.
+        ConfigurationError: The schema, `keep` or a format of timestamps is invalid.
     """
     return split(sort_json(messages, schema, keep, timestamp_formats=timestamp_formats))
 
 
 def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
-    """Return rows and rejects.
+    """Split sorted messages into rows and rejects.
 
     Args:
         sorted_messages: The result of `sort_json` or `sort_tried`.
-        has_rejects: A message may have a reason; see `all_fit`.
+        has_rejects: `False` if `all_fit` has found no message to reject.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -166,34 +173,34 @@ def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
 
 
 def all_fit(sorted_messages: DataFrame) -> bool:
-    """Return whether no message has a reason.
+    """Return whether all messages fit: none has a reason to be rejected.
 
     Args:
-        sorted_messages: The result of `sort_json` or `sort_tried`, of so few messages that the driver can
-            hold a number for each.
+        sorted_messages: The result of `sort_json` or `sort_tried`. The driver must be able to hold a number
+            for each message.
     """
-    # A count would plan a second stage, which costs a small batch more than the numbers.
+    # A count would need a second stage, which takes longer than collecting numbers for a small batch.
     return not sorted_messages.where(f"{_REASON} IS NOT NULL").selectExpr("1").collect()
 
 
 def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
-    """Evaluate expressions for each message, and find the messages for which one fails.
+    """Evaluate expressions for each message, and find the messages for which an expression fails.
 
     A message is rejected if it is undecodable or an expression raises an error for it. NULL is a value, not a
     failure. Each expression is evaluated once.
 
     Args:
-        messages: With `batch_id`, `segment`, `position` and the columns that the expressions use.
-        columns: By the name of the column, an expression in SQL or a column. An exception in a function
-            written in Python fails the job. Names that begin with `_jms`, and `jms_batch_id`,
-            `jms_segment` and `jms_position`, are reserved.
+        messages: Messages with `batch_id`, `segment`, `position` and the columns that the expressions use.
+        columns: Expressions in SQL, or columns, by the name of the resulting column. An exception in a Python
+            function fails the job. Names that begin with `_jms`, and `jms_batch_id`, `jms_segment` and
+            `jms_position`, are reserved.
 
     Returns:
-        For `split`: each message with its values, its reason, or both.
+        The argument of `split`: each message with its values, its reason, or both.
 
     Raises:
-        ConfigurationError: There are no columns, the names of two differ only in case, or one has a reserved
-            name; or the messages lack `batch_id`, `segment` or `position`.
+        ConfigurationError: There are no columns, two names differ only in case, or a name is reserved. Or the
+            messages lack `batch_id`, `segment` or `position`.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -211,7 +218,7 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     undecodable = "CAST(NULL AS STRING)"
     if {"body_type", "properties"} <= set(messages.columns):
         undecodable = _undecodable()
-    # Outside a generator Spark might evaluate a common part of two expressions before they are tried.
+    # Without the generator, Spark might evaluate a part that two expressions share before it tries them.
     tried = sql.struct(*(each.tried().alias(name) for name, each in attempts.items()))
     apart = messages.select(
         "*", sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_BODY)
@@ -225,7 +232,7 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
 
 
 def _failed(tried: str, attempts: Mapping[str, Attempt]) -> Column:
-    """Return a text with the reasons of the failed expressions, or NULL."""
+    """Return an expression for the reasons of the failed expressions as one text; NULL if none has failed."""
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     faults = [
@@ -265,11 +272,15 @@ def sort_json(
 ) -> DataFrame:
     """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
 
-    Text, bytes (as UTF-8) and map bodies are read. A message is rejected if its body is of another kind or
-    undecodable, is not one JSON object, has a duplicate name, has a value of the wrong type (also for a
-    nullable field), or lacks a `NOT NULL` field of the schema (JSON `null` counts as missing), at any depth.
+    Text, bytes (as UTF-8) and map bodies are read. A message is rejected in these cases, at any depth:
+
+    - The body is of another kind, is undecodable, or is not exactly one JSON object.
+    - An object has a duplicate name.
+    - A value has the wrong type, also for a nullable field.
+    - A `NOT NULL` field is missing or JSON `null`.
+
     The reason names the value by its path, such as `items[3].price`. Names that the schema doesn't have are
-    left out. Only these values are accepted:
+    ignored. Only these values are accepted:
 
     | type | JSON values |
     |---|---|
@@ -284,35 +295,36 @@ def sort_json(
     | `BINARY` | strings that are base64, padded |
     | `STRUCT<...>`, `MAP<STRING, ...>` | objects with values that fit |
     | `ARRAY<...>` | arrays with elements that fit |
-    | `VARIANT` | any without a number beyond `DOUBLE` |
+    | `VARIANT` | any value without a number beyond `DOUBLE` |
 
-    Spark's JSON reader has limits: a body with a string of more than 20,000,000 characters, a number of more
-    than 1,000 digits or more than 999 levels of objects and arrays is rejected with the limit as the reason.
+    A body beyond a limit of Spark's JSON reader is rejected with the limit as the reason. The limits are
+    20,000,000 characters in a string, 1,000 digits in a number, and 999 levels of objects and arrays.
 
     Args:
-        messages: With the columns of the message schema.
-        schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
+        messages: Messages with the columns of the message schema.
+        schema: Fields of the body, as a `StructType` or DDL: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
             that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
-        keep: Columns of the message, or expressions in SQL with a name, to add to the fields: `message_id`,
-            `properties['region'] AS region`. A message is rejected if one of these fails for it.
-        body_format: The bodies are XML, CSV or Avro, and of the kinds that this format has. The rules for
-            values are those of JSON, for a text that is written like a value of JSON.
-        timestamp_formats: Further forms of `TIMESTAMP`; the first that fits counts. `usual` reads the forms
+        keep: Columns to add to the fields: columns of the message, or expressions in SQL with a name. Such as
+            `message_id` or `properties['region'] AS region`. A message is rejected if an expression fails for
+            it.
+        body_format: Format of the bodies if they are XML, CSV or Avro. Their values follow the rules of JSON
+            values with the same text.
+        timestamp_formats: Further forms of `TIMESTAMP`; the first that fits is used. `usual` reads the forms
             of Java, .NET, Jackson and Python, without digits beyond microseconds. `epoch_seconds`,
             `epoch_millis` and `epoch_micros` read whole numbers. Others are Spark's patterns for dates.
-        rescue: A column to add, with the names of JSON that the schema doesn't have, at any depth. It is a
-            `VARIANT`: `_rescued`; or JSON text: `_rescued STRING`. It is NULL for a body without such names.
-            Within an array, the names are by the index of the item: `{"items": {"3": {"colour": "red"}}}`.
-        finds_reasons: Find the reasons. Otherwise a message that may not fit has `DOUBTFUL` as its reason,
-            though it may fit after all. For a small batch, planning the reasons costs more than all else.
+        rescue: Column to add for names in the body that the schema doesn't have, at any depth. `_rescued` is
+            added as `VARIANT`, and `_rescued STRING` as JSON text. The column is NULL for a body without such
+            names. In an array, items are named by index: `{"items": {"3": {"colour": "red"}}}`.
+        finds_reasons: Find the reasons. Otherwise a message that may not fit gets the reason `DOUBTFUL`, even
+            if it does fit. For a small batch, planning the reasons takes longer than everything else.
 
     Returns:
-        For `split`: each message with its values, its reason, or both.
+        The argument of `split`: each message with its values, its reason, or both.
 
     Raises:
-        ConfigurationError: The schema has no fields, Spark can't read it, or one has a reserved name or a
-            type not listed here; a column in `keep` can't be evaluated, or has a reserved name or that of a
-            field; Spark doesn't support a format of timestamps.
+        ConfigurationError: The schema has no fields, Spark can't read it, or a field has a reserved name or a
+            type not listed here. Or a column in `keep` can't be evaluated, or its name is reserved or that of
+            a field. Or Spark doesn't support a format of timestamps.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -339,11 +351,12 @@ def sort_json(
     read = sql.struct(
         text.alias("text"),
         sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
-        # Spark ignores text after the first value. Between brackets any rest is an error, or hides the mark.
+        # Spark ignores text after the first value. In an array with the mark, such text is an error, or the
+        # mark isn't the second item.
         sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit(f',"{_MARK}"]'))).alias("whole"),
         *more,
     )
-    # Spark's optimizer repeats an expression wherever its result is used, and would parse a body once for
+    # Spark's optimizer would repeat an expression for each use of its result, and so parse a body once for
     # each column. It never replaces the output of a generator by the expression.
     apart = messages.select(
         *(["*"] if attempts else [*_PLACE, "body_type"]),  # reasons of attempts need the other columns
@@ -353,7 +366,7 @@ def sort_json(
     ordinary = _ordinary(fields, body_format, forms)
     complaint = _complaint(fields, body_format, forms) if finds_reasons else quoted_text(DOUBTFUL)
     reason = f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {complaint} END"
-    # The parsed struct is copied whole, at the cost of one value. Converted values are a struct of their own.
+    # The parsed struct is copied as a whole, at the cost of one value. Converted values have another struct.
     values = [sql.col(f"{_BODY}.parsed").alias(_VALUES)]
     found = {field.name: _member(f"{_BODY}.parsed", field.name) for field in fields.fields}
     converted = {field.name: _value(forms, field.dataType, found[field.name]) for field in fields.fields}
@@ -406,11 +419,11 @@ def _rescued_struct(fields: StructType, column: tuple[str, str]) -> str:
 
 
 def _rescued(kind: DataType, value: str) -> str:
-    """Return an expression for a VARIANT with the names that a type doesn't have; NULL without such names.
+    """Return an expression for a VARIANT with the names of a value that its type doesn't have; NULL if none.
 
     Args:
-        kind: A type with a STRUCT in it.
-        value: An expression for a VARIANT.
+        kind: Type of the value, with a STRUCT in it.
+        value: An expression for the value, a VARIANT.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
@@ -506,12 +519,13 @@ def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequ
     """Return the fields of Avro bodies.
 
     Args:
-        schema: The fields that are wanted; `None` means those of the writer's schema.
+        schema: The fields to read; `None` means those of the writer's schema.
         writer_schema: The schema with which the bodies were written, as JSON.
-        allow: `variants`: parts of the writer's schema without one type of Spark are `VARIANT`.
+        allow: With `variants`, parts of the writer's schema without a Spark type are read as `VARIANT`.
 
     Raises:
-        ConfigurationError: A field can't have its type, or the writer's schema has a part without a type.
+        ConfigurationError: A field to read has an invalid type. Or the writer's schema has a part without a
+            Spark type.
     """
     from airflow_provider_jmsjca.spark.schemas.schema_file import columns_of_writer  # noqa: PLC0415 - pyspark
 
@@ -527,7 +541,7 @@ def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequ
 
 
 def _misread_bytes(wanted: DataType, written: DataType, path: str) -> Iterator[str]:
-    """Yield a fault for each field of bytes that is wanted as a text, or the other way round."""
+    """Yield a fault for each field of bytes that would be read as another type, or the other way round."""
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType  # noqa: PLC0415 - pyspark
 
     match wanted, written:
@@ -631,7 +645,7 @@ def _shape_of(kind: DataType, body_format: BodyFormat, path: str, faults: list[s
 
 
 def _read_as(kind: DataType) -> str:
-    """Return the type to read a field as, so that from_json doesn't round, wrap or guess."""
+    """Return the type as which from_json reads a field without rounding, overflow or guessing."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
@@ -642,15 +656,15 @@ def _read_as(kind: DataType) -> str:
         case MapType():
             return f"MAP<STRING, {_read_as(kind.valueType)}>"
         case DecimalType():
-            return "VARIANT"  # as DECIMAL it is rounded, as STRING it has been a double
+            return "VARIANT"  # as DECIMAL it would be rounded, as STRING it would have been a DOUBLE before
     name = kind.simpleString()
     if name in {"tinyint", "smallint"}:
-        return "INT"  # as TINYINT 200 is -56
+        return "INT"  # as TINYINT, 200 would become -56
     return "STRING" if name in WRITTEN or name == "binary" else name
 
 
 def _value(forms: TimestampForms, kind: DataType, found: str) -> str:
-    """Return an expression for the value of a type, from the value that from_json returned."""
+    """Return an expression that converts a value of from_json (see `_read_as`) to its field's type."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
@@ -709,7 +723,7 @@ def _is_object() -> str:
 
 
 def _probe(field: StructField) -> str | None:
-    """Return an expression for the kind of a field's value, if the name can be part of a path."""
+    """Return an expression for the kind of a field's value; `None` if its name can't be part of a path."""
     if not _PLAIN_NAME.fullmatch(field.name):
         return None
     return _kind(f"try_variant_get({_BODY}.whole, '$[0].{field.name}', 'variant')")
@@ -749,9 +763,9 @@ def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: st
             return _fits(forms, kind, found)
     name = kind.simpleString()
     if name in {"string", "binary"}:
-        # A field read as STRING takes any value as text: this could have been a number (1e400 is "Infinity"
-        # in quotation marks), an object and so on.
-        # Comparisons of texts cost less than to take the first character.
+        # from_json reads any value as STRING, so the text may come from a number (1e400 gives "Infinity" in
+        # quotation marks), an object and so on.
+        # Comparing texts costs less than extracting the first character.
         letter = f"({found} >= 'A' AND {found} < '[' OR {found} >= 'a' AND {found} < '{{')"
         doubtful = f"NOT {letter} AND ascii({found}) IN ({_FIRST_OF_OTHERS}) OR {found} IN ('true', 'false')"
         text = f"(NOT ({doubtful}))"
@@ -792,7 +806,7 @@ def _complaint(fields: StructType, body_format: BodyFormat | None, forms: Timest
 
 
 def _found(value: str) -> str:
-    """Return an expression that describes a VARIANT in a few characters; empty text for NULL."""
+    """Return an expression that briefly describes a VARIANT; an empty text for NULL."""
     text = _from_variant(value, "STRING")
     # 1.0 is shown as 1.
     pointed = (
@@ -817,7 +831,7 @@ def _why_unreadable() -> str:
     """Return an expression for the reason that a body isn't one JSON value, or is beyond a limit."""
     text = f"{_BODY}.text"
     named = _named(text)
-    # The length of a string is looked at only where the string is copied.
+    # Spark checks the length of a string only if it copies the string.
     long = f"octet_length({text}) > 20000000 AND NOT ({_reads(named, as_fields='_: STRING, ')})"
     limits = [
         *((_reads(named, option), limit) for option, limit in _LIMITS.items()),
@@ -835,7 +849,7 @@ def _why_unreadable() -> str:
         *((f"NOT ({_reads(named)}) AND {case}", beyond(limit)) for case, limit in limits),
     ]
     others = [
-        # On its own only the first value of a text is read.
+        # Without the brackets, only the first value of a text is read.
         (f"{_is_object()} AND {_reads(text)}", quoted_text(_MORE)),
         (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", quoted_text(_CUT)),
     ]
@@ -853,10 +867,10 @@ def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: st
     """Return an expression that tells whether from_json reads the first value of a text.
 
     Args:
-        text: An expression.
-        limits: The names from `_LIMITS` that are lifted.
-        foreign: The names from `_NOT_OF_JSON` that are permitted.
-        as_fields: Fields of the value that are read, as DDL.
+        text: An expression for the text.
+        limits: Names from `_LIMITS` of limits to lift.
+        foreign: Names from `_NOT_OF_JSON` of extensions to permit.
+        as_fields: Fields of the value to read, as DDL.
     """
     options = {"columnNameOfCorruptRecord": _UNPARSED}
     options |= {name: str(name in foreign).lower() for name in _NOT_OF_JSON}
@@ -866,8 +880,13 @@ def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: st
 
 
 def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
-    """Return an expression that tells whether a text is exactly one value; arguments as for `_reads`."""
-    # Only a single value can be the value of a name and also the item of an array.
+    """Return an expression that tells whether a text is exactly one JSON value.
+
+    Args:
+        text: An expression for the text.
+        foreign: Names from `_NOT_OF_JSON` of extensions to permit.
+    """
+    # Only a single value can be both the value of a name and the item of an array.
     return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"
 
 
@@ -900,13 +919,13 @@ def _listed(text: str) -> str:
 
 
 def _fault(forms: TimestampForms, kind: DataType, value: str, path: str) -> str:
-    """Return an expression for a struct with the reason and the value that doesn't fit; or NULL.
+    """Return an expression for a struct with a reason and the value that doesn't fit; NULL if the value fits.
 
     Args:
-        forms: How a `TIMESTAMP` may be written.
-        kind: The field's type.
-        value: A VARIANT that is neither NULL nor JSON `null`.
-        path: An expression for its path; empty for the body itself.
+        forms: Further forms of a `TIMESTAMP`.
+        kind: Type of the field.
+        value: An expression for the value, a VARIANT that is neither NULL nor JSON `null`.
+        path: An expression for the field's path; `''` for the body itself.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
@@ -967,7 +986,7 @@ def _missing(names: str) -> str:
 
 
 def _fits(forms: TimestampForms, kind: DataType, value: str) -> str:
-    """Return an expression that tells whether a VARIANT, not NULL, is a value of a type without parts."""
+    """Return an expression that tells whether a VARIANT that isn't NULL fits a type without parts."""
     from pyspark.sql.types import DecimalType  # noqa: PLC0415 - only jobs have pyspark
 
     name, text = kind.simpleString(), _from_variant(value, "STRING")
@@ -999,7 +1018,7 @@ def _fits(forms: TimestampForms, kind: DataType, value: str) -> str:
 def _has_infinite(value: str) -> str:
     """Return an expression that tells whether a VARIANT has a number beyond DOUBLE at any depth."""
     text = f"{_BODY}.text"
-    # The same body without such numbers has fewer, unless all of them are strings.
+    # If such numbers are replaced in the body, it has fewer infinities, unless all of them were strings.
     without = f"regexp_replace(concat('[', {text}, ']'), {quoted_text(_VAST)}, '1')"
 
     def count(variant: str) -> str:
@@ -1046,5 +1065,5 @@ def _member(value: str, name: str) -> str:
 
 
 def _variable(value: str) -> str:
-    """Return a variable for a part of a value that differs from the variables around it."""
+    """Return a name for a lambda variable over parts of a value, unlike the names in enclosing lambdas."""
     return f"_jms_{len(value)}"

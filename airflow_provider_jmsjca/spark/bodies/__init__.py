@@ -1,5 +1,5 @@
-"""Strict readers of bodies in XML, CSV and Avro, which make JSON of them.
+"""Strict readers that convert XML, CSV and Avro bodies to JSON.
 
-`formats` has the options of each, and `avro` the binary encoding. Executors load this folder, so it imports
-neither PySpark nor anything of a cluster. May import `core` and `errors`.
+`formats` has the options of each format, and `avro` reads Avro's binary encoding. Executors load this folder,
+so it imports neither PySpark nor modules that need a cluster. May import `core` and `errors`.
 """

@@ -1,7 +1,7 @@
-"""A strict reader of Avro's binary encoding, which writes each record as JSON text.
+"""A strict reader of Avro's binary encoding, which converts each record to JSON text.
 
-The functions are made once for each schema. They take bytes and a place in them, and return the JSON of a
-value and the place behind it. They run in Python workers on the executors.
+A function for each type is created once for each schema. Its arguments are the bytes and a position in them.
+It returns a value as JSON and the position after it. The functions run in Python workers on the executors.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Read = Callable[[bytes, int], tuple[str, int]]
 
 RECORDS: Final = ("record", "error")
 _PREFIX: Final = 5
-"""A zero byte, and the number of the schema in four bytes."""
+"""Length of the prefix of Confluent's serializers: a zero byte, and the schema's number in four bytes."""
 _FINGERPRINTED: Final = 10
-"""Two bytes, and the fingerprint of the schema in eight bytes."""
+"""Length of the header of the single-object encoding: two bytes, and the schema's fingerprint in eight."""
 _BITS: Final = {"int": 32, "long": 64}
 _MORE_FOLLOW: Final = 128
-"""The bit of a byte of a number that has further bytes."""
+"""Bit that is set in a byte of a number if further bytes follow."""
 _MOST_DIGITS: Final = 38
 _SHOWN: Final = 40
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - its text gets the zone
@@ -38,7 +38,7 @@ class EncodingError(Exception):
     """The bytes aren't a record of the schema.
 
     Attributes:
-        why: What is wrong, without the field.
+        why: The fault, without the field.
         path: Parts of the field's path, the innermost first.
     """
 
@@ -60,16 +60,16 @@ class _EndError(EncodingError):
 
 
 def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
-    """Return the JSON of a body that is exactly one record.
+    """Return a body that is exactly one record as JSON text.
 
     Args:
-        schema: The schema with which the record was written, a record as JSON.
-        body: The record, after the prefix if there is one.
-        schema_id: The number of the schema in the prefix of Confluent's serializers; `None`: there is no
-            prefix.
+        schema: The schema with which the body was written: an Avro record as JSON.
+        body: The whole body, including a prefix.
+        schema_id: Number of the schema in the prefix of Confluent's serializers, with which the body must
+            begin; `None`: the body has no prefix.
 
     Raises:
-        EncodingError: The bytes aren't one record, or the prefix is another one.
+        EncodingError: The bytes aren't exactly one record, or the prefix isn't the expected one.
     """
     read = reader_of(schema)
     start = 0
@@ -92,10 +92,10 @@ def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
 
 @lru_cache(maxsize=32)
 def reader_of(schema: str) -> Read:
-    """Return the function that reads a record.
+    """Return the function that reads a record of a schema.
 
     Raises:
-        ConfigurationError: The schema is no record, or has a fault.
+        ConfigurationError: The schema is no record, or is invalid.
     """
     try:
         found = json.loads(schema)
@@ -128,7 +128,7 @@ def _prefix(body: bytes) -> int | None:
 
 
 def _other_encoding(read: Read, body: bytes) -> str | None:
-    """Return which encoding a body has that isn't a bare record; `None` if none is found."""
+    """Return a fault that names the body's actual encoding; `None` if the encoding isn't recognised."""
     if body.startswith(b"Obj\x01"):
         return "the body is a file of Avro records, expected one record without a header"
     for start, is_there, what in (
@@ -153,7 +153,7 @@ class _Kind:
 
     Attributes:
         read: Reads a value.
-        is_bare: A value takes no bytes.
+        is_bare: Whether values have no bytes, such as those of `null`.
     """
 
     read: Read
@@ -161,20 +161,20 @@ class _Kind:
 
 
 class _Kinds:
-    """Makes the types of a schema."""
+    """Creates the readers for the types of a schema, and remembers the named types."""
 
     def __init__(self) -> None:
         self._named: dict[str, list[_Kind]] = {}
 
     def of(self, schema: Any, namespace: str) -> _Kind:
-        """Return a type.
+        """Return the reader for a type.
 
         Args:
             schema: The type, or its name.
-            namespace: Of names without one.
+            namespace: Namespace of names that have none.
 
         Raises:
-            ValueError: The schema has a fault.
+            ValueError: The schema is invalid.
         """
         match schema:
             case str() if schema in _SIMPLE:
@@ -194,7 +194,7 @@ class _Kinds:
             case "array":
                 items = self.of(schema.get("items"), namespace)
                 if items.is_bare:
-                    # A body of a few bytes could have any number of them.
+                    # A body of a few bytes could contain any number of such items.
                     raise ValueError("arrays of values without bytes aren't read")
                 return _Kind(_array(items.read))
             case "map":
@@ -205,7 +205,7 @@ class _Kinds:
         return self.of(schema["type"], namespace)
 
     def _new(self, schema: Mapping[str, Any], namespace: str) -> _Kind:
-        """Return a type that has a name."""
+        """Return the reader for the definition of a named type, and remember the type."""
         name, given = schema.get("name"), schema.get("namespace", namespace)
         if not isinstance(name, str) or not name:
             raise ValueError(f"expected a type with a name, found {_short(name)}")
@@ -238,7 +238,7 @@ class _Kinds:
         made = self._named.get(within if namespace and "." not in name and within in self._named else name)
         if made is None:
             raise ValueError(f"there is no type {_short(name)} before its use")
-        # A type within itself isn't made yet.
+        # If a type refers to itself, its reader isn't complete yet.
         return made[0] if made else _Kind(lambda data, at: made[0].read(data, at))  # noqa: PLW0108
 
 
@@ -326,7 +326,13 @@ def _map(value: Read) -> Read:
 
 
 def _blocks(data: bytes, at: int, add: Callable[[int], int]) -> int:
-    """Read the items of all blocks, and return the place behind them."""
+    """Read the items of all blocks of an array or map, and return the position after them.
+
+    Args:
+        data: The bytes.
+        at: Position of the first block.
+        add: Reads and keeps the item at a position; returns the position after it.
+    """
     while True:
         count, at = _whole(data, at, "long")
         if not count:
@@ -342,7 +348,7 @@ def _blocks(data: bytes, at: int, add: Callable[[int], int]) -> int:
 
 
 def _logical(schema: Mapping[str, Any]) -> Read | None:
-    """Return the function for a logical type; `None` if it is ignored."""
+    """Return the function that reads a logical type; `None` if the logical type is ignored."""
     match schema["type"], schema.get("logicalType"):
         case "bytes" | "fixed", "decimal":
             precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -362,21 +368,21 @@ def _logical(schema: Mapping[str, Any]) -> Read | None:
 
 
 def _moment(kind: str, unit: timedelta, name: str, length: int | None, zone: str) -> Read:
-    """Return the function for dates and timestamps.
+    """Return the function that reads dates or timestamps.
 
     Args:
-        kind: The type of the number.
-        unit: Of the number.
-        name: Of the unit.
-        length: Maximum number of characters.
-        zone: At the end of the text.
+        kind: Type of the number: `int` or `long`.
+        unit: Unit of the number.
+        name: Name of the unit, for values out of range.
+        length: Maximum number of characters of the text; `None`: no limit.
+        zone: Suffix of the text, `Z` or empty.
     """
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         value, at = _whole(data, at, kind)
         try:
             text = (_EPOCH + value * unit).isoformat()[:length]
-        except OverflowError:  # no value of a date or timestamp has this text
+        except OverflowError:  # this text is no valid date or timestamp, so the message is rejected
             return f'"{value} {name} since 1970"', at
         return f'"{text}{zone}"', at
 
@@ -414,7 +420,7 @@ def _taken(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def _whole(data: bytes, at: int, kind: str) -> tuple[int, int]:
-    """Return a number in bytes of seven bits each."""
+    """Return a number (zigzag, seven bits in each byte), and the position after it."""
     value = shift = 0
     bits = _BITS[kind]
     while True:
@@ -481,7 +487,7 @@ def _float(form: str) -> Read:
         (value,) = unpack(raw)
         if math.isfinite(value):
             return repr(value), at
-        # JSON has no such numbers, so they are texts.
+        # JSON has no such numbers, so they become strings.
         return '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"', at
 
     return read
@@ -492,7 +498,7 @@ def _base64(raw: bytes) -> str:
 
 
 def _short(part: Any) -> str:
-    """Return the beginning of a part, in one line."""
+    """Return the beginning of a part on one line, for an error."""
     text = "".join(each if each.isprintable() else " " for each in repr(part)[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

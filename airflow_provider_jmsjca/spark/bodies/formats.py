@@ -1,8 +1,8 @@
 """Strict readers of XML, CSV and Avro bodies.
 
-Each reader turns a body into JSON text with the fields of a schema, or names the fault. The rules of
-`mapping.sort_json` then decide whether the values have the types of the fields. So a text that isn't written
-as a number reaches a number's field as a string, and is rejected with the reason that JSON has for it.
+Each reader converts a body to JSON text with the fields of a schema, or names the fault. The rules of
+`mapping.sort_json` then check the types of the values. So if the text for a numeric field isn't a number, it
+becomes a JSON string, which `sort_json` rejects with the same reason as for JSON bodies.
 
 The readers run in Python workers on the executors.
 """
@@ -28,20 +28,20 @@ _EMPTY: Final = "the body is empty"
 _SHOWN: Final = 40
 _XML_BLANKS: Final = " \t\r\n"
 _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
-# No character of an XML document, so no part of a name or a namespace.
+# XML documents can't contain this character, so no name or namespace has it.
 _SEPARATOR: Final = "\f"
 _ATTRIBUTE: Final = "_"
 _CONTENT: Final = "_VALUE"
 
 
 class Kind(StrEnum):
-    """How the values of a field are written in JSON."""
+    """The JSON form of a field's values."""
 
     STRING = "string"
     NUMBER = "number"
     BOOLEAN = "boolean"
     WRITTEN = "written"
-    """As a string, without the blanks around it: dates, timestamps, base64."""
+    """A string without surrounding blanks: a date, a timestamp or base64."""
     STRUCT = "struct"
     ARRAY = "array"
 
@@ -51,9 +51,9 @@ class Shape:
     """The fields of a body, without their exact types.
 
     Attributes:
-        kind: How a value is written in JSON.
-        fields: Of a `STRUCT`, by name.
-        items: Of an `ARRAY`.
+        kind: The JSON form of a value.
+        fields: Fields of a `STRUCT` by name.
+        items: Shape of the items of an `ARRAY`; `None` for other kinds.
     """
 
     kind: Kind
@@ -67,12 +67,12 @@ class Csv:
 
     Attributes:
         delimiter: The character between values.
-        quote: The character around values; doubled it is a literal. Empty text: there are no quotes.
-        header: A first line names the values. Without it the values are the schema's fields in their order.
+        quote: The character around values; within them it is doubled. Empty: values have no quotes.
+        header: Whether the first line names the values. If not, they are the schema's fields in their order.
         null: A value without quotes and with this text is NULL.
 
     Raises:
-        ConfigurationError: An option has a value that can't be used.
+        ConfigurationError: An option has an invalid value.
     """
 
     name: ClassVar[str] = "CSV"
@@ -130,9 +130,9 @@ class Csv:
         return f"{{{','.join(members)}}}"
 
     def _record(self, text: str, start: int, part: str) -> tuple[list[tuple[str, bool]], int]:
-        """Return the values of the record at a place in the text, and the place behind its line end.
+        """Return the values of the record at a position in the text, and the position after its line end.
 
-        With each value it says whether the value was in quotes.
+        Each value is a pair of its text and whether it was in quotes.
         """
         quote, delimiter = re.escape(self.quote), re.escape(self.delimiter)
         plain = re.compile(f"[^{delimiter}{quote}\r\n]*+")
@@ -168,17 +168,17 @@ class Csv:
 class Xml:
     """Bodies that are one XML document each.
 
-    Fields are the elements within the root. `_name` is the attribute `name` of the element around it, and
-    `_VALUE` is the text of an element that is a `STRUCT`. An `ARRAY` is an element that may be there several
-    times. Names are compared without namespaces.
+    A field reads the element of the same name, without regard to namespaces. A field `_name` reads the
+    attribute `name` of the enclosing element, and `_VALUE` the text of an element that is a `STRUCT`. An
+    `ARRAY` reads an element that may be repeated.
 
     Attributes:
         root: Name of the root element, or with its namespace `{http://example.com/orders}order`.
-        empty_as_null: An element without content is NULL. Otherwise it is an empty text, which is a `STRING`
-            and no other type.
+        empty_as_null: Whether an element without content is NULL. Otherwise it is an empty text, which only
+            fits `STRING`.
 
     Raises:
-        ConfigurationError: There is no name of the root element.
+        ConfigurationError: The name of the root element is empty.
     """
 
     name: ClassVar[str] = "XML"
@@ -195,7 +195,7 @@ class Xml:
         """Return a body as a JSON object; see `read_body`."""
         if not body.strip():
             raise _FaultyError(_EMPTY)
-        # Bytes are in the encoding that they declare; a text was decoded when it was received.
+        # Bytes have the encoding that the document declares. A text was decoded on receipt, and is UTF-8 now.
         parser = expat.ParserCreate("utf-8" if is_text else None, _SEPARATOR)
         parser.buffer_text = True
         document = _Document(self, shape)
@@ -219,12 +219,12 @@ class Avro:
     """Bodies of one record each, in Avro's binary encoding.
 
     Attributes:
-        schema: The schema with which the records were written, a record as JSON.
-        schema_id: Bodies begin with the prefix of Confluent's serializers: a zero byte, and this number in
-            four bytes. `None`: they have no prefix.
+        schema: The schema with which the bodies were written: an Avro record as JSON.
+        schema_id: Number in the prefix of Confluent's serializers, with which each body must begin: a zero
+            byte, and this number in four bytes. `None`: the bodies have no prefix.
 
     Raises:
-        ConfigurationError: The schema is no record or has a fault, or the number has more than 32 bits.
+        ConfigurationError: The schema is no record or is invalid, or the number has more than 32 bits.
     """
 
     name: ClassVar[str] = "Avro"
@@ -257,13 +257,17 @@ BodyFormat = Csv | Xml | Avro
 def read_body(
     body_format: BodyFormat, shape: Shape, body: bytes | None, body_type: str | None
 ) -> tuple[str | None, str | None]:
-    """Return a body as JSON text, or the reason that it can't be read; neither for a body of another kind.
+    """Return a body as JSON text, or the reason that it can't be read.
 
     Args:
-        body_format: How bodies are written.
-        shape: The fields that are read; others are left out.
-        body: UTF-8 of a text; bytes as they came.
-        body_type: As in the message schema.
+        body_format: Format of the body.
+        shape: The fields to read; others are ignored.
+        body: The body: a text in UTF-8, or the bytes as received.
+        body_type: Kind of the body, from the column `body_type`.
+
+    Returns:
+        The JSON text and `None`, or `None` and the reason. Both are `None` if the format doesn't read bodies
+        of this kind.
     """
     if body_type not in body_format.kinds:
         return None, None
@@ -279,7 +283,7 @@ class _FaultyError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Element:
-    """An element that has begun and not ended."""
+    """An XML element whose end tag hasn't been read yet."""
 
     name: str
     shape: Shape
@@ -290,18 +294,18 @@ class _Element:
 
 
 class _Document:
-    """Makes JSON of an XML document while it is parsed; keeps only the fields of the schema.
+    """Converts an XML document to JSON while it is parsed; keeps only the fields of the schema.
 
     Attributes:
-        fault: The first fault, if there is one.
-        found: The document as JSON, once it has ended.
+        fault: The first fault; `None` if there is none.
+        found: The document as JSON, valid once it has been parsed.
     """
 
     def __init__(self, xml: Xml, shape: Shape) -> None:
         self._xml = xml
         self._shape = shape
         self._open: list[_Element] = []
-        self._left_out = 0  # how many elements are open that the schema doesn't have
+        self._left_out = 0  # number of open elements that the schema doesn't have
         self.fault: str | None = None
         self.found = "{}"
 
@@ -369,7 +373,7 @@ class _Document:
             self._open[-1].texts.append(text)
 
     def end(self, name: str) -> None:
-        del name  # the parser compares it
+        del name  # the parser has compared it with the start tag
         if self._left_out:
             self._left_out -= 1
             return
@@ -410,7 +414,7 @@ class _Document:
 
 
 def _refuse_doctype(*_: object) -> None:
-    # It may name files and addresses, and define entities that grow without bound.
+    # It may refer to files and URLs, and define entities of unbounded size.
     raise _FaultyError("the body has a document type declaration (<!DOCTYPE ...>), which is not read")
 
 
@@ -443,6 +447,6 @@ def _quoted(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return the beginning of a text in quotes, in one line."""
+    """Return the beginning of a text in quotes, on one line."""
     beginning = "".join(each if each.isprintable() else " " for each in text[:_SHOWN])
     return f'"{beginning}{"…" if len(text) > _SHOWN else ""}"'

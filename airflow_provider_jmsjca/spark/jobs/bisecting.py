@@ -1,10 +1,10 @@
-"""Runs a script on a batch and, where it fails because of its data, on ever smaller parts of the batch.
+"""Runs a script on a batch and, if it fails because of its data, on ever smaller parts of the batch.
 
     spark-submit bisecting.py --application job.py --splits 64 --manifest ... --batch-id ... --fence ... [...]
 
-The script runs unchanged, in this driver, once for each part; `argv` names the part in the same way as a
-batch. Parts that succeed are stored under their own names. A message that fails alone is rejected with the
-exception. When no part is left, the batch is done, with the rows and rejects of its parts.
+The script runs unchanged, in this driver, once for each part; its arguments name the part like a batch. The
+rows of a part are stored under the part's name. A message that fails alone is rejected with the exception.
+Once all parts are processed, the batch is done, with the rows and rejects of its parts.
 
 Guarantee: every message is stored once or rejected once. After a crash at any point, the next attempt
 continues with the parts that aren't done.
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job.
 
     Args:
-        arguments: Without the script's name; `None` means the command line's.
+        arguments: Arguments without the script's name; `None` means those of the command line.
     """
     parser = argparse.ArgumentParser(description=__doc__, add_help=False, allow_abbrev=False)
     parser.add_argument("--application", required=True)
@@ -78,10 +78,10 @@ class _Bisection:
 
     Args:
         manifest: The batch.
-        fence: The number of this attempt, which its attempts at the parts have too.
-        application: The script.
+        fence: Fence number of this attempt, which is also that of its attempts at parts.
+        application: Path of the script.
         rest: Arguments of the script.
-        limit: How many parts may be split, over all attempts.
+        limit: Maximum number of splits over all attempts.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class _Bisection:
             self._finish()
 
     def _settle(self, rows: RowRange, *, inferred: bool) -> bool:
-        """Store as much of a part as possible; return whether that is the whole part.
+        """Store as much of a part as possible; return whether the whole part was stored.
 
         Args:
-            rows: Which part.
-            inferred: The part must fail, because the whole failed and the other half did not.
+            rows: Rows of the part.
+            inferred: Whether the part is known to fail, because the whole failed and its other half didn't.
         """
         check_fence(self._manifest.folder, self._fence)
         folder = part_folder(self._manifest, rows)
@@ -139,7 +139,12 @@ class _Bisection:
         return self._halve(rows, fails=True)
 
     def _halve(self, rows: RowRange, *, fails: bool) -> bool:
-        """Settle the halves of a part; `fails` says that the script, as it is now, fails on the whole."""
+        """Store as much as possible of the two halves of a part; return whether both were stored whole.
+
+        Args:
+            rows: Rows of the part.
+            fails: Whether the script has failed on the whole part in this attempt.
+        """
         left, right = rows.halves()
         if not was_split(self._manifest, rows):
             if self._splits >= self._limit:
@@ -151,14 +156,14 @@ class _Bisection:
                 )
             self._splits += 1
             _say(f"rows {rows} are split into {left} and {right}")
-            # Both exist before one is run: a split is never undone.
+            # Both are created before either is run, because a split is never undone.
             for half in (left, right):
                 make_part(self._manifest, half, self._fence)
         good = self._settle(left, inferred=False)
         return self._settle(right, inferred=good and fails) and good
 
     def _attempt(self, part: Manifest) -> DataFailure | None:
-        """Run the script on a part; return its data failure, if any.
+        """Run the script on a part; return its data failure, or `None` if it succeeded.
 
         Raises:
             Exception: Any other exception that the script raised.
@@ -192,7 +197,7 @@ class _Bisection:
         return failure
 
     def _finish(self) -> None:
-        """Seal `_DONE` of the batch with the rows and rejects of its parts."""
+        """Seal `_DONE` of the whole batch, with the counts and rejects of its parts."""
         folder, stored, violations, rescued = self._manifest.folder, Counter[str](), Counter[str](), 0
         evolved = dict.fromkeys(evolutions(folder))
         for _, part in self._done:

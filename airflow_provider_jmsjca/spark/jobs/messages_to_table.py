@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job.
 
     Args:
-        arguments: Without the script's name; `None` means the command line's.
+        arguments: Arguments without the script's name; `None` means those of the command line.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     if any(each.partition("=")[0] == "--preview" for each in given):
@@ -123,7 +123,7 @@ def _preview(arguments: Sequence[str]) -> None:
 
 
 def _browsed(file: Path) -> Iterator[JmsMessage]:
-    """Yield the messages of a file with one line of JSON each, as `airflow jms queues browse` prints them."""
+    """Yield the messages of a file with a JSON object on each line, as `queues browse --messages` prints."""
     try:
         with file.open(encoding="utf-8") as lines:
             for line in lines:
@@ -135,7 +135,7 @@ def _browsed(file: Path) -> Iterator[JmsMessage]:
 
 
 def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataFrame:
-    """Return the rows for the table, after messages that don't fit were rejected."""
+    """Reject the messages that don't fit, and return the rows of the others for the table."""
     messages = batch.messages(spark)
     rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
     schema, body = _schema(asked), body_options(asked)
@@ -158,10 +158,14 @@ def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataF
 
 
 def _schema(asked: argparse.Namespace) -> StructType | str | None:
-    """Return the fields of the bodies; `None` for those of Avro's schema, or else of the message schema.
+    """Return the fields of the bodies that the arguments name.
+
+    Returns:
+        `None` if they name none: for Avro the fields are those of the writer's schema. Otherwise the bodies
+        aren't read, and the table gets the columns of the message schema.
 
     Raises:
-        ConfigurationError: An argument needs the fields, and there are none; or the file can't be read.
+        ConfigurationError: Another argument needs fields, and none are named. Or the file can't be read.
     """
     if asked.schema_file is not None:
         return read_schema(Path(asked.schema_file), allow=asked.schema_allow, type_name=asked.schema_type)
@@ -254,11 +258,11 @@ def named_values(argument: str, given: Sequence[str]) -> dict[str, str]:
     """Return values by name.
 
     Args:
-        argument: Of the command line, for the error.
-        given: `name=value` each.
+        argument: Name of the command-line argument, for the error.
+        given: Texts of the form `name=value`.
 
     Raises:
-        ConfigurationError: One has no name.
+        ConfigurationError: A text has another form.
     """
     found = {}
     for text in given:
@@ -299,11 +303,11 @@ def _add_body_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def body_options(asked: argparse.Namespace) -> dict[str, object]:
-    """Return the arguments of the method of `Batch` for these bodies that the command line has.
+    """Return the keyword arguments, from the command line, for the method of `Batch` that reads the bodies.
 
     Args:
-        asked: With `body` and the arguments that begin with `xml_`, `csv_` and `avro_`, each of which may be
-            `None`.
+        asked: Parsed arguments: `body`, and those that begin with `xml_`, `csv_` and `avro_`, each of which
+            may be `None`.
 
     Raises:
         ConfigurationError: An argument belongs to another format, the root of XML or the schema of Avro is
@@ -333,14 +337,14 @@ def body_options(asked: argparse.Namespace) -> dict[str, object]:
 
 
 def jdbc_options(asked: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's options for JDBC: from the command line, else from the environment.
+    """Return Spark's options for JDBC: from the command line, otherwise from the environment.
 
     Args:
-        asked: With `jdbc_url`, `jdbc_user` and `jdbc_password_file`, each of which may be `None`.
-        environment: The driver's.
+        asked: Parsed arguments `jdbc_url`, `jdbc_user` and `jdbc_password_file`, each of which may be `None`.
+        environment: Environment variables of the driver.
 
     Raises:
-        ConfigurationError: There is no address, the address holds a password, or the file can't be read.
+        ConfigurationError: The address is missing or holds a password, or the file can't be read.
     """
     found = {
         "url": asked.jdbc_url or environment.get("JMSJCA_JDBC_URL"),

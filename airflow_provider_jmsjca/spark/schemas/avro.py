@@ -1,7 +1,7 @@
-"""Avro schemas in their JSON form: a record, an array with several types, or a protocol.
+"""Reads Avro schemas in their JSON form: a record, an array with several types, or a protocol.
 
-A logical type that Spark doesn't have, or that doesn't belong to its type, is ignored: the values have the
-type below it, as Avro's specification requires.
+A logical type is ignored if Spark doesn't have it, or if it is invalid for the underlying type. Then the
+underlying type is used, as Avro's specification requires.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], DataType]] = {
 }  # fmt: skip
 _RECORDS: Final = ("record", "error")
 _NAMED: Final = (*_RECORDS, "enum", "fixed")
-# Of a DECIMAL.
+# Maximum precision of a DECIMAL.
 _MOST_DIGITS: Final = 38
 
 
@@ -64,9 +64,10 @@ class AvroSchema(SchemaReader):
     """Reads an Avro schema; see `SchemaReader`.
 
     Args:
-        allowed: As for `SchemaReader`.
-        levels: As for `SchemaReader`.
-        is_writers: The bodies are Avro, written with this schema. So each field is there, by its name.
+        allowed: Kinds of parts that aren't refused.
+        levels: Maximum number of nested types; a deeper part is untyped.
+        is_writers: Whether the bodies are in Avro's encoding, written with this schema. Then each body has
+            all fields, and defaults and aliases are ignored.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class AvroSchema(SchemaReader):
         return kind if isinstance(kind, StructType) and not self.faults else None
 
     def _chosen(self, declared: list[Any], wanted: str | None) -> str:
-        """Return the full name of the record that a body is."""
+        """Return the full name of the bodies' record: the only one, or the one that is wanted."""
         records = [name for name, (schema, _) in self._types.items() if schema["type"] in _RECORDS]
         if wanted is None:
             top = [schema for schema in declared if isinstance(schema, Mapping)]
@@ -113,7 +114,7 @@ class AvroSchema(SchemaReader):
         raise MalformedError(f"expected one record, found {listed}; name the one that a body is")
 
     def _learn(self, schema: Any, namespace: str) -> None:
-        """Keep the types that have a name, for references to them."""
+        """Collect the named types, for references to them."""
         pending: list[tuple[Any, str]] = [(schema, namespace)]
         while pending:
             part, around = pending.pop()

@@ -1,6 +1,6 @@
-"""JSON Schemas. Constraints on values, such as `minimum`, make no other type and are left out.
+"""Reads JSON Schemas. Constraints on values, such as `minimum`, don't affect types and are ignored.
 
-`$ref` within the file and `allOf` are resolved. Nothing is ever fetched from another place.
+`$ref` within the file and `allOf` are resolved. Nothing is ever fetched from outside the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SIMPLE: Final[Mapping[str, DataType]] = {
     "any": VariantType(),
 }  # fmt: skip
 _FORMATS: Final[Mapping[str, DataType]] = {"date": DateType(), "date-time": TimestampType()}
-# Keywords that make a type. Others only restrict the values of one.
+# Keywords that determine a type. Others only restrict its values.
 _TYPING: Final = frozenset(
     {
         "$dynamicRef", "$recursiveRef", "$ref", "additionalProperties", "allOf", "anyOf", "const",
@@ -61,10 +61,10 @@ class _Flat:
     """A schema without references and `allOf`.
 
     Attributes:
-        keywords: The keywords of its parts together.
-        choices: Each `anyOf` and `oneOf`.
-        conditional: Schemas that only count under a condition.
-        passed: Identities of the schemas that were referred to.
+        keywords: The merged keywords of its parts.
+        choices: Each `anyOf` and `oneOf`, as name and alternatives.
+        conditional: Schemas that only apply under a condition.
+        passed: Identities (`id()`) of the schemas to which references led.
     """
 
     keywords: dict[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class JsonSchema(SchemaReader):
         self._within: list[int] = []
 
     def columns(self, document: Any, wanted: str | None) -> StructType | None:
-        """See `SchemaReader.columns`; `wanted` is a place in the file, or a name in `$defs`."""
+        """See `SchemaReader.columns`; `wanted` is a reference in the file, or a name in `$defs`."""
         self._document = document
         address = document.get("$id", document.get("id"))
         self._address = address.rstrip("#") if isinstance(address, str) else ""
@@ -111,7 +111,7 @@ class JsonSchema(SchemaReader):
         raise MalformedError(f"there is no type {short(wanted)} in $defs or definitions")
 
     def _columns(self, schema: Any) -> dict[str, StructField]:
-        """Return the columns of an object that may be one of several; those of a choice are nullable.
+        """Return the columns of an object, with nullable columns for the fields of all alternatives.
 
         Fields that another file defines are left out.
         """
@@ -224,10 +224,10 @@ class JsonSchema(SchemaReader):
         required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
         needed = set(required)
         for name, schema in properties.items():
-            if schema is False:  # such a property is never there
+            if schema is False:  # no body may have this property
                 continue
             kind, is_nullable = self.read(schema, f"{path}.{name}" if path else name)
-            # In the oldest drafts a property says of itself that it is required.
+            # In the oldest drafts, `required` is a keyword of the property itself.
             is_needed = name in needed or (isinstance(schema, Mapping) and schema.get("required") is True)
             yield StructField(name, kind, is_nullable or not is_needed)
         for name in dict.fromkeys(required):
@@ -243,11 +243,12 @@ class JsonSchema(SchemaReader):
 
         Args:
             schema: The schema.
-            is_partial: Leave out references that can't be resolved.
+            is_partial: Ignore references that are recursive or lead out of the file.
 
         Raises:
-            UntypedError: A reference leads into itself or out of the file, or the parts contradict.
-            MalformedError: A part isn't a schema, or a reference leads nowhere.
+            UntypedError: A reference is recursive or leads out of the file, or the parts contradict each
+                other.
+            MalformedError: A part isn't a schema, or the target of a reference doesn't exist.
         """
         flat, pending = _Flat(), [schema]
         while pending:
@@ -275,7 +276,7 @@ class JsonSchema(SchemaReader):
         return flat
 
     def _target(self, name: Any, *, is_partial: bool) -> Any:
-        """Return the schema that a reference leads to; `None` for one to leave out."""
+        """Return the schema to which a reference leads; `None` if the reference must be ignored."""
         try:
             target = self._referred(name)
         except UntypedError:
@@ -331,10 +332,10 @@ class JsonSchema(SchemaReader):
 
 
 def _conditional(schema: Mapping[str, Any]) -> list[Any]:
-    """Return the schemas that count under a condition.
+    """Return the schemas in a schema that only apply under a condition.
 
     Raises:
-        UntypedError: One depends on the place from which the schema is referred to.
+        UntypedError: The schema has a dynamic reference, whose target depends on the referring schema.
     """
     found: list[Any] = []
     for name in _CONDITIONAL:
@@ -380,7 +381,7 @@ def _kinds(keywords: Mapping[str, Any]) -> list[str] | None:
 
 
 def _both(name: str, one: Any, other: Any) -> Any:
-    """Return the value of a keyword for values that satisfy two schemas."""
+    """Merge two values of a keyword, so that the result describes values that satisfy both schemas."""
     if one == other:
         return one
     match name:

@@ -1,4 +1,4 @@
-"""What the readers of Avro schemas and JSON Schemas share: paths, faults, limits and allowances."""
+"""Base of the readers of Avro schemas and JSON Schemas: paths, faults, limits and allowances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 Found = tuple[DataType, bool]
-"""A type, and whether it may be NULL."""
+"""A type, and whether its values may be NULL."""
 LEVELS: Final = 100
 """Maximum number of nested types, references included."""
 _MOST_PARTS: Final = 20_000
@@ -29,18 +29,18 @@ _SHOWN_PATH: Final = 200
 
 
 class Allowance(StrEnum):
-    """A part of a schema that is refused by default, and read if it is allowed."""
+    """A kind of part in a schema that is refused by default, and can be allowed."""
 
     VARIANTS = "variants"
-    """A part without one type of Spark is a `VARIANT`: a choice, a recursion, a type of another file."""
+    """Read a part without a Spark type as `VARIANT`: a choice, a recursion, a type of another file."""
     DEFAULTS = "defaults"
-    """A field of Avro with a default is nullable. The default isn't filled in."""
+    """Read an Avro field with a default as nullable. The default isn't filled in."""
     ALIASES = "aliases"
-    """Aliases of a field of Avro are ignored. Only the field's own name is looked for."""
+    """Ignore aliases of an Avro field. Only the field's own name is read."""
 
 
 class UntypedError(Exception):
-    """A part has no type of Spark other than `VARIANT`."""
+    """A part has no Spark type other than `VARIANT`."""
 
 
 class MalformedError(Exception):
@@ -55,8 +55,8 @@ class SchemaReader:
     """Reads a schema of another language, and collects the faults.
 
     Args:
-        allowed: The parts that aren't refused.
-        levels: How many nested types there may be; below them a part is untyped.
+        allowed: Kinds of parts that aren't refused.
+        levels: Maximum number of nested types; a deeper part is untyped.
 
     Attributes:
         faults: The refused parts, each with the path of the field.
@@ -74,7 +74,7 @@ class SchemaReader:
 
         Args:
             document: The content of the file.
-            wanted: Name of the type of the bodies, for a file with several.
+            wanted: Name of the bodies' type, for a file with several types; `None`: the file's only type.
 
         Raises:
             TooLargeError: The schema has more parts than the limit, each reference counted.
@@ -82,7 +82,7 @@ class SchemaReader:
         raise NotImplementedError
 
     def read(self, schema: Any, path: str) -> Found:
-        """Return the type of a part, and whether it may be NULL; after a fault any type.
+        """Return the type of a part, and whether it may be NULL; after a fault, the type is meaningless.
 
         Raises:
             TooLargeError: The schema has more parts than the limit, each reference counted.
@@ -105,8 +105,8 @@ class SchemaReader:
         """Return the type of a part.
 
         Raises:
-            UntypedError: There is none.
-            MalformedError: The part is wrong.
+            UntypedError: The part has no Spark type.
+            MalformedError: The part isn't written as the schema language requires.
         """
         raise NotImplementedError
 
@@ -127,10 +127,10 @@ class SchemaReader:
         self.faults.append(f"{place}: {fault}")
 
     def _struct(self, fields: Iterable[StructField]) -> StructType:
-        """Return a struct.
+        """Return a struct with these fields.
 
         Raises:
-            UntypedError: Spark can't tell two of the names apart.
+            UntypedError: Two names differ only in case, which Spark doesn't distinguish.
         """
         found = list(fields)
         names = Counter(field.name.lower() for field in found)
@@ -147,7 +147,7 @@ class SchemaReader:
 
 
 def short(part: Any) -> str:
-    """Return a piece of the file as an error shows it."""
+    """Return the beginning of a part as JSON, for an error."""
     text = ""
     for piece in json.JSONEncoder().iterencode(part):
         text += piece[: _SHOWN + 1]

@@ -1,7 +1,7 @@
 """A schema in a file: as DDL text, in Spark's JSON form, as an Avro schema or as a JSON Schema.
 
-An Avro schema or a JSON Schema defines the types of the fields of JSON bodies. A part without a counterpart
-in Spark is refused with an error that names its path in the file, unless an `Allowance` says how to read it.
+An Avro schema or a JSON Schema defines the types of the bodies' fields. A part without a Spark type is
+refused with an error that names the path of the field, unless an `Allowance` permits reading it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from airflow_provider_jmsjca.spark.schemas.reader import LEVELS, Allowance, Sche
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_FAULTS: Final = 50
-# Below the last of these levels a large schema is refused, even if its lower levels may be VARIANT.
+# Numbers of typed levels that are tried in turn for a large schema, whose deeper levels are then VARIANT. If
+# the schema is still too large with the last number, it is refused.
 _FEWER_LEVELS: Final = (LEVELS, 24, 12, 8, 6, 4)
 _PARTS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)', re.DOTALL)
 _EXPECTED: Final = (
@@ -37,16 +38,18 @@ def read_schema(
 
     Args:
         path: The file, of at most 16 MiB.
-        allow: What isn't refused in an Avro schema or a JSON Schema: `variants`, `defaults`, `aliases`.
-        type_name: The type of the bodies, for a file with several. In Avro it is the name of a record. In a
-            JSON Schema it is a name in `$defs` or `definitions`, or a place such as `#/$defs/order`.
+        allow: Parts of an Avro schema or a JSON Schema that aren't refused: `variants`, `defaults`,
+            `aliases`.
+        type_name: Name of the bodies' type, for a file with several types. In Avro it is the name of a
+            record. In a JSON Schema it is a name in `$defs` or `definitions`, or a reference such as
+            `#/$defs/order`.
 
     Returns:
         For a file of DDL text this text, as accepted by `Batch.json`; otherwise the fields.
 
     Raises:
-        ConfigurationError: The file can't be read, is JSON of another form, or has parts without a type of
-            Spark: each is named.
+        ConfigurationError: The file can't be read, is JSON of another form, or has parts without a Spark
+            type. The error names each part.
     """
     allowed = _allowed(allow)
     text = schema_text(path)
@@ -69,11 +72,13 @@ def columns_of_writer(schema: str, *, allow: Iterable[Allowance | str] = ()) -> 
     """Return the columns for bodies that were written with an Avro schema.
 
     Args:
-        schema: A record as JSON.
-        allow: `variants`, as for `read_schema`. Defaults and aliases don't matter: each field is written.
+        schema: The Avro schema, a record as JSON.
+        allow: With `variants`, parts without a Spark type are read as `VARIANT`. Defaults and aliases are
+            irrelevant, because a body contains each field of its schema.
 
     Raises:
-        ConfigurationError: The schema is no record, or has parts without a type of Spark: each is named.
+        ConfigurationError: The schema is no record, or has parts without a Spark type. The error names each
+            part.
     """
     what = "avro: the writer's schema"
     try:
@@ -104,7 +109,7 @@ def _checked(columns: StructType | None, faults: list[str], what: str) -> Struct
 def _read(
     document: Any, allowed: list[Allowance], type_name: str | None, *, is_writers: bool = False
 ) -> tuple[StructType | None, list[str]]:
-    """Return the columns, or the faults. In a large schema the lower levels are untyped."""
+    """Return the columns, or `None` and the faults. Deep levels of a large schema are read as `VARIANT`."""
     for levels in _FEWER_LEVELS:
         reader: SchemaReader
         reader = JsonSchema(allowed, levels)
@@ -121,7 +126,7 @@ def _read(
 
 
 def schema_text(path: Path) -> str:
-    """Return the text of a file, of JSON without comments.
+    """Return the text of a file; comments in JSON are removed.
 
     Raises:
         ConfigurationError: The file can't be read, or is larger than 16 MiB.

@@ -1,6 +1,7 @@
-"""Table sinks, one module per format. Writing a batch twice leaves one copy.
+"""Table sinks, one module per format. If a batch is written twice, the table has its rows once.
 
-`TableSink` is the port. `Batch.write` checks that the sink supports the `TableWrite`, then calls the sink.
+`TableSink` is the protocol of sinks. `Batch.write` checks that the sink supports the `TableWrite`, then calls
+the sink.
 May import `core`, `spool` and `errors`.
 """
 
@@ -35,7 +36,7 @@ class Rejects(Protocol):
     def refuse(self, refused: DataFrame) -> None:
         """Reject the messages of rows that a table refuses.
 
-        When this returns, the rejects are durable. Call it before the commit that leaves these rows out.
+        When this returns, the rejects are durable. Call this before the commit that omits these rows.
 
         Args:
             refused: Columns `_jms`, a struct of `segment` and `position`, and `exception_message`.
@@ -44,31 +45,32 @@ class Rejects(Protocol):
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
         """Take over the outcome of an earlier attempt that has committed.
 
-        The rejects of that attempt count. If `stored` is given, rejects of this attempt are added unless they
-        were stored. A message that this attempt would store, and that was neither stored nor rejected, is
-        rejected.
+        The rejects of that attempt become those of this attempt. If `stored` is given, rejects of this
+        attempt are added, except for stored messages. Also, messages of `rows` are rejected that were neither
+        stored nor rejected.
 
         Args:
-            files: The rejects files that counted at that commit.
+            files: The files with the earlier attempt's rejects at its commit.
             rows: The rows of this attempt.
-            stored: Messages that the commit stored: column `_jms`. `None` if the table doesn't tell.
+            stored: Messages that the commit stored, in a column `_jms`; `None` if the table doesn't show
+                them.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAttempt:
-    """The attempt that writes.
+    """The attempt that writes a batch.
 
     Attributes:
-        batch_id: Names the batch in the table.
-        folder: The batch's folder, for the fence.
-        fence: This attempt's number.
+        batch_id: Name of the batch, as stored in the table.
+        folder: The batch's folder, which has its fences.
+        fence: Fence number of this attempt.
         rejects: The messages that this attempt rejects; `None` if it can't reject any.
         rejects_rows: Reject the messages of rows that the table refuses, and write the others. Otherwise a
-            refused row fails the write. The rows must name their messages.
-        replaced: Names of further batches: with `append`, the rows of this one take the place of theirs.
-        note_change: Called with a description of each change of a column, before it is made. It returns when
-            the description is durable.
+            refused row fails the write. With `True`, the rows must have the column `_jms`.
+        replaced: Names of further batches. With `append`, the rows of this batch replace their rows.
+        note_change: Called with a description of each change of a column, before the change. The description
+            is durable when the call returns.
     """
 
     batch_id: str
@@ -87,7 +89,7 @@ class TableAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """The table to write to, and how.
+    """The arguments of a write to a table.
 
     Attributes:
         table: Path, URI or name of the table.
@@ -96,11 +98,13 @@ class TableWrite:
         options: Options of Spark's writer, or with `jdbc` of its connection.
         cluster_by: Columns by which a new table is clustered.
         properties: Table properties of a new table.
-        replaces: With `append`, a later attempt replaces the batch's rows of an earlier one, in every format.
+        replaces: With `append`, the rows of a later attempt replace those of an earlier one, in every format.
         keys: With `upsert`, the columns that identify a row.
-        order_by: With `upsert`, the column that tells which of two rows of a key is newer. `None` takes the
-            order of batches, and within a batch the order in which the messages were received.
-        delete_when: With `upsert`, a condition in SQL: such a row deletes the row of its key.
+        order_by: With `upsert`, the column by which the newer of two rows with the same keys is found.
+            `None`: by the order of batches, and within a batch by the order in which the messages were
+            received.
+        delete_when: With `upsert`, a condition in SQL. A row for which it is true deletes the table's row
+            with its keys.
         widens: Change columns of the table that are too narrow for the rows; see `columns.common_type`.
     """
 
@@ -122,34 +126,34 @@ class TableSink(Protocol):
 
     @property
     def modes(self) -> Collection[str]:
-        """The values of `mode` that it supports."""
+        """The supported values of `mode`."""
 
     @property
     def writes_once(self) -> bool:
-        """Whether a batch can write to a table once only; otherwise its last write counts."""
+        """Whether a batch can write to a table only once; otherwise its last write replaces earlier ones."""
 
     @property
     def arguments(self) -> Collection[str]:
-        """The further fields of `TableWrite` that it supports."""
+        """Names of the supported optional fields of `TableWrite`."""
 
     @property
     def reserved(self) -> Collection[str]:
-        """Options in lower case that it sets by itself."""
+        """Names, in lower case, of options that the sink sets itself and a user can't set."""
 
     def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
-        """Return the types of the table's columns, by their names; empty for a table that isn't there.
+        """Return the types of the table's columns by name; an empty mapping if the table doesn't exist.
 
-        Types with a name of Spark's have this name, such as `BIGINT`.
+        Types have Spark's names, such as `BIGINT`, if Spark has such a type.
         """
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
         """Write the rows of a batch and return how many rows of the batch the table has.
 
         Raises:
-            ConfigurationError: The table can't take the rows, or an argument is wrong. Nothing was written.
+            ConfigurationError: The rows don't fit the table, or an argument is invalid. Nothing was written.
             FencedError: A newer attempt has begun.
-            PoisonMessageError: The table refuses a row, and `attempt.rejects_rows` is off.
-            SpoolError: The operating system refused.
+            PoisonMessageError: The table refuses a row, and `attempt.rejects_rows` is `False`.
+            SpoolError: A file can't be written.
         """
 
 
@@ -157,12 +161,12 @@ def check_write(name: str, sink: TableSink, write: TableWrite) -> None:
     """Refuse arguments that a format doesn't support.
 
     Args:
-        name: The format.
+        name: Name of the format.
         sink: The sink of this format.
         write: The arguments.
 
     Raises:
-        ConfigurationError: The first argument that the format doesn't support.
+        ConfigurationError: The format doesn't support an argument, or an argument contradicts the mode.
     """
     if write.mode not in sink.modes:
         raise ConfigurationError(

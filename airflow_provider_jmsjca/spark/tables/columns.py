@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 ORIGIN: Final = "_jms"
-"""The column of rows that says which message they are from: `batch_id`, `segment` and `position`."""
+"""Column that identifies the message of a row: a struct of `batch_id`, `segment` and `position`."""
 _STORED: Final = {"jms_segment": "segment", "jms_position": "position"}
 CONTROL: Final = r"\p{Cntrl}"
 _FAMILIES: Final = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
@@ -31,13 +31,13 @@ class ColumnTypesError(ConfigurationError):
 
 
 def reserved(names: Iterable[str]) -> list[str]:
-    """Return the names that a user's columns can't have: Spark would take them for ours, in any letters."""
+    """Return those of the names that are reserved for columns of this package, in upper or lower case."""
     ours = {BATCH_COLUMN, *_STORED}
     return [name for name in names if name.lower() in ours or name.lower().startswith(ORIGIN)]
 
 
 def stored_rows(table: str, df: DataFrame) -> DataFrame:
-    """Return the rows as a table has them, without the batch: the parts of `ORIGIN` are columns of their own.
+    """Return the rows with the columns that a table stores: `jms_segment` and `jms_position` for `ORIGIN`.
 
     Args:
         table: The table's name, for the error.
@@ -86,7 +86,7 @@ def check_upsert(table: str, df: DataFrame, write: TableWrite) -> None:
 
 
 def missing_keys(keys: Sequence[str]) -> list[str]:
-    """Return an expression for each key: the reason to refuse a row without it, or NULL."""
+    """Return an expression for each key: a reason to refuse the row if the key is NULL, otherwise NULL."""
     return [
         f"CASE WHEN {quoted_name(name)} IS NULL THEN "
         f"{quoted_text(f'column {name!r} is a key of the upsert, found null')} END"
@@ -95,11 +95,11 @@ def missing_keys(keys: Sequence[str]) -> list[str]:
 
 
 def check_origin(what: str, df: DataFrame) -> None:
-    """Refuse rows without a column `ORIGIN` that names their message.
+    """Refuse rows whose column `ORIGIN` doesn't identify their messages.
 
     Args:
-        what: The caller, for the error.
-        df: The rows, with the column.
+        what: Name of the caller, for the error.
+        df: The rows, which must have the column.
 
     Raises:
         ConfigurationError: The column has another type.
@@ -112,7 +112,7 @@ def check_origin(what: str, df: DataFrame) -> None:
 
 
 def quoted_name(name: str) -> str:
-    """Return the name of a column as Spark's SQL has it."""
+    """Return the name of a column, quoted for Spark's SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -122,13 +122,19 @@ def quoted_text(text: str) -> str:
 
 
 def shown(text: str, most: int = SHOWN) -> str:
-    """Return an expression for the beginning of a text, in one line."""
+    """Return an expression for the beginning of a text on one line, of at most `most` characters."""
     beginning = f"regexp_replace(left({text}, {most}), {quoted_text(CONTROL)}, ' ')"
     return f"concat({beginning}, CASE WHEN length({text}) > {most} THEN '…' ELSE '' END)"
 
 
 def misfit(name: str, kind: str, value: str) -> str:
-    """Return an expression for the reason that a text is no value of a column's type."""
+    """Return an expression for a reason: the text isn't a value of the column's type.
+
+    Args:
+        name: Name of the column.
+        kind: Name of its type.
+        value: An expression for the text.
+    """
     beginning = quoted_text(f"column '{name}': the value is no {kind}, found the string \"")
     return f"concat({beginning}, {shown(value)}, '\"')"
 
@@ -137,8 +143,8 @@ def without(df: DataFrame, refused: DataFrame) -> DataFrame:
     """Return the rows without those of refused messages.
 
     Args:
-        df: Rows that name their messages, with `ORIGIN` or as `stored_rows` returns them.
-        refused: As `Written.refused`.
+        df: Rows with the column `ORIGIN`, or rows from `stored_rows`.
+        refused: The refused messages, in a column `ORIGIN`.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -151,16 +157,16 @@ def without(df: DataFrame, refused: DataFrame) -> DataFrame:
 
 
 def widened(table: str, found: StructType | None, rows: StructType, *, widens: bool = False) -> StructType:
-    """Return the columns of a table once it has rows with these columns; all are nullable.
+    """Return the columns that a table has after rows with other columns were written; all are nullable.
 
     Args:
         table: The table's name, for the error.
         found: The table's columns; `None` for a table that has no rows yet.
         rows: The columns of the rows to write.
-        widens: Columns of two types get the type that takes the values of both; see `common_type`.
+        widens: If the two types of a column differ, use the type that can hold both, see `common_type`.
 
     Raises:
-        ConfigurationError: The type of a column, or of a part of it, differs: which, and both types.
+        ColumnTypesError: The two types of a column, or of a part of it, differ. The error names both.
     """
     faults: list[str] = []
     columns = _merged(found if found is not None else rows, rows, "", faults, widens=widens)
@@ -173,7 +179,7 @@ def widened(table: str, found: StructType | None, rows: StructType, *, widens: b
 
 
 def common_type(one: DataType, other: DataType) -> DataType | None:
-    """Return the type that takes every value of two types of one family, or `None`.
+    """Return the type that can hold every value of two types of the same family; otherwise `None`.
 
     The families are the whole numbers from `TINYINT` to `BIGINT`, `FLOAT` and `DOUBLE`, and `DECIMAL` with up
     to 38 digits.
@@ -193,12 +199,13 @@ def common_type(one: DataType, other: DataType) -> DataType | None:
 def type_changes(
     found: DataType, wanted: DataType, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], DataType, DataType]]:
-    """Yield path, old and new type of each column, and each part of one, that has another type.
+    """Yield path, old and new type of each column, and each part of a column, whose type changes.
 
     Args:
         found: The table's columns.
-        wanted: As `widened` returns them.
-        path: Where these are; items are called `element`, parts of a `MAP` `key` and `value`.
+        wanted: The columns that the table shall have, from `widened`.
+        path: Path to these columns. Items of an `ARRAY` are called `element`, parts of a `MAP` `key` and
+            `value`.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
@@ -216,11 +223,11 @@ def type_changes(
 
 
 def cast_like(rows: DataFrame, wanted: StructType) -> DataFrame:
-    """Return the rows with the types of a table that takes them without loss.
+    """Return the rows, converted without loss to the types of a table.
 
     Args:
         rows: The rows.
-        wanted: As `widened` returns them for these rows.
+        wanted: The table's columns, from `widened` for these rows.
     """
     columns = []
     for field in rows.schema.fields:
@@ -231,7 +238,7 @@ def cast_like(rows: DataFrame, wanted: StructType) -> DataFrame:
 
 
 def _typed_like(rows: DataType, wanted: DataType) -> DataType:
-    """Return the type of rows with its parts as they are, and the other types of those parts."""
+    """Return a type with the structure of the rows' type, and the table's types for its parts."""
     from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
         ArrayType,
         MapType,
@@ -261,10 +268,15 @@ def _typed_like(rows: DataType, wanted: DataType) -> DataType:
 
 
 def check_partitions(table: str, found: Sequence[str] | None, asked: Sequence[str]) -> None:
-    """Refuse to partition a table in two ways: readers couldn't tell its columns.
+    """Refuse to partition a table by other columns than before: readers couldn't determine its columns.
+
+    Args:
+        table: The table's name, for the error.
+        found: The columns by which the table is partitioned; `None` for a table without rows.
+        asked: The columns by which the rows would be partitioned.
 
     Raises:
-        ConfigurationError: The columns of the two ways differ, or are in another order.
+        ConfigurationError: The columns differ, or are in another order.
     """
     if found is not None and list(found) != list(asked):
         raise ConfigurationError(
@@ -275,7 +287,7 @@ def check_partitions(table: str, found: Sequence[str] | None, asked: Sequence[st
 
 
 def type_name(kind: DataType) -> str:
-    """Return a type as a user writes it."""
+    """Return a type in DDL, such as `ARRAY<BIGINT>`."""
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
     match kind:

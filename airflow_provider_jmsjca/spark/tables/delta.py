@@ -1,7 +1,7 @@
 """A Delta Lake table, by its path or by its name in Spark's catalog.
 
-Each batch is one commit with the batch's id as Delta's transaction id. Delta skips a commit with an id that
-the table has. The rows get the column `jms_batch_id`.
+Each batch is one commit with the batch's id as Delta's transaction id. Delta skips a commit if the table has
+one with the same id. The rows get the column `jms_batch_id`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SHOWN_VALUES: Final = 100
 _MAPPING: Final = "delta.columnMapping.mode"
 _WIDENING: Final = "delta.enableTypeWidening"
-# Another commit has changed the table in between; one that compacts it has replaced the files that were read.
+# Errors after another commit has changed the table; a compaction, for example, replaces files that were read.
 _OUTPACED: Final = (
     "DELTA_CONCURRENT_",
     "DELTA_FAILED_TO_MERGE_FIELDS",
@@ -66,15 +66,15 @@ _OUTPACED: Final = (
 )
 _TRIES: Final = 5
 _RECORD: Final = "jmsjca"
-# The number of the only transaction that a batch has with a table.
+# Version of the only transaction of a batch with a table.
 _VERSION: Final = "0"
-# How many of the newest commits are searched for that of the batch, in turn; at last all.
+# Numbers of the newest commits that are searched for the batch's commit, one after the other; `None`: all.
 _LOOKED_AT: Final = (1, 100, None)
-# A MERGE takes its transaction id from the session, which threads share.
+# A MERGE takes its transaction id from the session's settings, which threads share.
 _MERGING: Final = threading.Lock()
 _DELETES: Final = "_jms_deletes"
 _RANK: Final = "_jms_rank"
-# By whether it is an upsert, the metrics of a commit that count the batch's rows.
+# Metrics of a commit that count the batch's rows; the key tells whether the write is an upsert.
 _METRICS: Final = {False: ("numOutputRows",), True: ("numTargetRowsInserted", "numTargetRowsUpdated")}
 
 
@@ -82,13 +82,14 @@ class DeltaSink:
     """A Delta Lake table.
 
     The rows of a batch are one commit. With `attempt.rejects_rows`, a message is rejected if a constraint
-    refuses one of its rows: `CHECK`, `NOT NULL`, or the length of `VARCHAR` and `CHAR`. A table with
-    constraints costs one more pass over the rows. With `overwrite`, only `CHECK` is tested before the write.
+    refuses one of its rows: `CHECK`, `NOT NULL`, or the length of `VARCHAR` and `CHAR`. Testing constraints
+    needs one more pass over the rows. With `overwrite`, only `CHECK` is tested before the write.
 
-    Guarantee: the table has all of these rows once or none of them, whenever a process dies. If two attempts
-    commit at the same moment, Delta refuses one. The first commit of a batch stands, even that of an attempt
-    that has just been superseded. A later attempt writes nothing and takes over the rejects of the attempt
-    that committed, which the commit's `userMetadata` names. An upsert is one `MERGE` with the same guarantee.
+    Guarantee: the table has all rows of a batch once or none of them, even if a process dies at any point. If
+    two attempts commit at the same time, Delta refuses one. The first commit of a batch stands, even that of
+    an attempt that has just been superseded. A later attempt writes nothing and takes over the rejects of the
+    attempt that committed, which are recorded in the commit's `userMetadata`. An upsert is one `MERGE` with
+    the same guarantee.
     """
 
     modes: Final = ("append", "overwrite", UPSERT)
@@ -112,19 +113,19 @@ class DeltaSink:
             raise
 
     def write(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
-        """Write the rows in one commit, unless the table has this batch.
+        """Write the rows in one commit, unless the table has this batch already; see `TableSink.write`.
 
         `write.table` is an absolute path, a URI, or a name in the catalog. `overwrite` keeps the rows of the
-        newest batch only. `cluster_by` and `properties` apply to a table that is created. Else as
-        `TableSink.write`.
+        newest batch only. `cluster_by` and `properties` apply only to a table that is created.
 
         Returns:
-            How many rows of the batch the table has; for an upsert, how many rows it inserted or updated.
+            The number of rows of the batch in the table; for an upsert, the number inserted or updated.
 
         Raises:
-            ConfigurationError: Spark has no Delta Lake; the table is of another format, has a column of this
-                name and another type, or is partitioned otherwise; or a name needs Delta's column mapping.
+            ConfigurationError: Delta Lake isn't installed in Spark. Or the table has another format, a column
+                of another type, or other partitions. Or a column's name needs Delta's column mapping.
             FencedError: A newer attempt has begun.
+            PoisonMessageError: A row of an upsert lacks a key, and its message can't be rejected.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
@@ -161,7 +162,7 @@ class _DeltaWrite:
         return {field.name: type_name(field.dataType) for field in self._read().schema.fields}
 
     def run(self) -> int:
-        """Commit the rows and return how many rows of the batch the table has."""
+        """Commit the rows and return the number of rows of the batch in the table."""
         if self._is_upsert:
             check_upsert(self._table, self._given, self._write)
         checks = self._checks()
@@ -180,10 +181,10 @@ class _DeltaWrite:
         return self._outcome()
 
     def _commit_rows(self) -> None:
-        """Commit; once more if another job has just changed the table, as Delta drops a repetition.
+        """Commit the rows; retry if another job has just changed the table. Delta skips a repeated commit.
 
         Raises:
-            ColumnTypesError: A column has another type now.
+            ColumnTypesError: The other job has changed the type of a column.
         """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
         from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
@@ -202,7 +203,7 @@ class _DeltaWrite:
         return None
 
     def _checks(self) -> list[str]:
-        """Compare the rows with the table, and return an expression for each of the table's constraints."""
+        """Compare the rows with the table; return an expression for each constraint: a reason or NULL."""
         keys = missing_keys(self._write.keys)
         found = _describe(self._spark, self._in_sql)
         self._is_new = found is None
@@ -222,15 +223,16 @@ class _DeltaWrite:
             else:
                 widened(self._table, columns, self._rows.schema)
             checks += _column_rules(columns, self._rows.schema)
-        if self._write.delete_when:  # only the key counts of a row that deletes
+        if self._write.delete_when:  # of a row that deletes, only the keys are used
             checks = [f"CASE WHEN NOT {self._deletes} THEN {check} END" for check in checks]
         return [*keys, *checks]
 
     def _widen(self) -> StructType:
         """Change columns that are too narrow for the rows, and cast narrower rows; return the columns.
 
-        Guarantee: killed in between, the table has some of the changes; the next attempt makes the others.
-        The values of the table stay. Of two batches at once, each makes the changes that still lack.
+        Guarantee: after a kill during the changes, the next attempt makes the missing ones. The table's
+        values don't change. If two batches do this at the same time, each makes the changes that are still
+        missing.
         """
         for _ in range(_TRIES):
             found = self._read().schema
@@ -260,7 +262,7 @@ class _DeltaWrite:
         raise ConfigurationError(f"table {self._table}: other jobs change it all the time; try again")
 
     def _change(self, change: str) -> bool:
-        """Change a column; return `False` if another commit was faster.
+        """Change a column; return `False` if another commit has just changed the table.
 
         Raises:
             ConfigurationError: Delta refuses, for example because a constraint names the column.
@@ -278,7 +280,7 @@ class _DeltaWrite:
         return True
 
     def _lacking(self, found: StructType) -> list[str]:
-        """Return the NOT NULL columns of the table for which a row has no value."""
+        """Return the table's NOT NULL columns for which some row has no value."""
         strict = [
             field.name for field in found.fields if not field.nullable and field.name not in self._write.keys
         ]
@@ -307,7 +309,7 @@ class _DeltaWrite:
             "userMetadata": self._record(),
         }
         if self._write.replaces:
-            # A later attempt has a higher version, so Delta commits it, and skips an earlier one after it.
+            # A later attempt has a higher version. So Delta commits it, and then skips an earlier attempt.
             commit["txnVersion"] = str(self._attempt.fence)
         replaces = self._write.replaces or (self._attempt.replaced and self._write.mode == "append")
         if replaces and not self._is_new and BATCH_COLUMN in self._read().columns:
@@ -327,7 +329,7 @@ class _DeltaWrite:
             writer.save(self._table)
 
     def _create(self) -> None:
-        """Create the table without rows; a crash right after this leaves it empty."""
+        """Create the table without rows; a crash after this leaves an empty table."""
         write, parts = self._write, []
         if write.partition_by:
             parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, write.partition_by))})")
@@ -345,10 +347,10 @@ class _DeltaWrite:
             )
 
     def _merge(self) -> None:
-        """Commit the newest row of each key by MERGE; the table gets columns that it lacks before that."""
+        """Add missing columns to the table, then commit the newest row of each key by MERGE."""
         columns = [quoted_name(name) for name in self._rows.columns]
         if set(self._rows.columns) - set(self._read().columns):
-            # Without rows: a crash in between leaves the table as it was, with more columns.
+            # Without rows, so that a crash before the MERGE only leaves additional columns.
             self._save(self._rows.limit(0), "append", {})
         order = f"{quoted_name(self._write.order_by)} DESC NULLS LAST, " if self._write.order_by else ""
         keys = [quoted_name(name) for name in self._write.keys]
@@ -380,13 +382,13 @@ class _DeltaWrite:
             )
 
     def _record(self) -> str:
-        """Return the commit's `userMetadata`: the attempt and the rejects that count if it commits."""
+        """Return the commit's `userMetadata`: the attempt, and its rejects at the time of the commit."""
         rejects = self._attempt.rejects.files if self._attempt.rejects is not None else ()
         said = {"batch_id": self._attempt.batch_id, "fence": self._attempt.fence}
         return json.dumps({_RECORD: said | {"rejects": [asdict(file) for file in rejects]}})
 
     def _outcome(self) -> int:
-        """Return the batch's rows; if an earlier attempt committed them, take over its rejects."""
+        """Return the batch's number of rows; if an earlier attempt committed, take over its rejects."""
         record, rows = None, None
         for newest in _LOOKED_AT:
             record, rows = self._commit(newest)
@@ -395,25 +397,29 @@ class _DeltaWrite:
         if record is not None and record.fence == self._attempt.fence and rows is not None:
             return rows
         if self._is_upsert and (record is None or rows is not None):
-            # Without a record there was nothing to change, and Delta has left the commit out.
+            # Without a record the MERGE changed nothing, so Delta made no commit.
             if record is not None and self._attempt.rejects is not None:
                 self._attempt.rejects.adopt(record.rejects, self._given, None)
             return rows or 0
         return self._committed_before(record)
 
     def _commit(self, newest: int | None) -> tuple[_Record | None, int | None]:
-        """Return the record and the number of rows of the batch's commit; `None` if it isn't found."""
+        """Return the record and the number of rows of the batch's commit, each `None` if not found.
+
+        Args:
+            newest: Number of the newest commits to search; `None`: all.
+        """
         limit = "" if newest is None else f" LIMIT {newest}"
         history = self._spark.sql(f"DESCRIBE HISTORY {self._in_sql}{limit}")
         if newest is None:
             history = history.where(history["userMetadata"].contains(json.dumps(self._attempt.batch_id)))
-        # Without a selection, Spark returns the rows of the command, and starts no job for them.
+        # Without a further selection, Spark returns the rows of the command without starting a job.
         for row in history.collect():
             record = _Record.parsed(row["userMetadata"])
             if record is not None and record.batch_id == self._attempt.batch_id:
                 metrics = row["operationMetrics"] or {}
                 counts = [metrics[name] for name in _METRICS[self._is_upsert] if name in metrics]
-                # A replay whose earlier rows share files with other batches copies the rows of these.
+                # If rows replaced by a replay share files with other batches, Delta copies the others' rows.
                 copied = int(metrics.get("numCopiedRows", 0))
                 return record, sum(map(int, counts)) - copied if counts else None
         return None, None
@@ -424,7 +430,7 @@ class _DeltaWrite:
         stored = self._read().where(sql.col(BATCH_COLUMN) == self._attempt.batch_id)
         if self._attempt.rejects is not None and ORIGIN in self._given.columns:
             names = None
-            # An upsert keeps a part of the rows.
+            # An upsert stores only some of the rows, so stored messages can't be found by rows.
             if not self._is_upsert and "jms_segment" in stored.columns:
                 origin = f"struct(jms_segment AS segment, jms_position AS position) AS {ORIGIN}"
                 names = stored.selectExpr(origin).distinct()
@@ -434,7 +440,7 @@ class _DeltaWrite:
 
 @contextmanager
 def _view(df: DataFrame) -> Iterator[str]:
-    """Give rows a name for SQL; yield the name."""
+    """Register rows as a temporary view within the context; yield its name."""
     name = f"jms_{uuid.uuid4().hex}"
     df.createOrReplaceTempView(name)
     try:
@@ -445,7 +451,7 @@ def _view(df: DataFrame) -> Iterator[str]:
 
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Make settings of the session, and restore them at the end."""
+    """Change settings of the session within the context, and restore them at the end."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -461,7 +467,7 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """The attempt that made a commit, as its `userMetadata` names it."""
+    """The attempt that made a commit and its rejects, from the commit's `userMetadata`."""
 
     batch_id: str
     fence: int
@@ -480,7 +486,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """A table, as the catalog describes it."""
+    """The description of a table in the catalog."""
 
     format: str
     partitions: tuple[str, ...]
@@ -488,7 +494,7 @@ class _Described:
 
 
 def _describe(spark: SparkSession, table: str) -> _Described | None:
-    """Return the description of a table, or `None` if there is none; reads none of its files."""
+    """Return the description of a table, without reading its files; `None` if the table doesn't exist."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
 
     try:
@@ -515,7 +521,7 @@ def _describe(spark: SparkSession, table: str) -> _Described | None:
 
 
 def _refused(table: str, rows: DataFrame, checks: Sequence[str]) -> DataFrame | None:
-    """Return the messages of which a row breaks a rule, kept in Spark's memory; `None` if there are none."""
+    """Return the messages with a row that violates a rule, cached in Spark; `None` if there are none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     why = sql.concat(sql.lit(f"table {table}: "), sql.expr(f"coalesce({', '.join(checks)})"))
@@ -531,7 +537,7 @@ def _refused(table: str, rows: DataFrame, checks: Sequence[str]) -> DataFrame | 
 
 
 def _constraints(rows: DataFrame, properties: Mapping[str, str]) -> Iterator[str]:
-    """Yield an expression for each CHECK constraint: the reason, or NULL for a row that satisfies it."""
+    """Yield an expression for each CHECK constraint: a reason for a row that violates it, otherwise NULL."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
 
     for key, condition in sorted(properties.items()):
@@ -545,17 +551,23 @@ def _constraints(rows: DataFrame, properties: Mapping[str, str]) -> Iterator[str
         values = shown(f"to_json(struct({', '.join(used)}), map('ignoreNullFields', 'false'))", _SHOWN_VALUES)
         said = quoted_text(f"the CHECK constraint '{key.removeprefix(_CHECK)}' refuses the row")
         reason = f"concat({said}, ', found the values ', {values})" if used else said
-        # Delta takes NULL for a violation.
+        # For Delta, a condition that is NULL is violated.
         rule = f"CASE WHEN NOT coalesce({condition}, false) THEN {reason} END"
         try:
             rows.selectExpr(rule)
         except AnalysisException:
-            continue  # about a column that the rows don't have: Delta decides
+            continue  # the condition uses a column that the rows lack: Delta tests it
         yield rule
 
 
 def _column_rules(found: StructType, rows: StructType, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield an expression for each NOT NULL column and each length; as `_constraints`."""
+    """Yield an expression for each NOT NULL column and each length limit: a reason, or NULL.
+
+    Args:
+        found: The table's columns.
+        rows: The columns of the rows.
+        path: Path to these columns; empty at the top level.
+    """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
 
     for field in found.fields:

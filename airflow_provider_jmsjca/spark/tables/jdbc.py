@@ -5,14 +5,15 @@ then does the rest in one transaction: it deletes the rows of the batch, inserts
 the staging table.
 
 A Spark task commits its partition as one transaction. If its executor dies or loses the database before it
-can report, Spark runs the task again, and the rows are written twice. So each staged row has its partition
-and transaction, and only the newest transaction of each partition counts.
+reports the commit, Spark runs the task again, and the rows are staged twice. So each staged row records its
+partition and transaction, and only the newest transaction of each partition is used.
 
 An upsert keeps the newest staged row of each key, then inserts or updates with one statement. The table
-`jms_upserts`, in the same schema as the target, has the batches with a committed upsert, and their rejects.
+`jms_upserts`, in the same schema as the target, records the batches with a committed upsert and their
+rejects.
 
-All rows are inserted with one statement. Only if the database refuses one of them, a block of PL/pgSQL
-inserts them message by message, and records the reason for each refused message in the staging table.
+All rows are inserted with one statement. If the database refuses a row, a block of PL/pgSQL inserts the rows
+message by message instead, and records the reason for each refused message in the staging table.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ _TRANSACTION: Final = "_jms_transaction"
 _REASON: Final = "_jms_reason"
 _DELETES: Final = "_jms_deletes"
 _UPSERTS: Final = "jms_upserts"
-# The SQLSTATE by which the block takes back a row that it has only tried.
+# The SQLSTATE by which the block rolls back a row that was inserted only as a test.
 _TRIED: Final = "JMS00"
-# Types of the table that take a text, or refuse it.
+# Types of the table to which texts are cast; the database may refuse a text.
 _FROM_TEXT: Final = ("uuid", "json", "jsonb")
 _SHOWN_VALUES: Final = 100
 _SHOWN_SAID: Final = 300
 # Data exceptions and violated constraints.
 _ROW_STATES: Final = ("22", "23")
-# Pairs of types: the second takes every value of the first without loss.
+# Pairs of types: the second can hold every value of the first without loss.
 _WIDER: Final = frozenset(
     {
         ("smallint", "integer"),
@@ -106,23 +107,23 @@ class JdbcSink:
 
 
 def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAttempt) -> int:
-    """Replace the rows of the batch by these, or upsert them.
+    """Replace the rows of the batch in the table by these rows, or upsert them.
 
     Texts also fit columns of type `uuid`, `json` and `jsonb`. With `attempt.rejects_rows`, a message is
-    removed from the batch if the database refuses one of its rows because of the data (SQLSTATE classes 22
-    and 23). Within a batch the first message with a key counts, in the order of the segments.
+    rejected if the database refuses one of its rows because of the data (SQLSTATE classes 22 and 23). If a
+    unique key makes the database refuse one of two messages, the first one in the order of receipt is stored.
 
-    Guarantee: the table has all of these rows once or is unchanged, whenever a process or the connection
-    fails. A Spark task that runs again replaces its earlier rows. Of two attempts that commit at the same
-    moment the older one commits nothing: a lock of the database serializes them, and the fence is checked
-    right at the commit. A failed attempt removes its staging table, unless the connection is lost. A
+    Guarantee: the table has all of these rows once or is unchanged, even if a process or the connection fails
+    at any point. A Spark task that runs again replaces its earlier rows. Of two attempts that commit at the
+    same time, the older one commits nothing: a lock of the database serializes them, and the fence is checked
+    directly before the commit. A failed attempt removes its staging table, unless the connection is lost. A
     committed upsert is not repeated: a later attempt takes over its rejects.
 
     Args:
         df: The rows.
-        write: Name of the table, `orders` or `sales.orders`, as the database spells it; created if missing,
-            with an index on `jms_batch_id` and, for an upsert, a unique index on its keys. Columns that it
-            lacks are added. Options are Spark's for JDBC: `url`, `user`, `password` and so on;
+        write: The arguments. `table` is `orders` or `sales.orders`, as the database spells it. A missing
+            table is created, with an index on `jms_batch_id` and, for an upsert, a unique index on its keys.
+            Missing columns are added. `options` are Spark's for JDBC: `url`, `user`, `password` and so on;
             `isolationLevel` can't be `NONE`.
         attempt: The attempt that writes.
 
@@ -130,12 +131,12 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
         The number of rows of the batch in the table; for an upsert, the number inserted or updated.
 
     Raises:
-        ConfigurationError: The URL is missing or not PostgreSQL's, the driver is missing, the name is not
-            that of a table, tasks would write without transactions, a column has a type that the database
-            doesn't have or that can't hold the rows' values without loss, or an upsert has no unique index on
-            its keys. Nothing was changed.
+        ConfigurationError: The URL is missing or not PostgreSQL's, the driver is missing, or the table's name
+            or `isolationLevel` is invalid. Or the database has no type for a column, or the table's type
+            can't hold the rows' values without loss. Or an upsert's keys have no unique index. Nothing was
+            changed.
         FencedError: A newer attempt has begun. Nothing was changed.
-        PoisonMessageError: The database refuses a row, and `attempt.rejects_rows` is off. Nothing was
+        PoisonMessageError: The database refuses a row, and `attempt.rejects_rows` is `False`. Nothing was
             changed.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
@@ -232,7 +233,7 @@ def _has_parts(kind: DataType) -> bool:
 
 
 class _Upserts:
-    """The upserts that were committed, by table and batch: a table beside the target."""
+    """Access to the table `jms_upserts`, which records committed upserts by table and batch."""
 
     def __init__(self, connection: _Connection, within: str, table: str, attempt: TableAttempt) -> None:
         self._connection = connection
@@ -241,7 +242,7 @@ class _Upserts:
         self._attempt = attempt
 
     def found(self) -> tuple[int, list[RejectsFile]] | None:
-        """Return the rows and the rejects files of this batch, or `None` if it hasn't been committed."""
+        """Return number of rows and rejects files of this batch's upsert; `None` if it wasn't committed."""
         if self._connection.rows("SELECT to_regclass(?)::text", self._upserts)[0][0] is None:
             # Two transactions that create the table at the same moment would collide.
             self._connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", _UPSERTS)
@@ -261,7 +262,7 @@ class _Upserts:
         return int(str(rows)), [RejectsFile.checked(file) for file in json.loads(str(rejects))]
 
     def record(self, rows: int) -> None:
-        """Note the batch as committed, in the transaction of its rows."""
+        """Record the batch as committed, in the same transaction as its rows."""
         files = self._attempt.rejects.files if self._attempt.rejects is not None else ()
         self._connection.execute(
             f"INSERT INTO {self._upserts} (table_name, jms_batch_id, fence, rows, rejects) "  # noqa: S608 - quoted
@@ -275,11 +276,11 @@ class _Upserts:
 
 
 def _storable(rows: DataFrame, rules: Sequence[str]) -> DataFrame:
-    """Return the rows with a reason to refuse one, and without texts that PostgreSQL can't store.
+    """Return the rows with a column for the reason to refuse them, and NULL for texts that can't be stored.
 
     Args:
         rows: The rows.
-        rules: Further expressions: the reason to refuse a row, or NULL.
+        rules: Expressions that give further reasons to refuse a row, or NULL.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql.types import ArrayType, StringType  # noqa: PLC0415 - as above
@@ -315,7 +316,7 @@ class _RowRefusedError(PoisonMessageError):
     """The database refuses a row.
 
     Attributes:
-        column: The column that it names; empty if it names none.
+        column: The column that the database's error names; empty if it names none.
     """
 
     def __init__(self, said: str, column: str) -> None:
@@ -324,17 +325,17 @@ class _RowRefusedError(PoisonMessageError):
 
 
 class _RowWriter:
-    """Puts the rows from aside into the table.
+    """Moves the rows from the staging table to the target table.
 
     Args:
-        connection: In a transaction, to which everything belongs.
-        table: The table's name, for errors.
-        target: The table, quoted.
-        aside: The staging table, quoted.
-        columns: Of the rows, with their types in the staging table.
-        known: The table's columns with their types.
+        connection: The connection, in the transaction of the whole write.
+        table: Name of the target table, for errors.
+        target: Quoted name of the target table.
+        aside: Quoted name of the staging table.
+        columns: Columns of the rows, with their types in the staging table.
+        known: Columns of the target table with their types.
         attempt: The attempt that writes.
-        write: Tells an upsert.
+        write: The arguments of the write.
     """
 
     def __init__(
@@ -360,11 +361,15 @@ class _RowWriter:
         self._is_upsert = write.mode == UPSERT
 
     def run(self) -> tuple[int, list[tuple[int, int, str]]]:
-        """Return how many rows the table has of the batch; segment, position and reason of refused messages.
+        """Insert or upsert the rows.
+
+        Returns:
+            The number of rows of the batch in the table, for an upsert the number inserted or updated. And
+            segment, position and reason of each refused message.
 
         Raises:
             ConfigurationError: The rows lack a column that the table requires.
-            PoisonMessageError: A row is refused, and messages aren't to be rejected.
+            PoisonMessageError: A row is refused, and its message must not be rejected.
         """
         try:
             return self._insert()
@@ -402,7 +407,7 @@ class _RowWriter:
         return count
 
     def _upsert(self) -> int:
-        """Apply the newest row of each key, without the rows that have a reason."""
+        """Upsert the newest row of each key, except for rows that have a reason to be refused."""
         keys = ", ".join(map(_quoted, self._write.keys))
         order = f"{_quoted(self._write.order_by)} DESC NULLS LAST, " if self._write.order_by else ""
         self._connection.execute(
@@ -425,7 +430,7 @@ class _RowWriter:
         return count
 
     def _newer(self, row: str) -> str:
-        """Return whether a row is as new as the table's row `t`."""
+        """Return a condition in SQL: the row is as new as or newer than the table's row `t`."""
         if self._write.order_by is None:
             return "true"
         at = _quoted(self._write.order_by)
@@ -474,9 +479,9 @@ class _RowWriter:
         return f"SELECT {_PARTITION}, max({_TRANSACTION}) FROM {self._aside} GROUP BY {_PARTITION}"  # noqa: S608 - quoted
 
     def _block(self) -> str:
-        """Return a block that inserts the rows of each message, or notes why the database refuses one.
+        """Return a block that inserts the rows of each message, or records why the database refuses one.
 
-        For an upsert the rows are only tried: each is taken back at once.
+        For an upsert, this only tests the rows: each message's rows are rolled back at once.
         """
         conflict, rows, end = "", "", ""
         if self._is_upsert:
@@ -536,7 +541,7 @@ class _RowWriter:
         END"""  # noqa: S608 - quoted
 
     def _misfits(self) -> str:
-        """Return statements that find the text that doesn't fit its column's type."""
+        """Return statements that record the reason if a text doesn't fit its column's type."""
         found = []
         for name, kind in self._columns.items():
             known = self._known[name]
@@ -554,7 +559,7 @@ class _RowWriter:
 
 
 def _beginning(text: str, most: int = _SHOWN_VALUES) -> str:
-    """Return an expression for the beginning of a text, in one line."""
+    """Return an expression for the beginning of a text on one line, of at most `most` characters."""
     return (
         f"regexp_replace(left({text}, {most}), '[[:cntrl:]]', ' ', 'g') "
         f"|| CASE WHEN length({text}) > {most} THEN '…' ELSE '' END"
@@ -562,7 +567,7 @@ def _beginning(text: str, most: int = _SHOWN_VALUES) -> str:
 
 
 def _checked(table: str, options: Mapping[str, str]) -> tuple[str | None, str]:
-    """Return schema and name of a table."""
+    """Check the options and the name of a table; return its schema, or `None`, and its name."""
     url = options.get("url", "")
     if not url.startswith(_SCHEME):
         shown = f"{url.partition('//')[0]}..." if url else "none"
@@ -581,7 +586,7 @@ def _checked(table: str, options: Mapping[str, str]) -> tuple[str | None, str]:
 
 
 class _Widening:
-    """Changes columns that are too narrow for the staged rows, in the transaction of the rows."""
+    """Changes columns that are too narrow for the staged rows, in the same transaction as the rows."""
 
     def __init__(
         self, connection: _Connection, table: str, target: str, aside: str, attempt: TableAttempt
@@ -593,7 +598,7 @@ class _Widening:
         self._attempt = attempt
 
     def run(self, known: dict[str, str], columns: Mapping[str, str], keys: Sequence[str]) -> None:
-        """Change the table's columns, and their types in `known`."""
+        """Change the table's columns, and update their types in `known`."""
         for name, kind in columns.items():
             common = _common_type(known[name], kind) if name in known else None
             if common is not None and common != known[name]:
@@ -622,7 +627,7 @@ class _Widening:
 
 
 def _common_type(one: str, other: str) -> str | None:
-    """Return the type that takes every value of two types of one family, or `None`."""
+    """Return the type that can hold every value of two types of the same family; otherwise `None`."""
     for family in _FAMILIES:
         if one in family and other in family:
             return max(one, other, key=family.index)
@@ -643,11 +648,11 @@ def _fit(
     keys: Sequence[str],
     widening: _Widening | None,
 ) -> dict[str, str]:
-    """Create the table or add the columns it lacks; return its columns.
+    """Create the table or add missing columns; return the columns with their types.
 
     Raises:
-        ConfigurationError: A column has a type that can't take the rows' without loss, or there is no unique
-            index on the keys of an upsert.
+        ConfigurationError: A column's type can't hold the rows' values without loss, or the keys of an upsert
+            have no unique index.
     """
     listed_keys = ", ".join(map(_quoted, keys))
     if connection.rows("SELECT to_regclass(?)::text", target)[0][0] is None:
@@ -694,13 +699,13 @@ def _is_unique(connection: _Connection, target: str, keys: Sequence[str]) -> boo
 
 
 def _takes(known: str, kind: str) -> bool:
-    # A text that is too long for its column is an error, and isn't cut.
+    # The database refuses a text that is too long for its column, and doesn't cut it.
     text = known.startswith("character v") or known in _FROM_TEXT
     return known == kind or (kind, known) in _WIDER or (kind == "text" and text)
 
 
 def _columns(connection: _Connection, table: str) -> dict[str, str]:
-    """Return the columns of a table with their types, as the database writes them."""
+    """Return the columns of a table with their types, in the database's spelling."""
     found = connection.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -710,7 +715,7 @@ def _columns(connection: _Connection, table: str) -> dict[str, str]:
 
 
 def _remove_aside(connection: _Connection, schema: str | None, prefix: str) -> None:
-    """Remove the tables of earlier attempts; a table that one of them still writes to stays."""
+    """Remove the staging tables of earlier attempts, except for tables that are still being written."""
     for (name,) in connection.rows(
         "SELECT tablename::text FROM pg_tables "
         "WHERE schemaname = coalesce(?, current_schema()) AND starts_with(tablename, ?)",
@@ -750,11 +755,11 @@ def _literal(text: str) -> str:
 
 
 class _Connection:
-    """A connection of the driver's JVM to the database, in a transaction; closing rolls back.
+    """A connection of the driver's JVM to the database, in a transaction; closing it rolls back.
 
     Args:
         df: A DataFrame of the Spark session.
-        options: Spark's for JDBC.
+        options: Spark's options for JDBC.
     """
 
     def __init__(self, df: DataFrame, options: Mapping[str, str]) -> None:
@@ -801,15 +806,16 @@ class _Connection:
         self._connection.rollback()
 
     def execute(self, statement: str, *values: str | None, of_rows: bool = False) -> int:
-        """Run a statement and return how many rows it changed.
+        """Run a statement and return the number of changed rows.
 
         Args:
-            statement: With `?` for values.
-            values: Texts, or `None` for NULL.
-            of_rows: The statement stores rows of the batch: SQLSTATE classes 22 and 23 refuse a row.
+            statement: The statement, with `?` for values.
+            values: The values as texts, or `None` for NULL.
+            of_rows: Whether the statement stores rows of the batch. Then an error of SQLSTATE classes 22 and
+                23 means that a row is refused.
 
         Raises:
-            ConfigurationError: The database refuses it.
+            ConfigurationError: The database refuses the statement.
             PoisonMessageError: The database refuses a row.
         """
         prepared = self._prepared(statement, values)
@@ -819,10 +825,10 @@ class _Connection:
             prepared.close()
 
     def rows(self, query: str, *values: str | None) -> list[tuple[object, ...]]:
-        """Return the rows of a query.
+        """Return the rows of a query, with values as texts.
 
         Raises:
-            ConfigurationError: The database refuses it.
+            ConfigurationError: The database refuses the query.
         """
         prepared = self._prepared(query, values)
         try:
@@ -842,7 +848,7 @@ class _Connection:
         return prepared
 
     def _run(self, call: Any, *, of_rows: bool = False) -> Any:
-        """Call the database; a permanent refusal is an error of the configuration, or of a row."""
+        """Call a function of the driver; raise a permanent refusal as an error of configuration or a row."""
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
 
         try:
@@ -853,7 +859,7 @@ class _Connection:
                 server = error.java_exception.getServerErrorMessage()
                 column = server.getColumn() if server is not None else None
                 raise _RowRefusedError(f"the database refuses a row: {said}", column or "") from error
-            # What it can't do, names and rights, a lock that others hold.
+            # Unsupported features, names and permissions, locks held by others.
             if state.startswith((*_ROW_STATES, "0A", "42", "55")):
                 raise ConfigurationError(f"the database refuses: {said}") from error
             raise

@@ -1,10 +1,10 @@
 """A folder of Parquet files, in which each batch is the partition `jms_batch_id=<id>`.
 
-On a file system of this machine the rows are written to `_staging/` inside the table, which Spark doesn't
-read, and appear by one rename. Elsewhere (HDFS, object stores) Spark itself overwrites the partition.
+On a file system of this machine, the rows are written to `_staging/` inside the table, which Spark doesn't
+read, and become visible by one rename. Elsewhere (HDFS, object stores) Spark overwrites the partition.
 
-The table's columns are stored in `_common_metadata`, a Parquet file without rows. Spark takes a table's
-columns from there, so that its readers see every column of every batch.
+The table's columns are stored in `_common_metadata`, a Parquet file without rows. Spark reads a table's
+columns from there, so that readers see every column of every batch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 STAGING: Final = "_staging"
 COLUMNS: Final = "_common_metadata"
 _SPARK_COLUMNS: Final = b"org.apache.spark.sql.parquet.row.metadata"
-# Parquet's writer looks at the size of a page and of a row group after 100 rows; of large messages that is
-# more than a worker's memory.
+# By default, Parquet's writer checks the size of pages and row groups only every 100 rows. If messages are
+# large, that many rows can exceed a worker's memory.
 _BY_SIZE: Final[Mapping[str, str]] = {
     "parquet.page.size.row.check.min": "1",
     "parquet.block.size.row.check.min": "1",
@@ -54,7 +54,7 @@ class ParquetSink:
     reserved: Final = ("path", "partitionoverwritemode")
 
     def columns(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> Mapping[str, str]:
-        """See `TableSink.columns`; without columns that only this batch has."""
+        """See `TableSink.columns`; columns that only this batch has are left out."""
         path, name = local_path(df, write.table), attempt.batch_id
         table: _LocalTable | _RemoteTable
         if path is None:
@@ -85,28 +85,28 @@ def replace_by_rename(
     partition_by: Sequence[str],
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Write the rows to a staging folder, then replace the batch's rows in the table.
+    """Write the rows to a staging folder, then replace the batch's rows in the table by a rename.
 
-    Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
-    they survive a crash of the machine, on which the driver sees the table's folder. Where an earlier
-    attempt had put rows of this batch, those leave the moment before these appear; so do the rows of
-    `attempt.replaced`. An attempt that was fenced off changes nothing in the table. Columns are added to the
-    table the moment before the rows that have them.
+    Guarantee: the table has all of these rows or none of them, even if the process dies at any point. After
+    the return, they survive a crash of the machine. Rows of this batch from an earlier attempt, and the rows
+    of `attempt.replaced`, are removed right before these rows become visible. A superseded attempt changes
+    nothing in the table. Columns are added to the table right before the rows that have them.
 
     Args:
         df: The rows.
-        table: The table's folder; created if missing.
+        table: The table's folder, which driver and executors must see under this path; created if missing.
         attempt: The attempt that writes.
         partition_by: Further columns to partition by, below the batch.
-        options: Of Spark's writer, such as `compression`.
+        options: Options of Spark's writer, such as `compression`.
 
     Returns:
-        How many rows were written.
+        The number of rows written.
 
     Raises:
-        ConfigurationError: The table has a column of this name and another type, or is partitioned otherwise.
+        ConfigurationError: A column has another type in the table, or the table is partitioned by other
+            columns.
         FencedError: A newer attempt has begun.
-        SpoolError: The operating system refused.
+        SpoolError: A file can't be written.
     """
     spark = df.sparkSession
     aside = table / STAGING / attempt.batch_id
@@ -162,12 +162,28 @@ def replace_by_overwrite(
     partition_by: Sequence[str],
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Let Spark overwrite the batch's partition; arguments, result and errors as `replace_by_rename`.
+    """Overwrite the batch's partition by Spark.
 
-    Guarantee: two writes give one copy. The fence is checked before and after; an older attempt that is
-    writing when a newer one begins may still finish, with the same rows. A batch without rows keeps the rows
-    of an earlier attempt. The rows of `attempt.replaced` leave after these have appeared. If two batches add
-    columns at the same moment, one may have to be written again before readers see its columns.
+    Guarantee: if a batch is written twice, the table has its rows once. The fence is checked before and after
+    the write. If a newer attempt begins during the write, the older one may still finish, with the same rows.
+    If this attempt has no rows, those of an earlier attempt stay. The rows of `attempt.replaced` are removed
+    after these rows have become visible. If two batches add columns at the same time, readers may not see the
+    columns of one of them until it is written again.
+
+    Args:
+        df: The rows.
+        table: URI of the table's folder; created if missing.
+        attempt: The attempt that writes.
+        partition_by: Further columns to partition by, below the batch.
+        options: Options of Spark's writer, such as `compression`.
+
+    Returns:
+        The number of rows written.
+
+    Raises:
+        ConfigurationError: A column has another type in the table, or the table is partitioned by other
+            columns.
+        FencedError: A newer attempt has begun.
     """
     from pyspark.sql import Observation  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
@@ -196,7 +212,7 @@ def replace_by_overwrite(
 
 
 class _LocalTable:
-    """A table on this machine's file system, without the batch that is about to be replaced."""
+    """A table on this machine's file system; the batch `without`, which is being replaced, is ignored."""
 
     def __init__(self, table: Path, spark: SparkSession, *, without: str) -> None:
         self._table = table
@@ -215,7 +231,7 @@ class _LocalTable:
         return None if file is None else _partitions(file.parts)
 
     def columns(self) -> StructType | None:
-        """Return the table's columns without those it is partitioned by; `None` if it has no rows."""
+        """Return the table's columns except for its partition columns; `None` if the table has no rows."""
         from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
 
         file = self._a_file()
@@ -231,7 +247,7 @@ class _LocalTable:
 
 
 class _RemoteTable:
-    """As `_LocalTable`, through Hadoop's file systems."""
+    """A table on one of Hadoop's file systems; the batch `without`, which is being replaced, is ignored."""
 
     def __init__(self, table: str, spark: SparkSession, *, without: str) -> None:
         self._table = table
@@ -258,12 +274,12 @@ class _RemoteTable:
         return None
 
     def partitions(self) -> list[str] | None:
-        """As `_LocalTable.partitions`."""
+        """Return the partition columns below the batch; `None` if the table has no rows."""
         file = self._a_file()
         return None if file is None else _partitions(file)
 
     def columns(self) -> StructType | None:
-        """As `_LocalTable.columns`."""
+        """Return the table's columns except for its partition columns; `None` if the table has no rows."""
         file = self._a_file()
         if file is None:
             return None
@@ -272,11 +288,11 @@ class _RemoteTable:
         return _all_columns(self._spark, self._table, _partitions(file))
 
     def is_recorded(self) -> bool:
-        """Return whether the table's columns are recorded."""
+        """Return whether the table's columns are recorded in `_common_metadata`."""
         return bool(self._files.exists(self._path(self._table, COLUMNS)))
 
     def record(self, columns: StructType) -> None:
-        """Write down the table's columns."""
+        """Record the table's columns in `_common_metadata`."""
         staged = self._path(self._table, f"{STAGING}/columns-{uuid.uuid4().hex}")
         _write_columns(self._spark, columns, staged.toString())
         (file,) = (
@@ -294,15 +310,15 @@ class _RemoteTable:
 
 
 def _partitions(file: Sequence[str]) -> list[str]:
-    """Return the column names in a file's folders below that of the batch."""
+    """Return the partition columns in the names of a file's folders, below the batch's folder."""
     return [folder.partition("=")[0] for folder in file[1:-1]]
 
 
 def _all_columns(spark: SparkSession, table: str, partitions: Sequence[str]) -> StructType:
-    """Return the columns of a table that doesn't say them, from every file it has.
+    """Return the columns of a table without `_common_metadata`, by reading the schemas of all of its files.
 
     Raises:
-        ConfigurationError: The files disagree about a type.
+        ConfigurationError: A column has different types in the files.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
@@ -318,7 +334,7 @@ def _all_columns(spark: SparkSession, table: str, partitions: Sequence[str]) -> 
 
 
 def _write_columns(spark: SparkSession, columns: StructType, place: str) -> None:
-    """Let Spark write one file without rows."""
+    """Write one file with these columns and without rows, by Spark."""
     spark.createDataFrame([], columns).coalesce(1).write.parquet(place)
 
 
@@ -330,7 +346,7 @@ def _locked(table: Path) -> Iterator[None]:
 
 
 def local_path(df: DataFrame, table: str) -> Path | None:
-    """Return the table's folder if it is on a file system of this machine, else `None`.
+    """Return the table's folder if it is on a file system of this machine; otherwise `None`.
 
     Raises:
         ConfigurationError: The path is neither absolute nor a URI.
