@@ -369,8 +369,8 @@ class UnitOfWork(Protocol):
     """Sends and acknowledgements in one transaction. Commit or roll back once; not reusable.
 
     Guarantee: when `commit` returns, the whole unit is durable at the broker. With
-    `Capabilities.atomic_commit` a crash leaves all or nothing of it. Without it, sends are confirmed before
-    the acknowledgements: a crash in between duplicates messages but loses none.
+    `Capabilities.atomic_commit` a crash leaves all or nothing of it. Without this capability, sends are
+    confirmed before the acknowledgements: a crash in between duplicates messages but loses none.
     """
 
     def send(self, outgoing: Outgoing) -> None:

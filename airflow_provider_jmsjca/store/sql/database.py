@@ -1,4 +1,7 @@
-"""The database: connections, transactions and the schema. Every failure is a `TransientStoreError`."""
+"""The database: connections, transactions and the schema.
+
+Every failure of a transaction is a `TransientStoreError`.
+"""
 
 from __future__ import annotations
 

@@ -187,9 +187,9 @@ class RabbitMqDialect(Dialect):
     def orphan(self, token: bytes, keeper: str) -> bytes:
         """Return the id for a NACK through another, active subscription.
 
-        The plugin looks up the subscription and then uses only the number after it, which counts deliveries
-        of the whole connection. NACK is necessary because UNSUBSCRIBE doesn't requeue. Before UNSUBSCRIBE, a
-        requeued message would be redelivered to the same subscription.
+        The plugin looks up the subscription in the id, and then uses only the number behind it, which counts
+        deliveries of the whole connection. NACK is necessary because UNSUBSCRIBE doesn't requeue. Before
+        UNSUBSCRIBE, a requeued message would be redelivered to the same subscription.
         """
         return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
