@@ -47,7 +47,7 @@ def send_marker(owner: str, numbers: Sequence[int]) -> Outgoing:
     """Return the send marker for messages; send it in their transaction.
 
     Args:
-        owner: Owner of their leases: unguessable letters and digits.
+        owner: Owner of the messages' leases: unguessable letters and digits.
         numbers: Numbers of the messages in limbo.
     """
     return Outgoing(

@@ -209,10 +209,10 @@ class JmsHook(BaseHook):
         return _resolved(layer, activation, connections)
 
     async def asaid(self, activation: Layer) -> tuple[object, ...]:
-        """Return this Airflow connection, and the connections that the activation's URL names.
+        """Return the fields of this Airflow connection, and of those that the activation's URL names.
 
-        Equal answers come to the same settings, and to compare them takes a tenth of the time; for an event
-        loop. A connection that isn't defined is `None` in it.
+        Equal results mean equal settings, and comparing results takes a tenth of the time of computing
+        settings. A connection that isn't defined is `None` in the result. Call it in an event loop.
 
         Raises:
             ConfigurationError: A connection can't be used.
@@ -269,7 +269,7 @@ class JmsHook(BaseHook):
             find: Returns the destination for a name.
 
         Raises:
-            JmsError: As `get_conn`.
+            JmsError: Any error of `get_conn`.
         """
         return _shared(settings_for(self.jms_conn_id, options), options, find)
 
@@ -287,7 +287,7 @@ class JmsHook(BaseHook):
 
         Raises:
             ConfigurationError: The Airflow connection can't be used, or has no such host any more.
-            JmsError: As `get_conn`.
+            JmsError: Any error of `get_conn`.
         """
         conn_id, member = in_limbo(name)
         options = cls(conn_id).options() if options is None else options

@@ -253,7 +253,7 @@ class SparkApplication:
 
 
 def kubernetes_client() -> Any:
-    """Return the module of Airflow's provider that has the client.
+    """Return the module with the Kubernetes client of Airflow's provider.
 
     Raises:
         ConfigurationError: The provider isn't installed.

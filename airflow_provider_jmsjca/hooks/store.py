@@ -101,13 +101,13 @@ _sharing = threading.Lock()
 def shared_store() -> SqlStore:
     """Return the shared store of this process and URL; call `leave_shared_store` when you no longer use it.
 
-    The first caller opens it, and the others wait for that: a thousand triggers have one pool of connections.
-    Other processes see one process, which lives as long as any of the callers.
+    The first caller opens the store, and the others wait for it, so that a thousand triggers share one pool
+    of connections. Other processes see the callers as one process, which lives as long as any of them.
 
     Raises:
-        ConfigurationError: As of `installed_store`.
-        StoreSchemaError: As of `installed_store`.
-        TransientStoreError: As of `installed_store`.
+        ConfigurationError: `[jmsjca] store_url` or `[core] fernet_key` can't be used.
+        StoreSchemaError: The store's tables are missing, older or newer; the text names the remedy.
+        TransientStoreError: The store can't be used now.
     """
     url, cipher = store_url(), str(conf.get("core", "fernet_key", fallback=""))
     key = (url if isinstance(url, str) else url.render_as_string(hide_password=False), cipher, os.getpid())

@@ -13,7 +13,7 @@ _SERVER: Final = "server"
 def use_stored_connections() -> None:
     """Let this process read connections from Airflow's database, as `airflow connections get` does.
 
-    For scripts of your own. Without this call Airflow looks for a connection only in variables of the
+    Use it in scripts of your own. Without this call Airflow looks for a connection only in variables of the
     environment (`AIRFLOW_CONN_...`) and in the secrets backend that its configuration names. The process
     needs Airflow's configuration with the database's address and the Fernet key. In tasks and triggers the
     call changes nothing: Airflow hands them their connections.

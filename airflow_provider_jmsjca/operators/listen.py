@@ -174,7 +174,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @property
     def linked_dead_letters(self) -> str:
-        """Address of the console page of moved messages; empty if unknown or if no message was moved."""
+        """Console address of the queue with moved messages; empty if unknown, or if none was moved."""
         return self._dead_letters_link
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         order: Callable[[], ActivationOrder | None],
         **ends: Any,
     ) -> Counts:
-        """Run an activation, unless it is stopped or drained. A run that is drained during it succeeds.
+        """Run an activation, unless it is stopped or drained; if it is drained meanwhile, the run succeeds.
 
         Args:
             activation: The activation.

@@ -168,7 +168,7 @@ class ActivationOptions:
         """Check the options on their own, without the levels below them.
 
         Raises:
-            ConfigurationError: Every fault.
+            ConfigurationError: Names every fault.
         """
         fields = {
             name: value

@@ -17,7 +17,7 @@ _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
 HELD_KEY = "jms-held"
-"""Key of the list of held messages in an asset's store: one query serves many messages."""
+"""Key of the list of held messages in an asset's store, so that one query serves many messages."""
 HEARD_KEY = "jms-heard"
 """Key of the list of the last outcomes in an asset's store, by the tokens of their events."""
 STARTED_KEY = "jms-started"
@@ -32,7 +32,7 @@ class EventMode(enum.StrEnum):
 
     Attributes:
         MESSAGE: One message. It is consumed, and acknowledged when Airflow has stored the event.
-        READY: The queue has messages. They stay there; a task of the DAG consumes them.
+        READY: The queue has messages. They stay on the queue; a task of the DAG consumes them.
     """
 
     MESSAGE = "message"

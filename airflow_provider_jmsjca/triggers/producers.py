@@ -93,7 +93,7 @@ _NOTE_SECONDS = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class _Fault:
-    """The fault because of which a source can't be opened.
+    """A fault that prevents the opening of a source.
 
     Attributes:
         since: Time of the first failed attempt.

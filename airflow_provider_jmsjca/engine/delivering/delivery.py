@@ -265,11 +265,11 @@ class DeliveredMessage(PropertyReader):
             self._acknowledge(self)
 
     def set_rollback_only(self) -> None:
-        """Have the delivery rolled back when it ends. Source: J176."""
+        """Request a rollback at the end of the delivery. Source: J176."""
         self.rollback_only = True
 
     def stop_message_delivery(self, reason: str) -> None:
-        """Have the whole activation stopped; the reason is logged. Source: J172."""
+        """Request a stop of the whole activation; the reason is logged. Source: J172."""
         self.stop_reason = reason
 
     def set_property(self, name: str, value: PropertyValue) -> None:
@@ -348,7 +348,7 @@ class DeliveredMessage(PropertyReader):
 
     @property
     def properties(self) -> Mapping[str, PropertyValue]:
-        """The properties of the message, without the extra ones. Source: J177."""
+        """The properties of the message, without extra properties. Source: J177."""
         return self.message.properties
 
     @property
@@ -440,7 +440,7 @@ class DeliveryContext:
         return self._delivery.rollback_only
 
     def set_rollback_only(self) -> None:
-        """Have the delivery rolled back when it ends.
+        """Request a rollback at the end of the delivery.
 
         Raises:
             ConfigurationError: The activation is bean-managed.

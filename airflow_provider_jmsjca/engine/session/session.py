@@ -48,7 +48,7 @@ class AcknowledgeMode(enum.StrEnum):
 
     Attributes:
         AUTO: When `receive` returns; the broker has confirmed it by then.
-        CLIENT: When `acknowledge` is called: all that the session received so far.
+        CLIENT: When `acknowledge` is called, for all messages that the session has received.
         DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
             may be redelivered after a crash.
         SESSION_TRANSACTED: When `commit` is called, together with the messages that the session sent.

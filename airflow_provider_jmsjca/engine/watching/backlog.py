@@ -37,7 +37,7 @@ IDLE_BEFORE: Final = timedelta(seconds=3)
 """Idle time before the first check."""
 BETWEEN_LOOKS: Final = timedelta(seconds=60)
 APART: Final = timedelta(seconds=1)
-"""Time between the two counts of a check: messages that move aren't stuck."""
+"""Time between the two counts of a check; messages that move in between aren't stuck."""
 HELD_LONG: Final = timedelta(minutes=5)
 """Time for which another consumer may hold a message without a warning."""
 _NAMED: Final = 5

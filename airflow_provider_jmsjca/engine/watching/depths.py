@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.transports.members import settings_of
 _log = safe_logger("airflow_provider_jmsjca.registry")
 
 PROBE_AFTER: Final = timedelta(seconds=20)
-"""Time from the first run of a process to the first probe: short tasks probe nothing."""
+"""Time from the first run of a process to the first probe, so that short tasks probe nothing."""
 
 PROBE_EVERY: Final = timedelta(seconds=60)
 """Interval of the probes. After a failure it doubles, up to `_LONGEST_PAUSE`."""

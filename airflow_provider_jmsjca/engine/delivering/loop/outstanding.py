@@ -140,7 +140,7 @@ class OutstandingDeliveries:
         self._wake()
 
     def next(self) -> StreamDelivery | None:
-        """Hand out the next delivery; `None` if there is none now."""
+        """Hand out the next delivery; `None` if no delivery is ready."""
         if not self._ready:
             return None
         ticket, delivery = self._ready.pop(0)

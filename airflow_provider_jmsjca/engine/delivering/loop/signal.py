@@ -1,4 +1,4 @@
-"""An asyncio event that uses little memory while it has no waiters: a thousand streams have two each."""
+"""An asyncio event that uses little memory without waiters, because each of a thousand streams has two."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Workers:
         self.size = 0
 
     def start(self) -> None:
-        """Start the initial threads; a batch needs a second one at once."""
+        """Start the initial threads; at least two if there are batches."""
         for _ in range(max(self._initial, 2 if self._batches else 1)):
             self._add()
 
