@@ -1,9 +1,10 @@
 """Messages to a table: `spark-submit messages_to_table.py --manifest ... --table ... [--schema ...]`.
 
 The table is a folder of Parquet files, with `--format delta` a Delta Lake table, or with `--format jdbc` a
-table of PostgreSQL. The database's address, user and password are in the driver's environment
-(`JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER`, `JMSJCA_JDBC_PASSWORD`), where `jdbc_conn_id` of the operator puts
-them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It needs a schema.
+table of PostgreSQL. For `jdbc`, the database's address, user and password are taken from `--jdbc-url`,
+`--jdbc-user` and `--jdbc-password-file`. Missing ones are taken from the driver's environment
+(`JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER`, `JMSJCA_JDBC_PASSWORD`), which `jdbc_conn_id` of the operator sets.
+The format `jdbc` needs a schema.
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are rejected.
 `--body xml --xml-root order` reads XML documents, and `--body csv` one CSV record from each body.
@@ -11,11 +12,12 @@ DOUBLE"`) each body is read as a JSON object with these fields, and messages tha
 Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
 which identify the message of each row.
 `--schema-file` names a file with the fields: as text like that of `--schema`, in Spark's JSON form, as an
-Avro schema or as a JSON Schema. `--schema-allow variants` reads its choices and recursions as VARIANT.
+Avro schema or as a JSON Schema. With `--schema-allow variants`, parts of the file's schema without a Spark
+type, such as choices and recursions, are read as VARIANT.
 `--keep` adds columns of the message:
 `--keep message_id "properties['region'] AS region"`.
 `--preview` prints the rows and rejects of the first 100 messages of the batch, or of `--preview-file`, and
-writes nothing. It needs no `--table` and no `--fence`.
+writes nothing. A preview needs no `--table` and no `--fence`.
 Spark logs only warnings and errors, unless `spark.log.level` is set.
 """
 
