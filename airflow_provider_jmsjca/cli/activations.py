@@ -36,6 +36,9 @@ def list_command(args: argparse.Namespace) -> None:
     if args.output == "table":
         rows = [{name: row[name] for name in _COLUMNS} for row in rows]
     print_page(args, rows[args.after : args.after + args.limit + 1])
+    if not rows:
+        hint = "" if args.ended else "; --ended lists those of the last day too"
+        echo(f"note: no activation is registered; each listener and trigger registers when it starts{hint}")
 
 
 @one_line_errors

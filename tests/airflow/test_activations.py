@@ -84,6 +84,14 @@ def test_stopped_activations_are_listed_and_resumed_j172(
 
 
 @pytest.mark.usefixtures("store")
+def test_an_empty_list_says_when_activations_register(capsys: pytest.CaptureFixture[str]) -> None:
+    run("list")
+    assert "registers when it starts; --ended lists" in capsys.readouterr().err
+    run("list", "--ended")
+    assert capsys.readouterr().err.endswith("registers when it starts\n")
+
+
+@pytest.mark.usefixtures("store")
 def test_to_suspend_all_of_none_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     run("suspend", "--all", "--reason", "backup")
     assert capsys.readouterr().err.startswith("note: no activation is registered, so none is suspended")
