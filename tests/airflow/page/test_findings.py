@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import threading
@@ -11,8 +12,21 @@ from typing import Any, Never
 
 import pytest
 
-from airflow_provider_jmsjca import JmsHook, MemoryBroker, WantedState
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    ConnectionSettings,
+    Destination,
+    JmsHook,
+    JmsMessage,
+    MemoryBroker,
+    Outgoing,
+    RunReport,
+    RunStatus,
+    WantedState,
+    connect,
+)
 from tests.airflow.page.browsing import Browser
+from tests.internals.transports import MemoryAdministration
 from tests.internals.triggers import examine_airflow, examine_connections
 
 pytestmark = [
@@ -63,6 +77,38 @@ def test_every_role_sees_symptoms_of_brokers_and_operators_causes(
     assert "connection 'jms_lost' cannot log in" in text
     assert ("127.0.0.1" in text) is sees_causes
     assert ("airflow jms check jms_lost" in text) is sees_causes
+
+
+def test_the_registry_explains_dead_letters_that_the_page_does_not_browse(
+    store: Any, server: MemoryBroker, browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryAdministration, "browse_note", "browsing marks messages as redelivered")
+    settings = ConnectionSettings(scheme="vm", hosts=((server.name, None),))
+    with contextlib.closing(connect(settings)) as connection:
+        letter = JmsMessage.text("{")
+        connection.send([Outgoing(destination=Destination.queue("orders.dlq"), message=letter)])
+    now = store.owners.now()
+    moved = RunReport(
+        run="1",
+        activation="orders",
+        title="orders",
+        kind=ActivationKind.LISTENER,
+        owner="orders.load",
+        broker=settings.url,
+        destination="queue://orders",
+        status=RunStatus.UP,
+        started_at=now,
+        since=now,
+        dead_lettered=1,
+        last_error=f"ValueError: {HOSTILE}",
+        last_error_at=now,
+    )
+    store.activations.report([moved])
+    shown = browser("op").get("broker-findings").text
+    assert "activation orders moved 1 message to a dead-letter destination" in shown
+    assert "its last error: ValueError: " in shown
+    assert "<script>alert" not in shown
+    assert "its last error" not in browser("viewer").get("broker-findings").text
 
 
 @pytest.mark.usefixtures("store", "server")
