@@ -6,6 +6,7 @@ import contextlib
 import functools
 import shutil
 import threading
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -109,22 +110,31 @@ def test_a_broker_that_is_restored_alone(
     assert handled(broker, store_url, name="booking after the restore") == ["5"]
 
 
-def test_definitions_of_rabbitmq_have_users_and_queues_but_no_messages(private_broker: PrivateBroker) -> None:
-    broker = private_broker("rabbitmq")
-    login = (broker.username, broker.password)
-    url = f"http://{broker.address()[0]}:{broker.ports['management']}/api"
-    app = broker.settings(username="app", password="of-app")
+def test_definitions_of_rabbitmq_have_users_and_queues_but_no_messages(
+    rabbitmq: Broker, queue_name: str
+) -> None:
+    if "management" not in rabbitmq.ports:
+        pytest.skip("only our own broker has a management plugin for certain")
+    url = f"http://{rabbitmq.address()[0]}:{rabbitmq.ports['management']}/api"
+    user = f"app-{uuid.uuid4().hex[:8]}"
+    app = rabbitmq.settings(username=user, password="of-app")
     allowed = {"configure": ".*", "write": ".*", "read": ".*"}
-    with httpx.Client(auth=login, timeout=30) as api:
-        api.put(f"{url}/users/app", json={"password": app.password, "tags": ""}).raise_for_status()
-        api.put(f"{url}/permissions/%2F/app", json=allowed).raise_for_status()
-        send(app, WAITING, "1")
-        definitions = api.get(f"{url}/definitions").raise_for_status().json()
-        broker.delete_queue(WAITING)
-        api.delete(f"{url}/users/app").raise_for_status()
+    with httpx.Client(auth=(rabbitmq.username, rabbitmq.password), timeout=60) as api:
+        api.put(f"{url}/users/{user}", json={"password": app.password, "tags": ""}).raise_for_status()
+        api.put(f"{url}/permissions/%2F/{user}", json=allowed).raise_for_status()
+        send(app, queue_name, "1")
+        found = api.get(f"{url}/definitions").raise_for_status().json()
+        rabbitmq.delete_queue(queue_name)
+        api.delete(f"{url}/users/{user}").raise_for_status()
         with pytest.raises(AuthenticationError):
             connect(app)
 
-        api.post(f"{url}/definitions", json=definitions).raise_for_status()
-        assert api.get(f"{url}/queues/%2F/{WAITING}").raise_for_status().json()["durable"] is True
-    assert bodies(app, WAITING) == []
+        # Queues and users of other tests stay as they are.
+        mine = {
+            "users": [each for each in found["users"] if each["name"] == user],
+            "permissions": [each for each in found["permissions"] if each["user"] == user],
+            "queues": [each for each in found["queues"] if each["name"] == queue_name],
+        }
+        api.post(f"{url}/definitions", json=mine).raise_for_status()
+        assert api.get(f"{url}/queues/%2F/{queue_name}").raise_for_status().json()["durable"] is True
+    assert bodies(app, queue_name) == []
