@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -167,18 +168,19 @@ def _named(store: Store, names: Iterable[str], *, also_new: bool) -> list[str]:
 
 
 def _current(runs: list[ActivationRun]) -> Iterator[ActivationRun]:
-    """Yield the runs that have not ended, except for lost runs whose owner has a live run."""
-    living = {
-        (run.report.activation, run.report.owner)
-        for run in runs
-        if run.report.status not in {RunStatus.ENDED, RunStatus.LOST}
-    }
+    """Yield the runs that have not ended, except for lost runs with a later run of the same owner."""
+    successors: dict[tuple[str, str], datetime] = {}
     for run in runs:
-        replaced = (run.report.activation, run.report.owner) in living
-        if run.report.status is not RunStatus.ENDED and not (
-            run.report.status is RunStatus.LOST and replaced
-        ):
-            yield run
+        if run.report.status is not RunStatus.LOST:
+            key = run.report.activation, run.report.owner
+            successors[key] = max(run.seen_at, successors.get(key, run.seen_at))
+    for run in runs:
+        if run.report.status is RunStatus.ENDED:
+            continue
+        later = successors.get((run.report.activation, run.report.owner))
+        if run.report.status is RunStatus.LOST and later is not None and later > run.seen_at:
+            continue
+        yield run
 
 
 def _orders(store: Store) -> dict[str, ActivationOrder]:

@@ -41,6 +41,7 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
     PoisonMessageError,
+    SpoolError,
     TransientBrokerError,
     TransientStoreError,
 )
@@ -100,17 +101,22 @@ class _Fault:
         attempts: Number of failed attempts.
         text: Text of the last error.
         logged: Time of the last log record, by the monotonic clock.
+        of_spool: Whether the spool can't be used: a message that arrives doesn't show that this is over.
     """
 
     since: datetime
     attempts: int = 0
     text: str = ""
     logged: float = -math.inf
+    of_spool: bool = False
 
     def failed(self, error: JmsError, now: float) -> bool:
         """Count a failed attempt; return whether to log it: the error is new, or ten minutes have passed."""
         self.attempts += 1
-        is_due = str(error) != self.text or now >= self.logged + _REPEAT_SECONDS
+        is_new = str(error) != self.text and not isinstance(
+            error, SpoolError
+        )  # it names another file each time
+        is_due = is_new or now >= self.logged + _REPEAT_SECONDS
         if is_due:
             self.text, self.logged = str(error), now
         return is_due
@@ -166,7 +172,7 @@ class _Producer(SharedStreamProducer):
                     if self._control is not None:
                         await self._control.admit(f"Events for {self._who()}{self._where}")
                     async for event in self._events(*begun):
-                        if self._fault is not None:
+                        if self._fault is not None and not self._fault.of_spool:
                             await self._is_mended()
                         yield event
                     # The events end where a state is requested.
@@ -207,6 +213,7 @@ class _Producer(SharedStreamProducer):
     async def _failed(self, error: JmsError) -> int:
         """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
         fault = self._fault = self._fault or _Fault(since=datetime.now(UTC))
+        fault.of_spool = isinstance(error, SpoolError)
         if fault.failed(error, time.monotonic()):
             since = fault.since.isoformat(timespec="seconds")
             log.error(
@@ -333,9 +340,9 @@ class _Producer(SharedStreamProducer):
         fault, control = self._fault, self._control
         requested = None if control is None else control.status
         status = requested or (RunStatus.UP if self._is_up and fault is None else RunStatus.CONNECTING)
-        return replace(
-            self._counted(), status=status, owner=self._who(), error="" if fault is None else fault.text
-        )
+        found = self._counted()
+        error = found.error if fault is None else fault.text
+        return replace(found, status=status, owner=self._who(), error=error)
 
     @property
     def _is_up(self) -> bool:
@@ -379,7 +386,7 @@ class _Producer(SharedStreamProducer):
         await self._close()
 
 
-_MENDED = (ConfigurationError, PermanentBrokerError, TransientBrokerError, TransientStoreError)
+_MENDED = (ConfigurationError, PermanentBrokerError, SpoolError, TransientBrokerError, TransientStoreError)
 
 
 class OutstandingEvent:
@@ -482,8 +489,10 @@ class MessageProducer(_Producer):
         self._store: SqlStore | None = None
         # Of streams that were closed.
         self._counts = Counts()
-        self._outages = 0
+        self._outages = self._dead_lettered = 0
+        self._last_failure = ""
         self._counting = threading.Lock()
+        self._spool_fault: SpoolError | None = None
         # The messages of a batch that is not complete.
         self._collected: list[StreamDelivery] = []
 
@@ -508,9 +517,13 @@ class MessageProducer(_Producer):
             weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)
             async for deliveries in _batches(stream, in_force, weigh, self._collected):
                 yield self._hand(deliveries, batch=True)
-            return
-        async for delivery in stream:
-            yield self._hand((delivery,), batch=False)
+        else:
+            async for delivery in stream:
+                yield self._hand((delivery,), batch=False)
+        fault, self._spool_fault = self._spool_fault, None
+        if fault is not None:
+            await self._settle_under_way()
+            raise fault
 
     def _hand(
         self, deliveries: Sequence[StreamDelivery], *, batch: bool
@@ -522,37 +535,58 @@ class MessageProducer(_Producer):
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Acknowledge the messages of stored events, dead-letter refused ones, roll back the others."""
         for handed, outcome in batch:
-            self._under_way.discard(handed)
-            why = self._not_stored(handed, outcome)
-            if why is not None:
-                log.warning(
-                    "The event of message %s%s for %s was not stored (%s): it is redelivered",
-                    ", ".join(str(each.message.message_id) for each in handed.deliveries),
-                    self._where,
-                    self._who(),
-                    why,
-                )
-            stored: list[StreamDelivery] = []
-            for delivery in handed.deliveries:
-                if outcome.rejected or (why is None and delivery in handed.refused):
-                    delivery.raised(
-                        PoisonMessageError(
-                            "the content of its event exceeds max_body_bytes; see the triggerer's log"
-                        )
-                    )
-                elif why is None and (holds := handed.holds.get(delivery)):
-                    if self._holder is not None:  # otherwise it is closed, and the message was returned
-                        self._holder.take(delivery, holds)
-                elif why is None:
-                    stored.append(delivery)
-                else:
-                    delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
-            if stored and handed.receipts:
-                self._acknowledger.take(stored, handed.receipts)
-            else:
-                for delivery in stored:
-                    delivery.returned()
+            await self._advance(handed, outcome)
         self._advanced.set()
+
+    async def _advance(self, handed: OutstandingEvent, outcome: AdvanceOutcome) -> None:
+        self._under_way.discard(handed)
+        if isinstance(handed.fault, SpoolError) and not outcome.rejected:
+            self._withdraw(handed, handed.fault)
+            return
+        why = self._not_stored(handed, outcome)
+        if why is None:
+            await self._is_mended()
+        else:
+            log.warning(
+                "The event of message %s%s for %s was not stored (%s): it is redelivered",
+                ", ".join(str(each.message.message_id) for each in handed.deliveries),
+                self._where,
+                self._who(),
+                why,
+            )
+        self._settle(handed, outcome, why)
+
+    def _settle(self, handed: OutstandingEvent, outcome: AdvanceOutcome, why: str | None) -> None:
+        stored: list[StreamDelivery] = []
+        for delivery in handed.deliveries:
+            if outcome.rejected or (why is None and delivery in handed.refused):
+                delivery.raised(
+                    PoisonMessageError(
+                        "the content of its event exceeds max_body_bytes; see the triggerer's log"
+                    )
+                )
+            elif why is None and (holds := handed.holds.get(delivery)):
+                if self._holder is not None:  # otherwise it is closed, and the message was returned
+                    self._holder.take(delivery, holds)
+            elif why is None:
+                stored.append(delivery)
+            else:
+                delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
+        if stored and handed.receipts:
+            self._acknowledger.take(stored, handed.receipts)
+        else:
+            for delivery in stored:
+                delivery.returned()
+
+    def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:
+        """Reopen the source after a pause, and deliver messages again; no attempt counts.
+
+        The messages are not at fault if the spool can't be written.
+        """
+        self._spool_fault = fault
+        self._interrupt()
+        for delivery in handed.deliveries:
+            delivery.withdraw()
 
     @staticmethod
     def _not_stored(handed: OutstandingEvent, outcome: AdvanceOutcome) -> str | None:
@@ -571,21 +605,37 @@ class MessageProducer(_Producer):
         return stream is not None and stream.consuming.is_set()
 
     def _counted(self) -> Sample:
-        stream, before = self._stream, self._counts
-        if stream is None:
-            return _sample_of(before, 0)
-        return _sample_of(before + stream.counts, stream.in_flight)
+        with self._counting:
+            stream, counts, dead_lettered = self._stream, self._counts, self._dead_lettered
+            failure = self._last_failure
+            if stream is not None:
+                counts += stream.counts
+                dead_lettered += stream.dead_lettered
+                failure = stream.last_failure or failure
+        return Sample(
+            status=RunStatus.UP,
+            delivered=counts.delivered,
+            committed=counts.committed,
+            rolled_back=counts.rolled_back,
+            moved=counts.moved,
+            deleted=counts.deleted,
+            dead_lettered=dead_lettered,
+            in_flight=0 if stream is None else stream.in_flight,
+            error=failure,
+        )
 
     def _counters(self) -> dict[str, float]:
         with self._counting:
             stream, counts, outages = self._stream, self._counts, self._outages
-            if stream is None:
-                return {**counted(counts), "outages": outages, "in_flight": 0}
+            dead_lettered, in_flight = self._dead_lettered, 0
+            if stream is not None:
+                counts += stream.counts
+                outages += stream.outages
+                dead_lettered += stream.dead_lettered
+                in_flight = stream.in_flight
             return {
-                **counted(counts + stream.counts),
-                "outages": outages + stream.outages,
-                "in_flight": stream.in_flight,
-            }
+                **counted(counts), "dead_letters": dead_lettered, "outages": outages, "in_flight": in_flight,
+            }  # fmt: skip
 
     def _interrupt(self) -> None:
         if self._stream is not None:
@@ -618,6 +668,8 @@ class MessageProducer(_Producer):
             if stream is not None:
                 self._counts += stream.counts
                 self._outages += stream.outages
+                self._dead_lettered += stream.dead_lettered
+                self._last_failure = stream.last_failure or self._last_failure
         return stream
 
     async def _close(self) -> None:
@@ -634,18 +686,6 @@ class MessageProducer(_Producer):
                 _give_back(self._collected)
                 store, self._store = self._store, None
                 _leave_store(store)
-
-
-def _sample_of(counts: Counts, in_flight: int) -> Sample:
-    return Sample(
-        status=RunStatus.UP,
-        delivered=counts.delivered,
-        committed=counts.committed,
-        rolled_back=counts.rolled_back,
-        moved=counts.moved,
-        deleted=counts.deleted,
-        in_flight=in_flight,
-    )
 
 
 async def _close_once_stored(

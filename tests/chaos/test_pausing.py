@@ -17,7 +17,7 @@ from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
-PAUSES = 6 if FULL else 3
+PAUSES = 6 if FULL else 2
 PER_SECOND = 40
 PATIENCE = 600  # Airflow writes events more slowly than they are sent where the machine is busy
 

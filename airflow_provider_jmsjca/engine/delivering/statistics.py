@@ -257,6 +257,14 @@ class Counters:
         """Note the exception of a handler; its secrets are left out when it is shown. Needs no lock."""
         self._last_failure = failure, secrets
 
+    @property
+    def last_failure(self) -> str:
+        """Class and text of the last exception of a handler, without secrets; empty if there was none."""
+        if self._last_failure is None:
+            return ""
+        failure = without_secrets(*self._last_failure)
+        return f"{failure.class_name}: {failure.message}"
+
     def bypass(self, *, moved: int = 0, deleted: int = 0, dead_lettered: int = 0) -> None:
         """Count messages moved or deleted instead of delivered; `dead_lettered` of them had failed."""
         self.moved += moved
@@ -282,7 +290,6 @@ class Counters:
 
     def statistics(self, *, threads: int, in_flight: int, refused: tuple[str, ...] = ()) -> Statistics:
         """Return a snapshot."""
-        failure = None if self._last_failure is None else without_secrets(*self._last_failure)
         return Statistics(
             counts=self.counts() - self._before,
             active=self.active,
@@ -298,7 +305,7 @@ class Counters:
             batch_ends=self.batch_ends,
             calls=self.calls,
             dead_lettered=self.dead_lettered,
-            last_failure="" if failure is None else f"{failure.class_name}: {failure.message}",
+            last_failure=self.last_failure,
             outages=self.outages,
             handler_seconds=self.handler_seconds,
         )

@@ -265,22 +265,38 @@ def test_in_a_batch_only_large_ones_go_by_reference(publish: Publish, spool: Pat
 
 
 def test_while_the_spool_can_not_be_written_the_message_waits(
-    server: MemoryBroker, publish: Publish, spool: Path, caplog: pytest.LogCaptureFixture
+    server: MemoryBroker,
+    publish: Publish,
+    spool: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A full disk is no fault of the message: its first failure would make it a dead letter."""
     spool.write_text("no folder")
+    seal, tried = references.sealed, []
+
+    async def noted(message: JmsMessage) -> dict[str, Any]:
+        tried.append(message.body)
+        return await seal(message)
 
     async def work() -> None:
+        monkeypatch.setattr(references, "sealed", noted)
         async with triggerer() as running:
-            watcher = running.watch(payload="reference", redelivery_handling="1:200")
+            handling = "1:move(queue:$.dead)"
+            watcher = running.watch(payload="reference", redelivery_handling=handling, batch_size=2)
             publish("a")
-            await until(lambda: "was not stored" in caplog.text)
+            await until(lambda: "No events for" in caplog.text)
+            await until(lambda: len(tried) >= 2)
             assert watcher.events == []
             assert server.depth("orders") == 1
             os.unlink(spool)  # noqa: PTH108 - not a coroutine of pathlib
             await until(lambda: batches(watcher) == [["a"]])
             await until(lambda: server.depth("orders") == 0)
+            await until(lambda: "works again" in caplog.text)
 
     run(work())
+    assert server.depth("orders.dead") == 0
+    assert caplog.text.count("No events for") == 1
     assert "can't be written: Not a directory" in caplog.text or "is no folder" in caplog.text
 
 

@@ -96,3 +96,23 @@ def test_events_under_way_are_finished_and_others_wait_for_the_resumption(
             await asyncio.sleep(0)
 
     run(work())
+
+
+def test_dead_letters_and_their_cause_are_counted(server: MemoryBroker, store: Any) -> None:
+    """Also over another opening of the stream."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            running.watch(max_body_bytes=1000, redelivery_handling="1:move(queue:$.dead)")
+            for number in (1, 2):
+                send(server, "a", region="x" * 2000)
+                await until(lambda number=number: [each.dead_lettered for each in reports(store)] == [number])
+                (found,) = reports(store)
+                assert "PoisonMessageError: the content of its event exceeds" in found.last_error
+                request(store, WantedState.SUSPENDED)
+                await until(lambda: reports(store)[0].status is RunStatus.SUSPENDED, SOON)
+                store.activations.resume([found.activation])
+                await until(lambda: reports(store)[0].status is RunStatus.UP, SOON)
+
+    run(work())
+    assert server.depth("orders.dead") == 2

@@ -95,3 +95,16 @@ def test_the_last_error_explains_dead_letters_that_are_not_browsed(
             "activation orders.4 moved 1 message to a dead-letter destination; its last error: "
             "ValueError: order 7 is refused"
         )
+
+
+def test_a_lost_activation_that_was_started_again_is_no_finding_even_if_it_has_ended_since(
+    tmp_path: Path,
+) -> None:
+    """A killed triggerer is replaced, and then the DAG is paused."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    for number, status in ((1, RunStatus.ENDED), (2, RunStatus.UP), (3, RunStatus.ENDED)):
+        with contextlib.closing(open_store(url, where=f"host/{number}")) as store:
+            store.activations.report([run(number, activation="orders", owner="asset orders", status=status)])
+        with contextlib.closing(open_store(url)) as store:
+            lost = [each.symptom for each in examine_store(store)]
+        assert lost == (["activation orders is lost"] if number == 2 else [])

@@ -337,9 +337,11 @@ class LoopDriver(Driver):
         return message is not None and message.redelivered and (bool(message.timestamp) or unsettled)
 
     def _raised(self, buffer: ReceiveBuffer, number: int, message_id: str | None, failure: Failure) -> None:
+        secrets = buffer.link.connection.secrets
+        self.counters.note_failure(failure, secrets)
         if self.attempt_log is not None and message_id is not None and number in buffer.held:
             name = self.attempt_log.name(message_id, buffer.origin(number))
-            self.attempt_log.failed(name, failure, buffer.link.connection.secrets)
+            self.attempt_log.failed(name, failure, secrets)
 
     def _write_what_waits(self) -> None:
         self._closed = True

@@ -86,7 +86,14 @@ class StreamDelivery:
         """
         self._end(HandlerRaised(call=self._ticket.decision.call, failure=Failure.of(error)))
 
-    def _end(self, event: HandlerReturned | HandlerRaised) -> None:
+    def withdraw(self) -> None:
+        """End the attempt as if it had not begun: the message is delivered again, and no attempt counts.
+
+        A second end is ignored.
+        """
+        self._end(HandlerNotCalled(call=self._ticket.decision.call))
+
+    def _end(self, event: HandlerReturned | HandlerRaised | HandlerNotCalled) -> None:
         if not self._ended:
             self._ended = True
             self._handed_out.answered(event, self._ticket)
@@ -147,7 +154,9 @@ class OutstandingDeliveries:
         self._memory.hand_out(ticket.key)
         return delivery
 
-    def answered(self, event: HandlerReturned | HandlerRaised, ticket: DeliveryTicket) -> None:
+    def answered(
+        self, event: HandlerReturned | HandlerRaised | HandlerNotCalled, ticket: DeliveryTicket
+    ) -> None:
         """Handle the end of a delivery by its user."""
         handled = isinstance(event, HandlerReturned)
         if isinstance(event, HandlerRaised):
@@ -158,6 +167,9 @@ class OutstandingDeliveries:
             self._raised(ticket.buffer, number, message_id, event.failure)
         if self._close(event.call):
             self._rolled_back = 0
+            if isinstance(event, HandlerNotCalled):
+                self._withdrawn.add(ticket.decision.unit)
+                self._counters.undeliver(ticket.decision.seen)
             self._feed(event)
             if handled and ticket.buffer.open:
                 handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may

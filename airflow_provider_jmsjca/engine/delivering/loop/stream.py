@@ -125,6 +125,16 @@ class DeliveryStream:
         return 0 if self._driver is None else self._driver.counters.outages
 
     @property
+    def dead_lettered(self) -> int:
+        """Number of messages moved so far because they failed."""
+        return 0 if self._driver is None else self._driver.counters.dead_lettered
+
+    @property
+    def last_failure(self) -> str:
+        """Class and text of the last failure of a delivery, without secrets; empty if there was none."""
+        return "" if self._driver is None else self._driver.counters.last_failure
+
+    @property
     def in_flight(self) -> int:
         """Number of messages received and not settled."""
         return 0 if self._driver is None else self._driver.machine.in_flight
