@@ -89,7 +89,7 @@ class DeadLetterList:
         examined: Number of dead letters in the groups.
         more: Whether the queue has more dead letters than those examined.
         note: Side effect of browsing on this broker, as a sentence; empty if there is none.
-        total: Number of messages on the queue, if `more`. `None`: the broker reports none, or not `more`.
+        total: Number of messages on the queue. `None` if the broker doesn't report it, or `more` is false.
         coverage: The share of the queue that the groups cover, as a sentence; empty if they cover all of it.
     """
 

@@ -45,7 +45,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
     Returns:
         `batches` is the number of remaining batches, `states` their number by state, such as
         `{"done": 11, "undone": 1}`. `pruned` names the batches that lost their messages, and `bytes` is the
-        size removed. `needs_care` names batches that need care and are unchanged for `care_after`;
+        size removed. `needs_care` names batches that need care and have been unchanged for `care_after`;
         `may_need_care` names batches that need care but changed more recently.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Gives runs the events of assets that a schedule names by `Asset.ref`.
+"""Adds events to DAG runs whose schedule names the asset only by `Asset.ref`.
 
 Airflow 3.3 starts a run for an event of an asset to which a schedule only refers, by name or by URI. But it
 gives the run only the events of assets that the schedule contains as objects. So such a run would start

@@ -467,11 +467,11 @@ class MessageProducer(_Producer):
     between Airflow's commit and the store's commit. Without a crash, a message makes one event however often
     it is redelivered, if its broker keeps its id.
 
-    If an asset is watched, an event that Airflow confirms but has dropped acknowledges nothing. When the
-    stream closes, messages stay unsettled until their events are stored, for half a minute at most. The
-    reason: Airflow moves triggers away from a triggerer that it considers dead, and that may still store
-    their events. 40 seconds after the close all messages are settled or back on the broker, if the event loop
-    runs.
+    For a watched asset, Airflow may confirm an event that it has dropped. Such an event acknowledges no
+    message. When the stream closes, messages stay unsettled until their events are stored, for half a minute
+    at most. The reason: Airflow moves triggers away from a triggerer that it considers dead. That triggerer
+    may be alive and still store events. 40 seconds after the close all messages are settled or back on the
+    broker, if the event loop runs.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:

@@ -56,9 +56,9 @@ class ActivationSpec(ActivationFields):
     """Destinations to consume, concurrency, redelivery and failure handling of an activation. Frozen.
 
     Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
-    WebLogic's `max-beans-in-free-pool` and so on. The fields already include `JMSJCA.*` options of the spec's
-    own `options` or `connection_url`. The settings of the connection and the installation are added by
-    `resolve([connector, factory, spec.layer()])` and `ActivationSpec.from_resolved`.
+    WebLogic's `max-beans-in-free-pool` and so on. `JMSJCA.*` options in the spec's own `options` or
+    `connection_url` have been applied to its fields. The settings of the connection and the installation
+    are added by `resolve([connector, factory, spec.layer()])` and `ActivationSpec.from_resolved`.
 
     Raises:
         ConfigurationError: Every fault at once, each with field, given value and expected form.

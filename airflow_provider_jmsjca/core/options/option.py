@@ -131,7 +131,7 @@ class Option:
         return f"accepted, no effect: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
-        """Return whether this level may set the option; a call accepts those of a connection factory."""
+        """Return whether this level may set the option; a call may set those of a connection factory too."""
         letter = "CFAF"[level]
         return letter in self.levels
 
@@ -150,7 +150,7 @@ class Option:
         return tuple(rows)
 
     def unit_of(self, spelling: str) -> Measure:
-        """Return the unit of a number that is given without a unit under this spelling."""
+        """Return the unit that this spelling implies for a bare number."""
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
             return Measure.SECONDS
         return self.alias_unit

@@ -59,8 +59,9 @@ class RunLimits:
         run_for: The activation has run this long.
         idle_for: No message arrived and none was in flight for this long while the broker was connected.
         failure_timeout: Only failures happened for this long: redelivered messages failed again, many times,
-            and none was settled. If the broker may hold messages for a connection on which it did not answer
-            (`blocked`), a quiet run ends only after the longer of `failure_timeout` and `idle_for`.
+            and none was settled. If an earlier connection got no answer, the broker may still hold
+            messages for it (`blocked`). A quiet run then ends only after the longer of
+            `failure_timeout` and `idle_for`.
 
     Raises:
         ConfigurationError: A bound is out of range.

@@ -23,8 +23,9 @@ class BatchSpec:
     `max_time` must be given.
 
     Attributes:
-        subscription: The source. Its `prefetch` is one segment by default. Where the broker counts messages
-            acknowledged in an open transaction, a smaller prefetch is raised to a segment.
+        subscription: The source. Its `prefetch` is one segment by default. If the broker counts messages
+            acknowledged in an open transaction towards the prefetch, a smaller value is raised to the size of
+            a segment.
         max_messages: Maximum number of messages, including those of earlier attempts.
         max_bytes: The batch ends once bodies and properties received in this attempt reach this size.
         max_time: How long this attempt collects, outages included.

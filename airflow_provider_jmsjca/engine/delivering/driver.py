@@ -220,7 +220,7 @@ class Driver(ABC):
 
     @abstractmethod
     def keeps(self) -> bool:
-        """Return whether messages stay unsettled without further work. Call it from any thread."""
+        """Return whether unsettled messages remain although no work on them is pending; from any thread."""
 
     @abstractmethod
     def _new_link(self) -> ConsumerConnection:

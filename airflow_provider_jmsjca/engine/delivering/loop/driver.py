@@ -219,7 +219,7 @@ class LoopDriver(Driver):
         return self.clock() - self.last_activity
 
     def keeps(self) -> bool:
-        """Return whether messages stay unsettled without further work."""
+        """Return whether unsettled messages remain although no work on them is pending."""
         return self._memory.keeps
 
     def _arm(self) -> None:
