@@ -50,8 +50,23 @@ def _rows(file: Path) -> Iterator[Row]:
 
 
 def variant(value: Any) -> Any:
-    """Return the value of a VARIANT that PyArrow read as a struct of two byte strings."""
-    return None if value is None else _Variant(value["metadata"]).read(value["value"], 0)
+    """Return the value of a VARIANT, as PyArrow reads it: a struct of byte strings, and of typed parts."""
+    return None if value is None else _shredded(value, _Variant(value["metadata"]))
+
+
+def _shredded(part: dict[str, Any], names: _Variant) -> Any:
+    """Return a value of which Spark has stored some parts in columns of their own."""
+    typed, rest = part.get("typed_value"), part["value"]
+    if isinstance(typed, dict):
+        members = {name: _shredded(each, names) for name, each in typed.items() if _is_there(each)}
+        return members | (names.read(rest, 0) if rest is not None else {})
+    if isinstance(typed, list):
+        return [_shredded(each, names) for each in typed]
+    return names.read(rest, 0) if typed is None else typed
+
+
+def _is_there(part: dict[str, Any] | None) -> bool:
+    return part is not None and (part["value"] is not None or part.get("typed_value") is not None)
 
 
 class _Variant:
