@@ -77,6 +77,9 @@ def list_command(args: argparse.Namespace) -> None:
         notes += filter(None, [found.note])
         if not found.examined:
             notes.append(nothing_on(args.queue, args.selector))
+        elif (example := found.groups[0].example) and args.output == "table":
+            arguments = shlex.join([args.queue, example, "--conn-id", args.conn_id])
+            notes.append(f"the whole reason and the message: airflow jms dlq show {arguments}")
     if args.rejects or args.queue is None:
         rejects = _rejects(args, limit)
         rows = [each | {"batch": "", "row": ""} for each in rows]

@@ -45,11 +45,11 @@ def doctor_command(args: argparse.Namespace) -> None:
 def _examined(args: argparse.Namespace) -> Iterator[Finding]:
     state, found = examine_airflow()
     yield from found
+    yield from examine_installed_store(args.min_free * _GIB)
+    yield from examine_installed_spool(args.min_free * _GIB)
     runs = installed_runs()
     for conn_id in args.conn_id or connections_in_use(state):
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
         queues = state.dead_letter_queues | frozenset(args.dead_letter_queue or ())
         settings = JmsHook(conn_id).settings
         yield from examine_broker(conn_id, settings, watched, queues, browse=args.browse, runs=runs)
-    yield from examine_installed_store(args.min_free * _GIB)
-    yield from examine_installed_spool(args.min_free * _GIB)

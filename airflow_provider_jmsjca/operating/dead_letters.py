@@ -53,7 +53,8 @@ _MOST_COUNTED: Final = 10_000
 _GATHER_SECONDS: Final = 0.05
 _LONGEST_REASON: Final = 300
 _DEAD_LETTERS: Final = re.compile(r"(^|[._/-])(dlq|dead|dead[._-]?letters?)([._/-]|$)", re.IGNORECASE)
-_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+# Quoted values, numbers, and whole words with a digit, such as the id of a DAG run or the path of a file.
+_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s'\"(),;=]*\d[^\s'\"(),;=]*(?<![.:])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class DeadLetterGroup:
     """Dead letters with the same reason and the same original destination.
 
     Attributes:
-        reason: Class and text of the exception; quoted values and numbers are replaced by `…`.
+        reason: Class and text of the exception. Quoted values, numbers and words with digits are `…`.
         destination: The destination from which they were moved; `None` if their properties don't have it.
         count: Number of letters.
         first: Earliest time at which a letter was put on the queue, in milliseconds since the epoch.
@@ -216,7 +217,7 @@ def times(number: int) -> str:
 
 
 def reason(letter: JmsMessage) -> str:
-    """Return why a message was dead-lettered, with quoted values and numbers replaced by `…`."""
+    """Return why a message was dead-lettered; quoted values, numbers and words with digits are `…`."""
     return _reason(dead_letter(letter))
 
 

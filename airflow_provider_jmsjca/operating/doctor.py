@@ -369,7 +369,7 @@ def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Findi
             yield Finding(
                 symptom=f"connection {conn_id!r}: the broker blocks producers; sends and dead-letter moves "
                 "hang",
-                cause=f"the broker answered that it has run out of {each}",
+                cause=f"the broker reports an alarm: {each}",
                 fix=f"at the broker: {each.remedy}; for the figures: {each.shown_by}",
             )
         elif each.used_percent is not None and each.used_percent >= _FILLING_PERCENT:
@@ -573,6 +573,10 @@ def _lost(runs: Sequence[ActivationRun]) -> Finding:
         symptom=f"activation {report.title or report.activation}{others} {are} lost",
         cause=f"process {last.pid} on {last.host} sent its last heartbeat at "
         f"{last.seen_at.isoformat(timespec='seconds')}",
-        fix=f"clear or start again: {report.owner}"
+        fix=(
+            "it starts again with a triggerer"
+            if report.kind is ActivationKind.TRIGGER
+            else f"clear or start again: {report.owner}"
+        )
         + ("; the others: airflow jms activations list" if more else ""),
     )

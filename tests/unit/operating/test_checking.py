@@ -100,9 +100,7 @@ def test_a_blocked_broker_is_named_with_figures_remedy_and_its_own_command(
         "limit (for the figures: rabbitmqctl status)"
     )
     [finding] = [each for each in examine_broker("jms_a", lambda: settings) if "blocks" in each.symptom]
-    assert finding.cause == (
-        "the broker answered that it has run out of memory of rabbit@a (612 MiB used, limit 400 MiB)"
-    )
+    assert finding.cause == ("the broker reports an alarm: memory of rabbit@a (612 MiB used, limit 400 MiB)")
     assert finding.fix == "at the broker: raise the limit; for the figures: rabbitmqctl status"
 
 

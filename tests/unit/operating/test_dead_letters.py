@@ -149,3 +149,19 @@ def test_letters_of_a_broker_are_grouped_by_the_reason_that_it_gives() -> None:
         "moved at": "1970-01-01T00:16:40.000+00:00",
     }
     assert why_dead(JmsMessage.text("x")) == {}
+
+
+def test_reasons_that_differ_in_a_run_or_a_file_are_one_group() -> None:
+    """The id of a run and the name of a file in the spool differ with each message."""
+    reasons = [
+        f"failed: orders asset_triggered__2026-11-2{day}T16:09:34.5+00:00_f{day}; 'x' of {day}, limit={day}.5"
+        for day in (8, 9)
+    ] + [f"/spool/.events/b{day}/d{day}.json: No space left" for day in (8, 9)]
+    letters = [
+        JmsMessage.text("a", {"JMS_Sun_JMSJCA_ExceptionMessage": reason}, message_id=str(number))
+        for number, reason in enumerate(reasons)
+    ]
+    assert [(group.reason, group.count) for group in grouped(letters)] == [
+        ("failed: orders …; … of …, limit=…", 2),
+        ("…: No space left", 2),
+    ]
