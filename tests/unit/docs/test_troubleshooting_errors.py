@@ -75,7 +75,7 @@ def nothing_listens() -> None:
 
 def no_tls() -> None:
     with answering() as hosts:
-        connect_to(hosts, "stomp+ssl", tls=TlsSettings(), connect_timeout=SOON, reply_timeout=SOON)
+        connect_to(hosts, "stomp+ssl", tls=TlsSettings(), connect_timeout=4 * SOON, reply_timeout=SOON)
 
 
 def silence() -> None:
