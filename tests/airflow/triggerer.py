@@ -97,6 +97,8 @@ class TriggererProcess:
         # What earlier processes have read of these doesn't matter: they run no tasks.
         self.environment |= {
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            # After 5 s, the default, a busy machine makes tasks fail.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "300",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": uuid.uuid4().hex * 4,
         }
