@@ -500,6 +500,7 @@ class MessageProducer(_Producer):
         self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[OutstandingEvent, OutstandingEvent]]:
         name = f"events{self._where} for {self._who()}"
+        self._spool_fault = None  # also of messages that were withdrawn after the stream before had ended
         if in_force.spec.use_store and self._store is None:
             self._store = await in_thread(shared_store, undo=leave_shared_store)
         connects = (await options.settings(in_force))[1]
@@ -520,8 +521,7 @@ class MessageProducer(_Producer):
         else:
             async for delivery in stream:
                 yield self._hand((delivery,), batch=False)
-        fault, self._spool_fault = self._spool_fault, None
-        if fault is not None:
+        if (fault := self._spool_fault) is not None:
             await self._settle_under_way()
             raise fault
 
