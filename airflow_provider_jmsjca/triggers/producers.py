@@ -500,7 +500,7 @@ class MessageProducer(_Producer):
         self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[OutstandingEvent, OutstandingEvent]]:
         name = f"events{self._where} for {self._who()}"
-        self._spool_fault = None  # also of messages that were withdrawn after the stream before had ended
+        self._forget_fault()
         if in_force.spec.use_store and self._store is None:
             self._store = await in_thread(shared_store, undo=leave_shared_store)
         connects = (await options.settings(in_force))[1]
@@ -577,6 +577,10 @@ class MessageProducer(_Producer):
         else:
             for delivery in stored:
                 delivery.returned()
+
+    def _forget_fault(self) -> None:
+        """Forget a fault of messages that were withdrawn after the earlier stream had ended."""
+        self._spool_fault = None
 
     def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:
         """Reopen the source after a pause, and deliver messages again; no attempt counts.
