@@ -67,7 +67,7 @@ class Story:
                 jms_conn_id="jms_test",
                 destination=str(self.queue),
                 spool_path=str(self.spool),
-                idle_time=2,
+                idle_time=60,  # the batch ends when it has all messages, also where the broker stalls
                 max_messages=MESSAGES,
                 spark_conn_id="spark_test",
                 application_args=["--table", str(self.table), "--schema", "id LONG NOT NULL"],
