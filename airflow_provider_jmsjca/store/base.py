@@ -3,8 +3,9 @@
 Every call is one transaction: durable when it returns, without effect when it raises. `Store.transaction`
 joins several calls. Any thread and any process may call.
 
-Times are arguments, with a time zone. Leases, due times and heartbeats are compared between hosts, so their
-times come from the database's clock, which all processes share (`Limbo.now`, `Owners.now`).
+Callers pass times as arguments, with a time zone. The times of leases, due messages and heartbeats are
+compared between hosts. So callers take them from the database's clock, which all processes share
+(`Limbo.now`, `Owners.now`).
 
 Errors: every call may raise `TransientStoreError`, and no other error. A caller that protects a message with
 a call must not acknowledge the message before the call has returned.
@@ -151,19 +152,24 @@ class Attempts(Protocol):
         """Undo the last attempt at each message, because the message was not delivered to a handler."""
 
     def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
-        """Store the exception of the last attempt at each message; unknown messages are ignored."""
+        """Store the exceptions that ended the last attempts at messages; unknown messages are ignored.
+
+        Args:
+            activation: Name of the activation.
+            failures: The exceptions, by message id.
+        """
 
     def forget(self, activation: str, messages: Collection[str]) -> None:
         """Delete the attempts at these messages, after they were settled or to restart counting."""
 
     def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return the messages whose previous attempt has an unknown outcome.
+        """Return the messages whose attempt before the current one has an unknown outcome.
 
-        Another process made that attempt, and neither settled the message nor reported a failure.
+        Another process made the earlier attempt, and neither settled the message nor reported a failure.
         """
 
     def ended(self, activation: str) -> None:
-        """Record that this process has ended its attempts in an orderly way: none is in doubt."""
+        """Record that this process ended in an orderly way, so that none of its attempts is in doubt."""
 
     def page(
         self,
@@ -234,7 +240,12 @@ class Owners(Protocol):
         """Remove this process, because it no longer holds messages or runs activations."""
 
     def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Return those of these processes (`MessageAttempts.where`) that are alive."""
+        """Return the live processes among `owners`.
+
+        Args:
+            owners: Processes, as in `MessageAttempts.where`.
+            now: Time by the database's clock.
+        """
 
 
 class HandledIds(Protocol):
@@ -243,13 +254,16 @@ class HandledIds(Protocol):
     # I15, I17
 
     def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
-        """Return those of these messages that were handled."""
+        """Return the message ids among `messages` that are stored as handled."""
 
     def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
         """Store that these messages were handled."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete ids that exceed a maximum number or a maximum age; arguments as in `Attempts.sweep`."""
+        """Delete ids that exceed a maximum number or a maximum age; return the number of deleted ids.
+
+        The arguments are those of `Attempts.sweep`, for ids instead of messages.
+        """
 
 
 class LimboState(StrEnum):
@@ -278,8 +292,8 @@ class LimboEntry:
         most_tries: Maximum number of attempts to send the message; after that its state is `FAILED`.
         failure: Reason of a permanent failure. The message is stored with the state `FAILED`, and is sent
             only after an operator revived it.
-        once: The key is remembered until `Limbo.settled`, even after the message was sent. With `again`, the
-            entry is not stored if a message with the same key was already sent or is being sent. Needs a key.
+        once: Remember the key until `Limbo.settled`, even after the message was sent. If `again` is set, and
+            a message with the same key was sent or is being sent, this entry is not stored. Requires a key.
     """
 
     jms_conn_id: str
@@ -348,10 +362,12 @@ EVERYTHING: Final = LimboSelection()
 class Limbo(Protocol):
     """Messages that are due later, and messages that could not be sent.
 
-    Guarantee: a message stays stored from the return of `put` until the return of `sent`, even after a crash.
-    Only one process at a time has a lease on a message. When the lease of a dead process has expired, another
-    process takes over the message. This process finds out whether the message was sent, and then deletes it
-    or gives it back.
+    A process takes a lease on messages before it sends them: the exclusive right to send them until the lease
+    expires. If the process dies, another process takes its messages over when the lease has expired. The
+    second process finds out which messages were sent. It deletes these, and ends the lease of the others.
+
+    Guarantee: a message stays stored from the return of `put` until `sent` or `purge` deletes it, even after
+    a crash.
     """
 
     # P12-P19
@@ -368,7 +384,7 @@ class Limbo(Protocol):
         """
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries with `once`, because these entries will not be stored again."""
+        """Forget the keys of entries with `once`; the caller must not put these entries again."""
 
     def lease(
         self,
@@ -380,11 +396,11 @@ class Limbo(Protocol):
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
-        """Lease due messages that have no lease, the earliest due first.
+        """Lease due messages that have no lease, the earliest due first, and return them.
 
         Args:
-            now: The time.
-            owner: Name of the owner of the lease, unique to a process.
+            now: Time by the database's clock.
+            owner: Name of the sender that gets the lease. No other sender in any process has this name.
             until: Expiry of the lease.
             limit: Maximum number of messages.
             leave: Names of connections to skip.
@@ -399,13 +415,13 @@ class Limbo(Protocol):
         leave: Collection[str] = (),
         connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
-        """Return messages with an expired lease, grouped by the owner that may have sent them.
+        """Extend expired leases, and return their messages by the owner of the lease.
 
-        The messages stay leased to these owners until `until`. The caller passes the owners to `sent` and
-        `give_back`.
+        The owner may have sent the messages before it died. The messages stay leased to that owner, so the
+        caller passes the owner's name to `sent` and `give_back`.
 
         Args:
-            now: The time.
+            now: Time by the database's clock.
             until: New expiry of the leases.
             leave: As in `lease`.
             connections: As in `lease`.
@@ -475,7 +491,7 @@ class ActivationOrder:
         activation: Name of the activation, as stored (`stored_name`).
         wanted: The requested state.
         reason: The reason given with the request.
-        asked_by: The user, or the handler and its message.
+        asked_by: The user who made the request, or a text that names the handler and the message it handled.
         where: Host and process of the request.
         since: Time of the request, by the store's clock.
     """
@@ -489,7 +505,7 @@ class ActivationOrder:
 
     @property
     def ends_runs(self) -> bool:
-        """Whether runs end, and new ones are refused."""
+        """Whether the requested state ends the runs of the activation and refuses new runs."""
         return self.wanted is not WantedState.SUSPENDED
 
     def __str__(self) -> str:
@@ -534,7 +550,7 @@ class RunReport:
 
     Attributes:
         run: Unique id of the run.
-        activation: Name of the activation; in reports that were read, as stored (`stored_name`).
+        activation: Name of the activation; a report read from the store has its stored form (`stored_name`).
         title: Name of the activation for display, cut to 2,000 characters.
         kind: Kind of consumer.
         owner: The task, asset or application that runs the activation.
@@ -608,8 +624,8 @@ class ActivationSample:
     """Counts of an activation during one minute, over all its runs.
 
     Attributes:
-        activation: Name of the activation; in samples that were read, as stored (`stored_name`).
-        at: The minute. Any time in it when samples are added, its start when they are read.
+        activation: Name of the activation; a sample read from the store has its stored form (`stored_name`).
+        at: The minute: any time in it as input of `add_samples`, its start in results of `samples`.
         delivered: Deliveries to the handler.
         committed: Messages settled after their handler returned.
         failed: Deliveries rolled back.
@@ -641,7 +657,7 @@ class Activations(Protocol):
         """Request a state for an activation; repeating the request for the same state changes nothing."""
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return the request for an activation; `None` if the activation may run."""
+        """Return the requested state of an activation; `None`: no request, so the activation consumes."""
 
     def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
         """Return requests, sorted by the names of their activations.
@@ -659,10 +675,10 @@ class Activations(Protocol):
         """
 
     def report(self, reports: Collection[RunReport]) -> None:
-        """Store the state of runs of this process, and keep the process alive in the registry.
+        """Store the state of runs of this process, in one transaction.
 
-        From the first report on, the process sends heartbeats until `Owners.leave`. Each statement stores up
-        to 500 runs.
+        From the first report on, this process sends heartbeats until `Owners.leave`, so that its runs don't
+        count as lost. Each SQL statement stores up to 500 runs.
         """
 
     def orders(self) -> dict[str, ActivationOrder]:
@@ -676,9 +692,9 @@ class Activations(Protocol):
         """
 
     def add_samples(self, samples: Collection[ActivationSample]) -> None:
-        """Add counts to those stored for the same activation and minute.
+        """Add the counts of samples to the stored counts of the same activation and minute.
 
-        A backlog that is not `None` replaces the stored one, together with `oldest_at`.
+        A backlog that is not `None` replaces the stored backlog, together with `oldest_at`.
         """
 
     def samples(self, activation: str, since: datetime) -> list[ActivationSample]:
@@ -698,8 +714,9 @@ class Activations(Protocol):
         samples_for: timedelta = KEPT_SAMPLES_FOR,
         keep_samples: int = KEPT_SAMPLES,
     ) -> int:
-        """Delete old runs that have ended or are lost, and return their number. Runs of live processes stay.
+        """Delete old runs that have ended or are lost; return the number of deleted runs.
 
+        A run is deleted when its retention period is over or when `keep` later runs have ended or are lost.
         Old samples are deleted too, but not counted.
 
         Args:
@@ -707,8 +724,8 @@ class Activations(Protocol):
             ended_for: Retention period of ended runs.
             lost_for: Retention period of lost runs.
             samples_for: Retention period of samples.
-            keep_samples: Maximum number of samples to keep, the latest. If there are more, the oldest minute
-                that would be kept only in part is deleted as a whole.
+            keep_samples: Maximum number of samples to keep, the latest. No minute is kept in part: if the
+                limit falls within a minute, all samples of this minute are deleted.
         """
 
 
@@ -738,11 +755,12 @@ class Store(Protocol):
     def transaction(self) -> AbstractContextManager[object]:
         """Commit the writes of a block in this thread together; an exception undoes all of them.
 
-        If two processes wait for each other's rows, the database ends one of the transactions and stores
-        nothing of it.
+        If two transactions wait for each other's rows, the database rolls one of them back, and the block of
+        that transaction raises.
 
         Raises:
-            TransientStoreError: The store can't be used; nothing of the block is stored.
+            TransientStoreError: The store can't be used, or the database rolled the transaction back. Nothing
+                of the block is stored.
         """
 
     def close(self) -> None:

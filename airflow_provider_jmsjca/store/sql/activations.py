@@ -95,7 +95,7 @@ class SqlActivations:
             connection.execute(statement, values)
 
     def order(self, activation: str) -> ActivationOrder | None:
-        """Return the request for an activation; see `base.Activations.order`."""
+        """Return the requested state of an activation; see `base.Activations.order`."""
         query = select(ACTIVATION).where(ACTIVATION.c.activation == listed_name(activation))
         with self._database.read() as connection:
             row = connection.execute(query).first()
@@ -222,7 +222,7 @@ class SqlActivations:
 def _upsert(table: Table, key: str, changes: Mapping[str, str], *, sqlite: bool) -> str:
     """Return a statement that inserts or updates rows; its only parameter is a JSON array of rows.
 
-    One statement can thus store a thousand rows, independently of a driver's limit of parameters.
+    One statement can thus store a thousand rows, independently of a database driver's limit of parameters.
 
     Args:
         table: The table.

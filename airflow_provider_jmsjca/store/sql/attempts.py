@@ -54,9 +54,9 @@ _COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
 class SqlAttempts:
     """`base.Attempts` in a database.
 
-    A first attempt is stored as one row. A later attempt changes that row and adds a row of history. The rows
-    of a call are written in the order of their names, so that two processes can wait for each other but never
-    deadlock.
+    A first attempt is stored as one row. A later attempt changes that row and adds a row of history. Every
+    call writes its rows in the order of the message names. So one process may wait for another, but two
+    processes never wait for each other.
 
     Args:
         database: Database with the tables.
@@ -153,7 +153,13 @@ class SqlAttempts:
             connection.execute(self._entry, sorted(rows, key=lambda row: str(row["message"])))
 
     def _cut(self, connection: Connection, owner: str, counts: Mapping[str, int]) -> None:
-        """Delete the older part of long histories, except the first attempt."""
+        """Delete the history of messages, except the first attempt and the latest `KEPT_HISTORY` attempts.
+
+        Args:
+            connection: The open transaction.
+            owner: Stored name of the activation.
+            counts: Number of attempts so far, by stored message id.
+        """
         for name, number in counts.items():
             if number > KEPT_HISTORY + 1:
                 connection.execute(
@@ -332,7 +338,7 @@ class SqlAttempts:
         return entries
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete messages beyond a number and an age; see `base.Attempts.sweep`."""
+        """Delete the attempts at messages beyond a number or an age; see `base.Attempts.sweep`."""
         return sweep(
             self._database, ATTEMPT.c.last_at, now, keep=keep, max_age=max_age, with_it=(ATTEMPT_HISTORY,)
         )

@@ -37,13 +37,13 @@ _UPGRADE: Final = "airflow jms store upgrade"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement compiled into the driver's form.
+    """A statement compiled into the form that the database driver takes.
 
     Compiling it once saves SQLAlchemy's work on each parameter of each row.
 
     Attributes:
         text: The statement.
-        names: Names of the parameters in their order; `None` if the driver takes them by name.
+        names: Names of the parameters in their order; `None` if the database driver takes them by name.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Database:
 
     On SQLite, writing transactions run one at a time, and each waits up to 5 seconds for the previous one. On
     PostgreSQL, a transaction waits up to 5 seconds for each lock. Committed data survives a crash of the
-    process. A power failure may lose the last transactions on SQLite, unless they are `durable`.
+    process. On SQLite a power failure may lose the last transactions, except those of `write(durable=True)`.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
@@ -72,7 +72,8 @@ class Database:
         file: The file of SQLite; `None` on PostgreSQL.
 
     Raises:
-        ConfigurationError: The URL is invalid or of another database, or its driver isn't installed.
+        ConfigurationError: The URL is invalid or names another kind of database, or the database driver isn't
+            installed.
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -307,7 +308,10 @@ class Database:
             self.upgrade()
 
     def close(self) -> None:
-        """Close all connections, those in use at the end of their use. A later call opens new connections."""
+        """Close all connections; a connection in use is closed at the end of its transaction.
+
+        A later call of another method opens new connections.
+        """
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:

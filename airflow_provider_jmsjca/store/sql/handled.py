@@ -62,5 +62,5 @@ class SqlHandledIds:
                 self._add.execute(connection, rows)
 
     def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete ids beyond a number and an age; see `base.HandledIds.sweep`."""
+        """Delete ids beyond a number or an age; see `base.HandledIds.sweep`."""
         return sweep(self._database, HANDLED.c.handled_at, now, keep=keep, max_age=max_age)

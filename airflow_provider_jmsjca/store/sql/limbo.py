@@ -82,9 +82,10 @@ class SqlLimbo:
 
     @staticmethod
     def _last_of(connection: Connection, entry: LimboEntry) -> int | None:
-        """Return the number of the last message with the key of an entry, or `None`.
+        """Return the number of the message that an entry replaces: the last one with the same key.
 
-        With `once`, a message that may already have been sent doesn't count.
+        `None`: there is no such message. An entry with `once` doesn't replace a message that has a lease,
+        because that message may already have been sent.
         """
         same = and_(
             LIMBO.c.activation == stored_name(entry.activation), LIMBO.c.key == stored_name(entry.key)

@@ -82,7 +82,7 @@ class SqlOwners:
 
 
 class _Pulse:
-    """A thread that sends the heartbeats of all stores of this process; it ends when none is left."""
+    """A thread that sends this process's heartbeats to all its stores; it ends when no store is left."""
 
     def __init__(self) -> None:
         self._start_over()
@@ -123,7 +123,11 @@ class _Pulse:
 
 
 def _host() -> str:
-    """Return the scope in which process ids are unique: the host, on Linux with the process namespace."""
+    """Return the name of the scope in which process ids are unique.
+
+    On Linux the scope is a host and a process namespace, because containers have their own; elsewhere it is
+    the host.
+    """
     try:
         return f"{socket.gethostname()} {_PROCESSES.readlink()}"
     except OSError:  # not on Linux

@@ -36,15 +36,17 @@ def sweep(
 
     Args:
         database: The database.
-        moment: Column with the time of a row; its table has the columns `activation` and `message`.
+        moment: Column with the time of a row. The rows of its table are deleted; this table must have the
+            columns `activation` and `message`.
         now: The current time.
         keep: Number of rows to keep for each activation, the latest. Rows as old as the oldest of them are
             kept too.
         max_age: Maximum age of a row.
-        with_it: Further tables from which rows for the same messages are deleted.
+        with_it: Further tables. Their rows are deleted if the table of `moment` has no row left for the same
+            activation and message.
 
     Returns:
-        The number of rows deleted from the first table.
+        The number of rows deleted from the table of `moment`.
     """
     table: Any = moment.table
     oldest = to_milliseconds(now - max_age)

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table; each process adds its runs when it starts."""
+    """Create the table, empty: running processes add their runs with their next reports."""
     op.create_table(
         "jms_activation_run",
         sa.Column("run", sa.String(64), primary_key=True),

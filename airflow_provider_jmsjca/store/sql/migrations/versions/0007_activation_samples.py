@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table, and add the age of the backlog to runs; processes store both later."""
+    """Create the table, empty, and add a column for the age of the backlog to the table of runs."""
     op.add_column("jms_activation_run", sa.Column("oldest_at", sa.BigInteger))
     op.create_table(
         "jms_activation_sample",
