@@ -68,7 +68,8 @@ class SendResult:
 class LimboSender:
     """Sends due messages of a limbo; for one thread.
 
-    A call opens each connection once, unless the broker refuses a message or the connection is lost.
+    A call of `send_due` opens each connection once, unless the broker refuses a message or the connection is
+    lost.
 
     Args:
         limbo: The limbo.
@@ -112,8 +113,8 @@ class LimboSender:
         """Send due messages; those of an unavailable connection stay for a later round.
 
         Raises:
-            TransientStoreError: The store is unavailable. The next call first records messages that were sent
-                but not recorded. Another sender takes them over when the lease expires.
+            TransientStoreError: The store is unavailable. The next call first records the messages that this
+                call has sent but not recorded. If the lease expires earlier, another sender takes them over.
         """
         done = SendResult()
         try:
@@ -129,13 +130,23 @@ class LimboSender:
         return done
 
     def _start_over(self) -> None:
-        """Use a new owner name for leases, so that markers of the old name belong only to its leases."""
+        """Lease messages under a new owner name from now on.
+
+        So send markers with the old name only name messages that were leased under the old name.
+        """
         self._owner = uuid.uuid4().hex
         self._send_markers.clear()
         self._doubtful = False
 
     def _take_over(self, done: SendResult) -> None:
-        """Record messages of killed senders that the broker has, and release the others to be sent."""
+        """Take over messages of killed senders: record the sent messages, and end the lease of the others.
+
+        Send markers show which messages were sent. Where there are none, the lease of every message ends, and
+        messages that were sent are sent again.
+
+        Args:
+            done: The result, to which recorded messages are added.
+        """
         now = self._now = self._clock()
         found = self._limbo.take_over(
             now, until=now + self._lease, leave=self._resting(now), connections=self._connections
@@ -153,7 +164,15 @@ class LimboSender:
                     self._limbo.give_back(owner, [each.number for each in numbers])
 
     def _take(self, name: str, owner: str, done: SendResult | None = None) -> None:
-        """Take send markers; stop using them on a broker that refuses them."""
+        """Record messages named by an owner's send markers as sent, and remove the markers from the broker.
+
+        If the broker refuses this, send markers are not used on the connection for a while.
+
+        Args:
+            name: Name of the connection in limbo.
+            owner: Owner of the leases that the send markers name.
+            done: The result, to which the messages are added; `None`: they are counted already.
+        """
 
         def note(numbers: list[int]) -> None:
             sent = self._limbo.sent(owner, numbers)
@@ -183,7 +202,10 @@ class LimboSender:
         return (until is None or until <= self._now) and send_markers.are_supported(self._hold(name))
 
     def _take_send_markers(self, name: str, *, least: int) -> None:
-        """Take this sender's send markers if there are at least `least`; pause a failing connection."""
+        """Remove this sender's own send markers from the broker if there are at least `least`.
+
+        If the connection fails, it is not used again until a pause is over.
+        """
         if self._send_markers[name] < least:
             return
         try:
@@ -251,7 +273,7 @@ class LimboSender:
             self._take_send_markers(name, least=_MOST_SEND_MARKERS)
 
     def _hold(self, name: str) -> JmsConnection:
-        """Return the connection for this call; open it if necessary."""
+        """Return the connection with this name, which stays open during a call of `send_due`."""
         if name not in self._held:
             with contextlib.ExitStack() as opened:
                 connection = opened.enter_context(self._connect(name))
@@ -286,7 +308,10 @@ class LimboSender:
         return found
 
     def _send_until_refused(self, name: str, left: deque[_Group], done: SendResult) -> bool:
-        """Send groups and remove them from the list; split a refused group, or fail its single message.
+        """Send groups of messages in order, and remove each sent group from the list.
+
+        A refused group is replaced by its halves. A refused group of one message is removed, and the attempt
+        at this message counts as failed.
 
         Returns:
             Whether the broker refused a group; later groups stay in the list then.

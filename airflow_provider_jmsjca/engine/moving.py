@@ -46,8 +46,9 @@ def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> De
     """Return the destination to which a message from `source` is moved.
 
     Raises:
-        ConfigurationError: The target has `$`, and the broker doesn't read the source's name literally.
-            Or the message would return to its source. Or the result isn't a valid name.
+        ConfigurationError: The target contains `$`, which stands for the source's name, and the broker
+            doesn't read this name literally. Or the message would return to its source. Or the result isn't a
+            valid name.
     """
     found = target.destination(source)
     if "$" in target.name:
@@ -130,7 +131,14 @@ class FailedDeadLetterSends:
 
     @contextlib.contextmanager
     def counted(self, key: str) -> Iterator[range]:
-        """Yield the remaining forms for a message, none if all were tried; record the outcome."""
+        """Yield the numbers of the forms that remain for a message, and record the outcome of the block.
+
+        The range is empty if all forms were tried. A lost connection in the block is counted. A block that
+        ends without an error resets the count.
+
+        Args:
+            key: Identifies the message.
+        """
         with self._lock:
             lost = self._counts.get(key, 0)
         try:

@@ -85,8 +85,8 @@ class Activation(Listener):
         confirm_acknowledgements: Wait until the broker confirms each settlement; also a field of the spec.
         non_blocking_redelivery: Don't block during redelivery delays above 5 seconds: the message waits in
             limbo. Without limbo the broker delays the message, if it can. Also a field of the spec.
-        subscribes: Returns whether a message is wanted; others move to `unsubscribed_destination` of the
-            spec. The function must be quick, because other messages wait for it.
+        subscribes: Returns whether a message is wanted. Unwanted messages move to `unsubscribed_destination`
+            of the spec. The function must be quick, because other messages wait for it.
         find: Returns the destination for a name that the handler passes to `send`.
         store: Keeps attempts, ids and delayed messages over restarts, for a spec with `use_store`; close it
             after the activation has stopped. A running activation sends the delayed messages of its
@@ -160,7 +160,9 @@ class Activation(Listener):
         self._health = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Start, and wait until the activation consumes; with members, until one does and each was tried.
+        """Start, and wait until the activation consumes.
+
+        With members, wait until at least one member consumes and a connection to each was tried.
 
         Raises:
             PermanentBrokerError: The broker refuses.
@@ -198,7 +200,7 @@ class Activation(Listener):
     def serve_health(self, port: int, host: str = "127.0.0.1") -> HealthServer:
         """Serve `/healthz` and `/metrics` over HTTP, until `stop` or the end of `run` or the `with` block.
 
-        While the activation has stopped by itself, `/healthz` answers 503 with the reason.
+        If the activation stops by itself, for example on a refusal, `/healthz` answers 503 with the reason.
 
         Args:
             port: TCP port; 0 takes a free one.

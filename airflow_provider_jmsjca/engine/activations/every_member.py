@@ -31,13 +31,13 @@ def every_member(
     *,
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> Connections | None:
-    """Return the settings of a listener on each member; `None` if the spec uses a single connection.
+    """Return connections of a listener to all members; `None` if the spec uses a single connection.
 
     Args:
         spec: The spec in force.
         connection: How to connect; each of its hosts is a member.
-        context: The environment of the listener. Each member has its own counts in the store, and each
-            message returns from limbo to its member.
+        context: The environment of the listener. Each member has its own counts in the store, and a message
+            in limbo returns to the member from which it was received.
         connect: Opens one connection.
 
     Raises:

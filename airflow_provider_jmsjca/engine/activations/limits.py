@@ -1,4 +1,4 @@
-"""The bounds that end a listener's run, the measure of failures behind one of them, and the report."""
+"""The bounds that end a listener's run, the timing of runs that only fail, and the report of a run."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def optional_duration(name: str, value: Seconds | None) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """Bounds that end a run: the first one reached ends it; `None` is never reached.
+    """Bounds of a run, which ends when it reaches the first of them; a bound of `None` is never reached.
 
     Attributes:
         max_messages: This many messages are settled.
         run_for: The activation has run this long.
         idle_for: No message arrived and none was in flight for this long while the broker was connected.
-        failure_timeout: Only failures happened for this long: redelivered messages failed again, many times,
-            and none was settled. If an earlier connection got no answer, the broker may still hold
-            messages for it (`blocked`). A quiet run then ends only after the longer of
-            `failure_timeout` and `idle_for`.
+            While the broker may hold messages for an earlier connection (`Listener.blocked`), the longer of
+            `idle_for` and `failure_timeout` applies.
+        failure_timeout: Only failures happened for this long: redelivered messages failed many times, and
+            no message was settled.
 
     Raises:
         ConfigurationError: A bound is out of range.
@@ -161,7 +161,10 @@ _FAILURES = 10
 
 
 def failures_of_each(settings: DeliverySettings) -> int:
-    """Return the failures per message that can end a run: 10 more than redelivery handling needs."""
+    """Return the number of failures of each message after which a run may end because of failures.
+
+    The number is 10 more than the delivery count of the last action of the redelivery handling.
+    """
     actions = settings.handling.actions
     return (actions[-1].at if actions else 0) + _FAILURES
 

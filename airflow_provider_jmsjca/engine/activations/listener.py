@@ -53,9 +53,9 @@ class RunMonitor:
         run_ends: Bounds that end the run.
         stop: Ends the run when it is set; `None`: no signal.
         within: Time that running handlers get at the end.
-        within_if_stopped: Upper bound of that time once `stop` is set; `None`: `within`.
+        within_if_stopped: Upper bound of `within` if `stop` is set; `None`: no upper bound.
         progress: Called with the counts at regular intervals; `None`: never.
-        progress_every: Interval between two such calls.
+        progress_every: Interval between two calls of `progress`.
         clock: Monotonic seconds; the clock of the watched activation.
     """
 
@@ -194,7 +194,8 @@ class Listener:
         missing: Members that weren't up when the last `run` ended; their messages stay at the broker. `None`:
             there are no members, or there was no run.
         member_names: Members of the cluster with a connection each; empty with a single connection.
-        watchable: Whether another component may check for waiting messages while the listener is stopped.
+        watchable: Whether another component may check the destinations for waiting messages while the
+            listener is stopped. `False` with a shared subscription, where messages don't wait on a queue.
 
     Raises:
         ConfigurationError: Attempts are to be recorded, and there is no store; or the handler isn't a plain
@@ -265,7 +266,7 @@ class Listener:
 
     @property
     def ready(self) -> bool:
-        """Whether the listener consumes; with members, whether one consumes and each was tried."""
+        """Whether the listener consumes; with members: at least one consumes, and each was tried."""
         return all(each.answered for each in self.runs) and any(each.ready for each in self._consumers)
 
     @property
@@ -310,7 +311,7 @@ class Listener:
 
     @property
     def failing(self) -> int | None:
-        """Number of distinct messages that failed since the last success and the last new message.
+        """Number of distinct messages that failed since a message was last settled or first delivered.
 
         `None`: not known yet, because a handler is processing a message that hasn't failed so far.
         """
@@ -324,13 +325,19 @@ class Listener:
 
     @property
     def fault(self) -> JmsError | None:
-        """The fault that stopped the listener, if any; that of a shared subscription takes precedence."""
+        """The fault that stopped the listener; `None` if no fault stopped it.
+
+        With a shared subscription, a fault of its topic side takes precedence over one of the queue side.
+        """
         mover = () if self._mover is None else (self._mover,)
         return next((each.fault for each in (*mover, *self._consumers) if each.fault is not None), None)
 
     @property
     def over(self) -> bool:
-        """Whether the listener has stopped and its connections are closed, even if calls were abandoned."""
+        """Whether the listener has stopped and its connections are closed.
+
+        Abandoned handler calls may still be running then.
+        """
         return all(each.over for each in self.runs)
 
     @property
@@ -342,8 +349,8 @@ class Listener:
     def blocked(self) -> bool:
         """Whether messages may be waiting at the broker although none arrives.
 
-        During a memory or disk alarm RabbitMQ answers nothing on a connection. After a reconnection it may
-        still hold the messages that it sent to the connection before.
+        During a memory or disk alarm RabbitMQ answers nothing on a connection. After a reconnection,
+        RabbitMQ may still hold the messages that it sent over the earlier connection.
         """
         return any(each.blocked for each in self.runs)
 
@@ -615,18 +622,19 @@ class Listener:
                 settle more.
             run_for: End after this many seconds.
             idle_for: End when, with the connection up, no message arrived and none was in flight for this
-                many seconds. After the broker failed to answer in time on a connection, it may hold that
-                connection's messages. Until one of them is redelivered, the run ends as
-                `EndReason.BLOCKED` instead, after the longer of `idle_for` and `failure_timeout`.
+                many seconds. If the broker failed to answer in time on an earlier connection, it may hold
+                messages for that connection. While none of these is redelivered, a quiet run ends as
+                `EndReason.BLOCKED`, after the longer of `idle_for` and `failure_timeout`.
             failure_timeout: End when only failures happened for this many seconds: redelivered messages
-                failed repeatedly, and none was settled. `None`: `idle_for`, or an hour without it.
+                failed repeatedly, and no message was settled. `None`: the value of `idle_for`; an hour if
+                `idle_for` is `None` too.
             stop: Ends the run when it is set. A durable subscription then stays, regardless of the settings,
                 and collects messages for a later run.
             within: Seconds that running handlers get at the end.
-            within_if_stopped: Upper bound of `within` once `stop` is set, also during the end; `None`: no
-                bound.
+            within_if_stopped: Upper bound of `within` if `stop` is set, even if it is set only while the run
+                waits for handlers at its end. `None`: no upper bound.
             progress: Called with the counts at regular intervals; `None`: never.
-            progress_every: Seconds between two such calls.
+            progress_every: Seconds between two calls of `progress`.
 
         Returns:
             The counts.

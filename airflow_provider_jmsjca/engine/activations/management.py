@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 
 class ManagedActivation(Protocol):
-    """An `Activation`, or an object with the same members."""
+    """An `Activation`, or an object with the same methods and properties."""
 
     @property
     def settings(self) -> ListenerSettings:

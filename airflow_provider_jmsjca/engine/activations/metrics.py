@@ -67,7 +67,12 @@ def measured(listener: MeasuredListener) -> Measured:
 
 
 def measured_collection(identity: Identity, steering: Steering) -> Measured:
-    """Return the current metrics of a collector; call it from any thread."""
+    """Return the current metrics of a collector; call it from any thread.
+
+    Args:
+        identity: Describes the collector's run, for the tags of the metrics.
+        steering: Holds the counts of the collector.
+    """
     suspended = steering.suspended.is_set()
     return Measured(
         tags=tags_of(identity),
@@ -85,7 +90,7 @@ def measured_collection(identity: Identity, steering: Steering) -> Measured:
 
 
 def tags_of(identity: Identity) -> dict[str, str]:
-    """Return the tags of a registered activation."""
+    """Return the tags of an activation's metrics: its name, destination and kind."""
     return {
         "activation": identity.activation,
         "destination": identity.destination,

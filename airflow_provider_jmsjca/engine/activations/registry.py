@@ -131,7 +131,8 @@ class Registration:
 
     Attributes:
         key: Unique id of the run.
-        order: The request in force, as last read; `None`: the run may consume.
+        order: The requested state of the activation, as last read from the store; `None`: no state is
+            requested, so the run consumes.
         report: The latest report in the store; `None`: there is none yet.
         sampled: The report whose counts were last added to the samples; `None`: there is none yet.
     """
@@ -187,9 +188,17 @@ class Registration:
         return self._answered.is_set()
 
     def tell(self, order: ActivationOrder | None) -> bool:
-        """Note the request in force, and return whether it changed; after a change the run obeys it.
+        """Keep the requested state as `order`, and pass it to the run if it has changed.
+
+        A run that `admit` is going to refuse doesn't get the request.
 
         Call it in the registrar's thread only.
+
+        Args:
+            order: The requested state as just read; `None`: no state is requested.
+
+        Returns:
+            Whether the requested state differs from the previous one.
         """
         with self._lock:
             changed = order != self.order
@@ -272,7 +281,7 @@ class Registrar:
         return registration
 
     def wake(self) -> None:
-        """Report and read requests now."""
+        """Make the registrar report runs and read requests now, instead of at the next interval."""
         self._woken.set()
 
     # -- in the thread ------------------------------------------------------------------------------------
@@ -334,7 +343,7 @@ class Registrar:
 
 
 class _Rounds:
-    """The rounds of a registrar: reports, then requests.
+    """The periodic work of a registrar: each round reports runs, then reads requests.
 
     Args:
         report_seconds: How often changed counts are reported.
@@ -349,7 +358,7 @@ class _Rounds:
         self._depths = DepthProbes()
 
     def forget(self) -> None:
-        """Report all runs in the next round: the store may have missed some."""
+        """Report all runs in the next round, because the last round failed and may have stored no report."""
         self._complete = True
 
     def do(self, store: Store, registrations: list[Registration]) -> bool:
@@ -512,7 +521,7 @@ class _Listening:
         )
 
     def enforce(self) -> None:
-        """Suspend the activation if requested; the request may have come before the start."""
+        """Suspend the activation if that is requested, even if the request was read before the start."""
         if self._suspended and not self._activation.suspended:
             self._activation.suspend()
 
@@ -567,7 +576,7 @@ class Supervision:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The request in force; `None`: the listener may consume."""
+        """The requested state of the activation; `None`: no state is requested, so the listener consumes."""
         return None if self._registration is None else self._registration.order
 
     def admit(self) -> None:

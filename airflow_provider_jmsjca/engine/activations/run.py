@@ -201,7 +201,7 @@ class ListenerRun:
 
     @property
     def over(self) -> bool:
-        """Whether the run has stopped and its connection is closed, even if calls were abandoned."""
+        """Whether the run has stopped and its connection is closed; see `Listener.over`."""
         return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
 
     @property

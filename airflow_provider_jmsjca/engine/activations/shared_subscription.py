@@ -148,8 +148,8 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
 def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
     """Return the dead-letter targets for poison messages of the topic side.
 
-    The topic side has its own redelivery handling. So without dead-letter targets in the spec, the targets of
-    the spec's last action apply, if it is a move.
+    The topic side has its own redelivery handling. If the spec has no dead-letter targets, the result is
+    taken from the last redelivery action of the spec, provided that it is a move.
     """
     delivery = settings.delivery
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
@@ -159,11 +159,13 @@ def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
 
 
 def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Connection:
-    """Connect, and check that the broker takes the queue's name, which is derived from the topic, literally.
+    """Connect, and check that the broker takes the name of the queue literally.
+
+    The name is derived from the topic's name.
 
     Raises:
-        ConfigurationError: The broker reads another name, so subscriptions to different topics might share a
-            queue.
+        ConfigurationError: The broker interprets characters of the name, so subscriptions to different topics
+            might share a queue.
     """
     connection, topic = connect(), settings.topic_side.delivery.destination
     broker = connection.broker
@@ -184,8 +186,8 @@ def shared_subscription(
     Guarantee: a message leaves the subscription once it is in the queue, and leaves the queue as with an
     `Activation`. A crash loses no messages. On ActiveMQ it duplicates none. On Artemis it duplicates none
     as long as the broker remembers the message's id (20,000 for each queue by default). On RabbitMQ it may
-    duplicate the batch being moved; if the broker is killed, also messages with an acknowledgement that it
-    had not yet written. Such duplicates have the same message id.
+    duplicate the batch being moved. If RabbitMQ itself is killed, it may also redeliver messages whose
+    acknowledgement it had not yet written to disk. Duplicates have the same message id.
 
     Args:
         settings: Result of `load_balancing`.

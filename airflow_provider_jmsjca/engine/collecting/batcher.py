@@ -5,17 +5,17 @@ Messages are received, appended, sealed on disk and acknowledged, always in this
 A queue gets a new consumer for every segment: at every acknowledgement ActiveMQ Classic searches all
 uncommitted deliveries of the consumer, so a long-lived consumer gets slower and slower. Artemis limits the
 prefetch in bytes; the driver raises this limit once it is too small to fill a segment. On RabbitMQ one
-acknowledgement covers a whole segment. There a consumer stays while its prefetch fits, so no messages return
-to the broker between two segments. A topic without durable subscription would lose messages between two
-consumers, so it keeps its consumer on every broker. A second thread seals a segment and commits its unit;
-messages that arrive during this time go into the next segment.
+acknowledgement covers a whole segment. So the collection keeps its consumer there while the prefetch need not
+change, and no messages return to the broker between two segments. A topic without durable subscription would
+lose messages between two consumers, so it keeps its consumer on every broker. A second thread seals a segment
+and commits its unit; messages that arrive during this time go into the next segment.
 
 | event | effect on the messages |
 |---|---|
 | `kill -9` before a segment is sealed | its messages are redelivered |
 | `kill -9` between seal and commit | its messages are redelivered, dropped as duplicates and acknowledged |
 | the connection is lost | the open segment is dropped; its messages are redelivered over a new connection |
-| another collector has sealed some of them | as above; the sealed messages are then dropped as duplicates |
+| another collector has sealed messages of the open segment | as above; these are dropped as duplicates |
 | a stop is requested | the open segment is dropped and redelivered; the next attempt continues the batch |
 | a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
 | the disk is full | nothing more is acknowledged; the error goes to the caller |
@@ -264,7 +264,7 @@ class _Collection:
             self._last_arrival = time.monotonic()  # it is not known whether there was silence
 
     def _close(self, connection: Connection) -> None:
-        """Close the connection; a broker that doesn't answer doesn't delay a stop request."""
+        """Close the connection; after a stop request, don't wait for a broker that doesn't answer."""
         closing = threading.Thread(target=connection.close, name="jms-close", daemon=True)
         closing.start()
         while closing.is_alive():
@@ -314,7 +314,10 @@ class _Collection:
         )
 
     def _wait_on(self, arrivals: BufferedConsumer, connection: Connection) -> None:
-        """Seal a partial segment if that is due, while no message arrives."""
+        """Handle a moment without arrivals: seal a partial segment if `flush_time` has passed.
+
+        The segment is also sealed, and the consumer replaced, if the prefetch in bytes is used up.
+        """
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
         if is_due or self._widen(arrivals):
             began = time.monotonic()
@@ -331,7 +334,7 @@ class _Collection:
         """Replace the consumer if necessary, unless that would lose messages.
 
         Returns:
-            Whether the consumer was replaced, or would have been without a stop request.
+            Whether the consumer had to be replaced. After a stop request it is left as it is all the same.
         """
         if self._is_plain_topic:
             return False
@@ -463,7 +466,10 @@ class _Collection:
     # --- Sealing ---------------------------------------------------------------------------------------
 
     def _seal(self) -> None:
-        """Pass the rows to the sealer, which seals them and commits their unit; one segment at a time."""
+        """Pass the rows to the sealer, a thread that seals them and commits their unit.
+
+        The call first waits until the sealer has finished the previous segment, and raises its error.
+        """
         self._finish_sealing()
         if self._unit is not None and self._sealing is None:
             count = self._added + len(self._rows)
@@ -552,7 +558,7 @@ class StopOrDeadline(threading.Event):
         return super().is_set() or self._stop.is_set() or self.expired()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds for the stop or the deadline; return `True` to stop."""
+        """Wait at most `timeout` seconds; return whether the stop was set or the deadline has passed."""
         end = None if timeout is None else self._clock() + timeout
         while not self.is_set():
             left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())

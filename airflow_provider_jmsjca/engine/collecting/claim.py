@@ -6,9 +6,9 @@ can't be decoded is dead-lettered.
 | Event | Effect on the messages |
 |---|---|
 | `kill -9` before the segment is sealed | they return to the queue for the next claim |
-| `kill -9` between seal and acknowledgement | the next attempt has them, and settles redelivered ones |
+| `kill -9` between seal and acknowledgement | they stay in the batch; the next attempt settles redeliveries |
 | the connection is lost before the seal | they return to the queue |
-| the connection is lost after the seal | the next attempt has them, and settles redelivered ones |
+| the connection is lost after the seal | they stay in the batch; the next attempt settles redeliveries |
 | the disk is full | no message is acknowledged; the caller gets the error |
 """
 
@@ -70,7 +70,8 @@ class ClaimSpec:
         first_within: The claim ends after this time without a message.
         more_within: How long to wait for further messages after the first claimed one.
         choose: Decides about a message; `None` claims all. If it raises, no message is claimed.
-        looks_past: Whether `choose` may leave messages; this raises the prefetch.
+        looks_past: Whether `choose` may leave messages on the queue. The prefetch is then larger, so that
+            later messages arrive in spite of them.
         dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
         redirect: Move undecodable messages unchanged instead of as a copy.
         client_id: JMS client id that dead letters name.

@@ -52,9 +52,9 @@ _FIRST_WAIT_SECONDS = 1.0
 class AsyncConnection:
     """Lends its user a shared connection, and a new one after a loss, with backoff.
 
-    All users in the process with the same settings share the connection and the attempts to open it. A failed
-    attempt counts for every user that requests the connection shortly after it, and is logged once. Use an
-    object in one task of one event loop; no method blocks the loop.
+    All users in the process with the same settings share the connection and the attempts to open it. The
+    error of a failed attempt is logged once, and raised to every user that requests the connection shortly
+    after it. Use an object in one task of one event loop; no method except `look` blocks the loop.
 
     After a refusal, the user retries over a connection of its own, because some brokers close the connection
     with each refusal. With a client id, which a broker may accept only once, the connection stays shared.
@@ -154,7 +154,10 @@ class AsyncConnection:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Set `apart` according to whether the broker refuses a request in the `with` block."""
+        """Set `apart` after the `with` block: `True` if the broker refused a request in it, else `False`.
+
+        An error other than a refusal leaves `apart` unchanged.
+        """
         try:
             yield
         except PermanentBrokerError:
@@ -173,7 +176,7 @@ class AsyncConnection:
     def look(self) -> Connection:
         """Open a separate connection without client id, to query the backlog.
 
-        May block; call it from any thread.
+        The call blocks until the connection is open, so call it in a thread and not in the event loop.
 
         Raises:
             CapabilityError: The broker doesn't report backlogs.
@@ -196,7 +199,8 @@ class AsyncConnection:
     def on_stale(self, callback: OnStale) -> None:
         """Call `callback` once, in the event loop, if the settings of the held connection change.
 
-        The connection is still up, and others may use it: release it and get another one.
+        The connection is still up, and other users may hold it. The callback should release it and get a
+        connection with the new settings.
         """
         if self._lease is not None:
             self._on_stale.append(callback)
@@ -215,10 +219,10 @@ class AsyncConnection:
         self._give_back()
 
     def relinquish(self) -> Callable[[], None]:
-        """Give up the connection, and return a function that releases it, which may block.
+        """Give up the connection, and return a function that releases it.
 
-        Meant for a thread that closes its consumers before the release. Afterwards this object holds no
-        connection.
+        The function may block. It is for a thread that closes its consumers before the release. After this
+        call, the object holds no connection.
         """
         lease, self._lease = self._lease, None
         self._check_no_more()

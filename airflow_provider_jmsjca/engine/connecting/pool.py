@@ -113,7 +113,14 @@ class Usage:
         self.succeeded()
 
     def left(self, idle_seconds: float) -> float:
-        """Return the remaining seconds of validity without further use; 0 or less: invalid."""
+        """Return the seconds for which the connection stays valid without further use.
+
+        Args:
+            idle_seconds: The idle timeout.
+
+        Returns:
+            Remaining seconds; 0 or less: the connection is invalid.
+        """
         if self._failed:
             return 0.0
         if self._listeners:
@@ -207,8 +214,8 @@ class ConnectionPool:
 
     Args:
         idle_timeout: How long a connection stays valid without a successful use.
-        size: Number of connections to keep. Above it, those that have been idle for longest are closed; only
-            connections in use can exceed it.
+        size: Number of connections to keep. If more are open, idle ones are closed, the longest idle first.
+            Connections in use are never closed for this reason, so their number may exceed `size`.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
     """
@@ -235,7 +242,7 @@ class ConnectionPool:
 
         Args:
             settings: Broker and credentials.
-            listening: The user is a listener: the idle timeout does not apply until its release.
+            listening: The user is a listener: the idle timeout does not apply until the lease is released.
 
         Raises:
             JmsError: The attempt failed; see `Transport.connect`.

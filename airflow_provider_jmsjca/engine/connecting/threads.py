@@ -27,8 +27,8 @@ async def in_thread(
 ) -> T:
     """Run a blocking function in a thread; return its result or raise its exception.
 
-    The event loop is not blocked. The thread is a daemon thread and not of the loop's executor. So a broker
-    that hangs neither exhausts the executor, on which other code depends, nor delays process exit.
+    The event loop is not blocked. The function runs in a daemon thread outside the loop's executor. So a
+    broker that hangs neither exhausts the executor, on which other code depends, nor delays process exit.
 
     Args:
         function: The blocking call.
@@ -227,7 +227,7 @@ def _start(work: Callable[[], None]) -> None:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:
-    """Call a function in the event loop; return `False` if the loop is closed."""
+    """Schedule `callback(value)` in the event loop, from any thread; return `False` if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, value)
     except RuntimeError:

@@ -56,10 +56,10 @@ class AttemptLookup:
 class AttemptLog:
     """Records the attempts of one run of an activation.
 
-    Each attempt is stored before the message is delivered. One write counts an attempt at the current
-    message, and a first attempt at the messages waiting behind it. A redelivered message is counted
-    separately, just before its delivery. So a crash counts as an attempt at the message that was being
-    handled. For a waiting message it counts at most once, like the broker's redelivered flag.
+    Each attempt is stored before the message is delivered, so an attempt that ends in a crash counts. To save
+    writes, the write for one message also counts a first attempt at the new messages that wait behind it. A
+    redelivered message is counted on its own, just before its delivery. So a crash adds at most one attempt
+    to a message that was only waiting, as the broker's redelivered flag does.
 
     Settlements, undone attempts and exceptions of attempts are written with the next attempt, or when the run
     is idle. A crash before that leaves one count too many or one entry too few in the history, and loses no
@@ -130,7 +130,7 @@ class AttemptLog:
     # -- whether messages may be delivered at all -----------------------------------------------------------
 
     def refuse_if_stopped(self) -> None:
-        """Raise if a handler or an operator has stopped or drained the activation, and nobody has resumed it.
+        """Raise if the activation was stopped or drained, by a handler or an operator, and not resumed since.
 
         Raises:
             DeliveryStoppedError: The delivery is stopped; the text says why, and how to resume it.
@@ -190,7 +190,8 @@ class AttemptLog:
 
         Args:
             messages: Names of the messages; a repeated name is counted once.
-            ahead: Returns the names of messages that wait behind these and were not delivered before.
+            ahead: Returns the names of messages that wait behind these and were not delivered before. An
+                attempt at each of them is stored in the same write; `counted_ahead` returns the answers.
             handled_names: Results of `handled_name` by message name, where the two names differ.
 
         Raises:
@@ -218,7 +219,10 @@ class AttemptLog:
             return found | {each: answers[each] for each in wanted}
 
     def counted_ahead(self, message: str) -> AttemptLookup | None:
-        """Return the answer about an attempt that was stored ahead, without blocking; `None` if it wasn't."""
+        """Return the store's answer about a message whose attempt an earlier `begin` stored ahead.
+
+        `None`: no attempt was stored ahead, so call `begin`. This call doesn't block.
+        """
         if message not in self._ahead:
             return None
         return self._known_ahead((message,)).get(message)
@@ -341,7 +345,8 @@ class AttemptLog:
     def end(self) -> None:
         """Write pending records, and note that unsettled messages return to the broker and aren't in doubt.
 
-        If an attempt is stored after this, the receiver of the store's answer undoes it.
+        An attempt may still be stored after this call, by a `begin` that is under way. The caller of that
+        `begin` must undo it with `take_back`.
         """
         self._ended = True
         self.give_back()
@@ -480,7 +485,15 @@ def _name(settings: ListenerSettings) -> str:
 def recorded(
     settings: ListenerSettings, delivery: int, found: AttemptLookup
 ) -> AttemptRecorded | FoundInDoubt:
-    """Return the event for a message with a stored attempt that no handler has completed.
+    """Return the event that tells the machine that an attempt at a message is stored.
+
+    Call it for a message that no handler has completed. A message in doubt has an event of its own, unless
+    the settings let it be processed again.
+
+    Args:
+        settings: Settings of the run.
+        delivery: Delivery number of the message in the machine.
+        found: The store's answer about the message.
 
     Source: I10-I14.
     """
@@ -492,7 +505,10 @@ def recorded(
 def undo_attempts_in(
     attempt_log: AttemptLog | None, sources: Sequence[Destination]
 ) -> Callable[[str, int], object]:
-    """Return a function that undoes a stored attempt, given a message's id and its source number."""
+    """Return a function that undoes a stored attempt at a message.
+
+    The function takes the message id and the index of the message's source in `sources`.
+    """
     if attempt_log is None:
         return lambda *_: None
     return lambda message_id, source: attempt_log.take_back(attempt_log.name(message_id, sources[source]))

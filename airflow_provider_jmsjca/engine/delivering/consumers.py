@@ -238,7 +238,9 @@ class Consumers:
 
 
 class _Gate:
-    """Keeps messages back until all consumers are open; if one can't be opened, nobody sees them.
+    """Keeps messages back until all consumers are open, and then passes them on.
+
+    If a consumer can't be opened, the gate stays closed, and the kept messages are never passed on.
 
     Args:
         on_received: Takes the messages.
@@ -251,7 +253,7 @@ class _Gate:
         self._kept: list[Received] = []
 
     def __call__(self, received: Received) -> None:
-        """Pass a message on, or keep it."""
+        """Pass a message on if the gate is open, else keep it."""
         if not self._is_open:
             with self._lock:
                 if not self._is_open:
@@ -260,7 +262,7 @@ class _Gate:
         self._on_received(received)
 
     def open(self) -> None:
-        """Pass on what was kept, and everything later."""
+        """Pass on the kept messages, and from now on every message at once."""
         with self._lock:
             for received in self._kept:
                 self._on_received(received)
@@ -268,7 +270,13 @@ class _Gate:
 
 
 def consumers_of(settings: ListenerSettings, source: int, connection: Connection) -> tuple[Subscription, int]:
-    """Return the subscription and the number of a destination's consumers on a connection."""
+    """Return the subscription to a destination, and how many consumers to open with it on a connection.
+
+    Args:
+        settings: Contains the subscriptions.
+        source: Index of the destination in `ListenerSettings.subscriptions`.
+        connection: The connection.
+    """
     subscription, units = settings.subscriptions[source], settings.unit_consumers
     if units is not None:
         of_unit = replace(subscription, in_order=True, prefetch=units.prefetch)

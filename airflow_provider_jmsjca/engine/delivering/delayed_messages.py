@@ -26,13 +26,13 @@ _log = safe_logger("airflow_provider_jmsjca.listener")
 
 
 def parked(message: JmsMessage, origin: Destination, home: Destination, seen: int) -> JmsMessage:
-    """Return the copy of a message that returns to its listener.
+    """Return a copy of a message to park; the copy returns to the listener when it is due.
 
     Args:
         message: The message as its handler gets it.
-        origin: The destination from which it was received, as named by the activation.
-        home: The destination to which it returns.
-        seen: Number of deliveries with the redelivered flag.
+        origin: The destination from which the message was received, as named by the activation.
+        home: The destination to which the copy returns.
+        seen: Delivery count of the message; the copy returns with this count.
     """
     copy = parked_copy(message, seen)
     known = message.destination is not None
@@ -77,16 +77,20 @@ class DelayedMessages:
         pause: timedelta,
         again: bool,
     ) -> list[int]:
-        """Put a message in limbo, to return to its destination after a pause; return its number.
+        """Put a message in limbo, from which it returns to its destination after a pause.
 
         Args:
             message: The message as its handler gets it.
             origin: The destination from which it was received, as named by the activation.
-            home: The destination to which it returns: the origin, the one of several destinations from which
-                it came, or the queue for a topic.
+            home: The destination to which it returns. This is the origin, or the destination named in the
+                message if the origin is a wildcard. For a durable subscription it is the queue of its parked
+                messages.
             seen: Delivery count of the message; it returns with this count.
             pause: The delay.
             again: The message was delivered before, and may already be in limbo.
+
+        Returns:
+            A list with the number of the message in limbo.
 
         Raises:
             TransientStoreError: The store can't be used; the message isn't in limbo.
@@ -102,13 +106,16 @@ class DelayedMessages:
         *,
         again: bool,
     ) -> list[int]:
-        """Put copies of a message in limbo that could not be sent to their targets; return their numbers.
+        """Put copies of a message in limbo, because sending them to their targets failed.
 
         Args:
             message: The message as its handler gets it.
             origin: The destination from which it was received, as named by the activation.
             copies: Messages to send, and their destinations.
             again: The message was delivered before, and its copies may already be in limbo.
+
+        Returns:
+            Numbers of the copies in limbo, in the same order.
 
         Raises:
             TransientStoreError: The store can't be used; the copies aren't in limbo.
@@ -124,7 +131,7 @@ class DelayedMessages:
         failure: Failure | None,
         again: bool,
     ) -> list[int]:
-        """Keep a failed message in limbo, because no target is configured; return its number.
+        """Keep a failed message in limbo, because no target for failed messages is configured.
 
         `airflow jms limbo revive` sends it back to its destination.
 
@@ -134,6 +141,9 @@ class DelayedMessages:
             home: The destination to which it returns when it is revived; see `park`.
             failure: Why the message failed; `None`: it has no subscriber.
             again: The message was delivered before, and may already be in limbo.
+
+        Returns:
+            A list with the number of the message in limbo.
 
         Raises:
             TransientStoreError: The store can't be used; the message isn't in limbo.
@@ -192,9 +202,9 @@ class DelayedMessages:
 
         Args:
             outgoing: The message and its delay.
-            cause: The message being handled, and its origin. `None`: the entry doesn't depend on the commit
-                of that message, and is put in limbo at once.
-            place: Number of delayed messages that the handler has sent before this one.
+            cause: The message being handled, and its origin, if the entry belongs to the unit of work of this
+                message. `None`: the entry is put in limbo at once, independently of any commit.
+            place: Number of delayed messages that the handler has sent before this one, for the entry's key.
             again: The message being handled was delivered before, so this entry may already be in limbo.
         """
         digest = None if cause is None else lasting_digest(*cause)
@@ -211,7 +221,9 @@ class DelayedMessages:
         )
 
     def put(self, entries: Sequence[LimboEntry]) -> list[int]:
-        """Put delayed messages of a handler in limbo; return the numbers of those not sent yet.
+        """Put delayed messages of a handler in limbo; return the numbers of the stored entries.
+
+        An entry is left out if an earlier attempt already put it in limbo and it was sent since.
 
         Raises:
             TransientStoreError: The store can't be used; none of the messages is in limbo.
@@ -231,8 +243,9 @@ class DelayedMessages:
     def unless_refused(self, numbers: Sequence[int]) -> Iterator[None]:
         """Withdraw messages from limbo if the block raises.
 
-        The block acknowledges the message from which they result. If it fails, that message is redelivered,
-        and they might be sent twice. If the outcome is in doubt, they stay.
+        The block acknowledges the received message that led to these messages. If the block fails, the
+        received message is redelivered and would put them in limbo a second time. If the outcome of the
+        acknowledgement is in doubt, they stay in limbo.
 
         Args:
             numbers: Numbers of the messages in limbo.

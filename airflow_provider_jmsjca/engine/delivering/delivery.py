@@ -55,7 +55,7 @@ class Response:
         result: Result in the answer; `None` if it contains none, or an unknown one.
         error: Why the request failed: the body of the answer (the first 4,000 characters), or a default text
             if the body is empty; `None` if the request succeeded.
-        has_values: Whether the body contains values that replace those sent.
+        has_values: Whether the body of the answer contains values that replace those of the request.
     """
 
     result: Result | None
@@ -69,7 +69,7 @@ class Response:
 
     @property
     def fatal(self) -> bool:
-        """Whether the application that answers can't be reached; an adapter ends itself then."""
+        """Whether the application that should answer can't be reached, so that a WBIA adapter would end."""
         return self.result is Result.APPRESPONSETIMEOUT
 
 
@@ -144,7 +144,8 @@ _ATTRIBUTES = {
 def extra_property(name: str) -> str | None:
     """Return the canonical name of an extra property; `None` if the name isn't that of an extra property.
 
-    Both prefixes are accepted, `JMS_Sun_JMSJCA_` and `_JMSJCA_`; user rollback data with or without the dot.
+    Both prefixes are accepted, `JMS_Sun_JMSJCA_` and `_JMSJCA_`. A name of user rollback data may have a dot
+    before the key, as in `_JMSJCA_UserRollbackData.key`, or none.
 
     Source: J166, J169-J173, J176.
     """

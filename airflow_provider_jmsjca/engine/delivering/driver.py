@@ -220,7 +220,10 @@ class Driver(ABC):
 
     @abstractmethod
     def keeps(self) -> bool:
-        """Return whether unsettled messages remain although no work on them is pending; from any thread."""
+        """Return whether unsettled messages remain although no work on them is pending.
+
+        Call it from any thread.
+        """
 
     @abstractmethod
     def _new_link(self) -> ConsumerConnection:
@@ -244,7 +247,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _settle_again(self) -> None:
-        """Settle messages once more that were redelivered although they were settled."""
+        """Settle repeated messages: messages that were redelivered although they were settled."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -366,13 +369,17 @@ class Driver(ABC):
         """Undo the count of a delivery whose handler was not called, because the connection was lost.
 
         The rollback of its unit isn't counted either.
+
+        Args:
+            unit: Number of the unit of work to which the delivery belongs.
+            seen: Number of earlier deliveries of the message.
         """
         with self.lock:
             self.counters.undeliver(seen)
             self._unit_sizes.setdefault(unit, 0)
 
     def leave_unit(self, unit: int) -> int:
-        """Forget a finished unit of work; return the number of its messages that a handler was called for.
+        """Forget a finished unit of work; return for how many of its messages a handler was called.
 
         Called under the lock.
         """
@@ -420,9 +427,9 @@ class Settler:
     def attempt(self, buffer: ReceiveBuffer, decision: Settling) -> Exception | None:
         """Carry out a decision at the broker without telling the machine; return the error, if any.
 
-        Guarantee: see `UnitOfWork`. A commit that only acknowledges is pipelined, unless the listener
-        confirms each. After a crash, messages with unconfirmed acknowledgements are redelivered, and nothing
-        else is repeated.
+        Guarantee: see `UnitOfWork`. A commit that only acknowledges doesn't wait for the broker, unless the
+        listener confirms each settlement. After a crash, messages with unconfirmed acknowledgements are
+        redelivered, and nothing else is repeated.
         """
         try:
             if self._batches:  # an unsettled message may be in front of them
@@ -445,7 +452,13 @@ class Settler:
         return None
 
     def conclude(self, buffer: ReceiveBuffer, decision: Settling, error: Exception | None) -> list[Work]:
-        """Report the outcome of an attempt to the machine; return the next work."""
+        """Report the outcome of `attempt` to the machine; return the next work.
+
+        Args:
+            buffer: The receive buffer of the settled messages.
+            decision: The decision that `attempt` carried out.
+            error: Result of `attempt`; `None`: the messages are settled.
+        """
         driver, handled = self._driver, isinstance(decision, CommitUnit)
         numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
         settled = decision.__class__ not in _COME_BACK
@@ -492,7 +505,8 @@ class Settler:
         Raises:
             ConfigurationError: The unit is being committed, or is over.
             ConnectionLostError: The connection is lost.
-            TransientStoreError: The store can't be used; only without transactions.
+            TransientStoreError: The store can't be used, in an activation that isn't transacted. In a
+                transacted activation this error is raised at the commit.
         """
         delayed_messages, buffer = self._delayed_messages, delivery.buffer
         if delayed_messages is None:
@@ -689,7 +703,8 @@ class Settler:
         """Return the destination to which a message returns.
 
         Raises:
-            ConfigurationError: The source covers several destinations, and the message doesn't name its own.
+            ConfigurationError: The source is a wildcard for several destinations, and the message doesn't say
+                from which of them it came.
         """
         if (returns := self._driver.settings.returns) is not None:
             return returns.destination
@@ -716,7 +731,8 @@ class Settler:
     ) -> None:
         """Add a copy of a message to a unit of work, with as many of its parts as the broker takes.
 
-        Variants of the copy before number `way` are skipped, because the broker refused them at a commit.
+        The forms of the copy get smaller with their number. Forms below number `way` are skipped, because the
+        broker refused them at an earlier commit.
 
         Raises:
             ConfigurationError: The copy would return to the source of the message.

@@ -121,7 +121,8 @@ class ReceiveBuffer:
         noticed: Whether a check of the arrivals is scheduled.
         arrivals: Received messages that aren't taken yet, in order.
         origins: The destinations of messages from the in-progress queue, by delivery number.
-        consumers: Numbers of the consumers that settle in order, for the machine; filled on demand.
+        consumers: The machine's numbers of consumers that settle in order, by consumer. A consumer gets its
+            number with its first message.
         held: Messages passed to the machine, by delivery number; the message is `None` if nothing of it can
             be decoded.
         bytes: Memory that large messages in `held` take, in bytes; small ones are bounded by their number.
@@ -201,8 +202,8 @@ class DeliveryReader:
     """Reads the messages of a listener.
 
     Properties that mark a copy apply only where such copies are made: with `non_blocking_redelivery` on,
-    behind load balancing, in the in-progress queue. Elsewhere they are ordinary properties, because any
-    sender could set them, and mark the id of a future message as handled.
+    behind load balancing, in the in-progress queue. Elsewhere they are ordinary properties. Otherwise any
+    sender could set them and so mark the id of a future message as handled.
 
     Args:
         settings: Settings of the listener.
@@ -235,7 +236,8 @@ class DeliveryReader:
             received: The message from the transport.
             number: Delivery number of the message in the machine.
             ask: Whether to call the `subscribes` function of the listener.
-            consumer: Number of the consumer, as in `MessageArrived`; not for a message in progress.
+            consumer: Number of the consumer, for `MessageArrived.consumer`; ignored for a message from the
+                in-progress queue.
 
         Returns:
             The event, the message and a destination. An undecodable message is replaced by its salvaged form,
@@ -367,7 +369,8 @@ class Receiver:
             limit itself.
         limit: Take at most this many messages; `None`: no limit.
         wanted: Returns whether to take another message regardless of the memory limit.
-        post: Posts the work of leaving an unreadable message; `None`: no such work is needed.
+        post: Posts a `Leave` decision for a message that can't be read now; `None`: such a message needs no
+            further work.
         memory: Delivery memory of an earlier run; `None`: a new one.
 
     Attributes:
@@ -447,7 +450,7 @@ class Receiver:
             self._earlier_keys |= keys
 
     def _take_again(self, found: list[Received]) -> None:
-        """Check messages again that had to wait, before messages that arrived after them."""
+        """Put messages that had to wait in front of later arrivals, and check them again."""
         self.buffer.arrivals.extendleft(reversed(found))
         self._arrived(self.buffer)
 
@@ -476,7 +479,8 @@ class Receiver:
         Args:
             buffer: The receive buffer of the message.
             number: Delivery number of the message.
-            settled: Remember the message as settled; otherwise a copy of it will arrive.
+            settled: Whether to remember the message as settled. `False`: the message was parked or staged,
+                so a copy of it will arrive and must not be taken for a repetition.
             handled: Whether a handler has completed the message.
         """
         origin = buffer.origin(number) if self._several else None

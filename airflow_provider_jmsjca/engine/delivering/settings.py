@@ -55,7 +55,7 @@ _KINDS = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgen
 
 
 def plain_function(what: str, function: _F) -> _F:
-    """Return a function that is neither asynchronous nor a generator.
+    """Return the function unchanged, after a check that it is neither asynchronous nor a generator.
 
     Args:
         what: Name of the function, for the error.
@@ -93,8 +93,8 @@ class InProgress:
     """The queue that holds messages while they are handled, and the treatment of messages left there.
 
     Attributes:
-        destination: The queue; activations that run at the same time must not share one.
-        events: Treatment of messages that another run left there.
+        destination: The queue; activations that run at the same time must not share it.
+        events: Treatment of messages that another run left on the queue.
         prefetch: Prefetch of the subscription to the queue; see `Subscription.prefetch`.
         run: Identifies this run, whose own messages on the queue aren't in doubt.
 
@@ -107,7 +107,10 @@ class InProgress:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def subscription(self, connection: Connection) -> Subscription:
-        """Return the subscription; unless `events` is `REPROCESS`, only to messages of this run."""
+        """Return the subscription to the queue.
+
+        Unless `events` is `REPROCESS`, it selects only messages of this run, if the broker has selectors.
+        """
         own = self.events is not InDoubtEvents.REPROCESS and connection.capabilities.selector
         return Subscription(
             destination=self.destination,
@@ -143,14 +146,13 @@ class ListenerSettings:
     Attributes:
         delivery: Rules for the delivery of messages.
         subscription: The first subscription.
-        further: Subscriptions to the further destinations of `delivery`.
+        further: Subscriptions to the other destinations of `delivery`, in the order of `delivery.sources`.
         returns: The queue through which parked messages of a durable subscription return; `None`: parked
             messages return to their destination.
         receivers: Number of consumers on each queue: several with concurrency mode `sync`, otherwise one.
-        unit_consumers: Consumers of batches, on brokers with cumulative acknowledgements; `None`: the same
-            consumers as on other brokers.
+        unit_consumers: Consumers of batches on brokers where one acknowledgement settles a batch; `None`:
+            batches use the ordinary consumers on every broker.
         pool_initial: Number of threads that don't end while idle; at most the concurrency.
-        pool_idle_timeout: Further threads end after this time without work; `None`: never.
         pool_idle_timeout: Further threads end after this time without work; `None`: never.
         confirm_acknowledgements: Wait after each message until the broker has confirmed its acknowledgement.
             Otherwise acknowledgements are sent together; after a crash, unconfirmed messages are redelivered.
@@ -167,7 +169,8 @@ class ListenerSettings:
             of events.
         drop_duplicates: Acknowledge a message with an already handled id instead of delivering it.
         reply_to: Default reply destination of messages that a handler sends.
-        result_property: Message property that holds the result, where answers are consumed.
+        result_property: Message property that holds the result, if the messages are answers to requests;
+            `None`: they aren't.
         subscribes: Returns whether a message has a subscriber; `None`: every message has one. The function
             must be quick and must not block, because other messages wait for it. A message for which it
             raises is poison.
@@ -282,8 +285,8 @@ class ListenerContext:
 def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
     """Return the name of an activation in the store.
 
-    All consumers of the activation share this name, and no others use it. Two subscriptions to a topic have
-    different names, because they receive copies with the same ids.
+    All consumers of the activation share this name, and no other activation has it. Two subscriptions to a
+    topic have different names, because they receive copies with the same ids.
 
     Args:
         title: The activation's name, or its destinations.
@@ -426,7 +429,15 @@ def listener_settings(
 
 
 def _settle_in_order(spec: ActivationSpec, further: Sequence[object]) -> bool:
-    """Return whether batches that take consecutive messages of a consumer settle them in order."""
+    """Return whether batches of a spec can settle their messages in order of arrival.
+
+    They can if a batch takes consecutive messages of one consumer. This requires a single destination, no
+    in-progress queue, and a batch size of at most `prefetch.MOST_IN_ORDER`.
+
+    Args:
+        spec: The activation spec.
+        further: The subscriptions after the first.
+    """
     return (
         1 < spec.batch_size <= prefetch.MOST_IN_ORDER and spec.in_progress_destination is None and not further
     )
@@ -435,7 +446,11 @@ def _settle_in_order(spec: ActivationSpec, further: Sequence[object]) -> bool:
 def _unit_consumers(
     spec: ActivationSpec, subscriptions: tuple[Subscription, ...], concurrency: int
 ) -> UnitConsumers | None:
-    """Return the consumers of batches; `None` where messages are settled in another order, or shared."""
+    """Return the consumers for batches, one for each unit of work.
+
+    `None`: batches can't settle in order (`_settle_in_order`), or each of several consumers on a topic would
+    receive every message.
+    """
     subscription, *further = subscriptions
     destination = subscription.destination
     if not _settle_in_order(spec, further):
@@ -451,8 +466,8 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
     """Return the store, if a spec uses it.
 
     Raises:
-        ConfigurationError: The spec uses a store, and there is none; or it consumes a topic without a durable
-            subscription, of which nothing outlives the run.
+        ConfigurationError: The spec uses a store, and `store` is `None`. Or the spec consumes a topic without
+            a durable subscription, whose messages no broker redelivers after a restart.
     """
     if not spec.use_store:
         return None
@@ -690,7 +705,7 @@ class Routing:
 
 
 def _wants_end_of_batch(spec: ActivationSpec) -> bool:
-    """Return whether a spec has a destination for permanently failed messages."""
+    """Return whether a spec says what happens to permanently failed messages: a move, or discard."""
     actions = spec.redelivery.actions
     acts = bool(actions) and isinstance(actions[-1], Move)
     return acts or bool(spec.dead_letter_destination) or spec.error_destination is not None

@@ -72,7 +72,8 @@ class Statistics:
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
         refused: Reasons why some or all destinations are not consumed: a refusal by the broker, a missing
-            connection, or an unusable store. Empty while all are consumed. The reason of a stop remains.
+            connection, or an unusable store. Empty while all are consumed. After a stop because of such a
+            reason, that reason remains.
         samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery
             (`t(s0)` to `t(s4)`). Deliveries that haven't happened are left out.
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
@@ -254,7 +255,12 @@ class Counters:
         self.since_commit = 0
 
     def note_failure(self, failure: Failure, secrets: Iterable[str]) -> None:
-        """Note the exception of a handler; its secrets are left out when it is shown. Needs no lock."""
+        """Note the exception of a handler, for `last_failure`. Needs no lock.
+
+        Args:
+            failure: The exception.
+            secrets: Texts that `last_failure` leaves out.
+        """
         self._last_failure = failure, secrets
 
     @property

@@ -83,10 +83,10 @@ class JmsConnection:
 
     Args:
         connection: The transport's connection.
-        on_close: Called once instead of closing `connection`, if it belongs to a pool.
+        on_close: Called once instead of closing `connection`, if `connection` belongs to a pool.
         rules: Rules for every session of the connection.
-        on_lost: Registers a callback for the loss of a pooled connection. The transport's connection itself
-            would keep the callback for its lifetime.
+        on_lost: Registers a callback for the loss of a pooled connection, such as `Lease.on_lost`. `None`:
+            `connection.on_lost`, which keeps the callback as long as the transport's connection exists.
         usage: Records successful and failed uses.
     """
 
@@ -143,8 +143,8 @@ class JmsConnection:
                 value for larger ones.
 
         Raises:
-            ConfigurationError: The connection is closed, or has a session already and the option `strict`
-                allows one. Or `prefetch` is below 1: such a consumer would never receive anything.
+            ConfigurationError: The connection is closed. Or it has a session, and with the option `strict` it
+                may have only one. Or `prefetch` is below 1: such a consumer would never receive anything.
             TransientBrokerError: As many sessions as `pool_max_size` allows are open, and none was closed
                 within `pool_timeout`.
         """

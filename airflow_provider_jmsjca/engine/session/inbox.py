@@ -103,11 +103,12 @@ class Inbox:
                 continue
 
     def settle_singly(self) -> None:
-        """Continue after a taken message that will never be settled.
+        """Make sure that later messages can be received and settled, although a taken one never will be.
 
-        If later messages couldn't be settled, or would never arrive because the prefetch is used up, the
-        inbox subscribes again with a larger prefetch. Then all unsettled messages are redelivered, including
-        that one. A non-durable subscription to a topic is left as it is, because it would lose messages.
+        The taken message may block later ones, because the consumer settles in order or because the prefetch
+        is used up. Then the inbox subscribes again, if necessary with a larger prefetch. The broker then
+        redelivers all unsettled messages, including the taken one. The prefetch of a non-durable subscription
+        to a topic is not raised for this, because a new subscription would lose messages.
 
         Raises:
             ConnectionLostError: The connection is lost.
@@ -156,7 +157,7 @@ class Inbox:
             consumer.close()
 
     def _has_current(self) -> bool:
-        """Drop stale messages, which are always in front, and return whether any are left."""
+        """Drop stale messages from the front of the buffer; return whether it still has messages."""
         while self._buffer and self._buffer[0].is_stale:
             self._buffer.popleft()
         return bool(self._buffer)

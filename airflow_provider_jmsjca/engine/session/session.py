@@ -47,7 +47,7 @@ class AcknowledgeMode(enum.StrEnum):
     """When a session settles received messages. Source: JMS 2.0 section 6.2.10.
 
     Attributes:
-        AUTO: When `receive` returns; the broker has confirmed it by then.
+        AUTO: When `receive` returns; the broker has confirmed the settlement by then.
         CLIENT: When `acknowledge` is called, for all messages that the session has received.
         DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
             may be redelivered after a crash.
@@ -259,9 +259,9 @@ class JmsSession:
                 doesn't filter by itself, because it would take messages meant for others, or change their
                 order.
             ConnectionLostError: The connection is lost.
-            PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
-                session `commit` or `acknowledge` settles it. In the other modes the same session may receive
-                it again, and continues with later messages.
+            PoisonMessageError: The message can't be decoded, and stays unsettled. In a transacted session the
+                next `commit` settles it, in a CLIENT session the next `acknowledge`. In the other modes
+                nothing settles it: later calls return later messages, and may raise for it again.
         """
         self._check_open()
         inbox = self._inbox_of(destination, selector, subscription_name)
@@ -405,7 +405,11 @@ class JmsSession:
             self._on_close(self)
 
     def connection_lost(self, reason: JmsError) -> None:
-        """Wake waiting callers after the loss of the connection, which calls this."""
+        """Wake callers that wait for messages; called by the connection when it is lost.
+
+        Args:
+            reason: The error that the callers raise.
+        """
         self._loss = reason
         for inbox in list(self._inboxes.values()):
             inbox.connection_lost(reason)
@@ -457,7 +461,10 @@ class JmsSession:
         return self._unit
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
-        """Flag a message as redelivered if this session returned it; not every broker does that."""
+        """Return a message with the redelivered flag if this session handed it back to the broker before.
+
+        Not every broker sets the flag in this case.
+        """
         known = identity_of(message, None)
         if known is None or not self._memory.pop_expected((inbox, known)) or message.redelivered:
             return message

@@ -31,7 +31,7 @@ def _active() -> Any:
 
 
 def current_traceparent() -> str | None:
-    """Return the current span as `traceparent`; `None` without one, and without a tracer provider."""
+    """Return the current span as `traceparent`; `None` if there is no span or no tracer provider."""
     trace = sys.modules.get(_API)
     if trace is None:
         return None
@@ -68,11 +68,12 @@ def stamped(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
 
 
 def traced(handler: Callable[[Any], object], destination: str) -> Callable[[Any], object]:
-    """Return a handler that runs in a span of its own; the same handler without a tracer provider.
+    """Return a handler that calls the given one in a new span for each message.
 
-    The span is a child of the message's `traceparent`, and linked with the span in which the listener was
-    started. Without a valid `traceparent`, it is a child of that other span. It records the class of an
-    exception, but never its text, which may contain parts of the message.
+    If the process has no tracer provider, the given handler is returned unchanged. The span is a child of the
+    message's `traceparent`, and linked with the span in which the listener was started. Without a valid
+    `traceparent`, the new span is a child of the listener's span. It records the class of an exception, but
+    never the exception's text, which may contain parts of the message.
 
     Args:
         handler: The handler.

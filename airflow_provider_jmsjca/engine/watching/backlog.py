@@ -1,8 +1,8 @@
 """Reports messages that stay on a queue although its listener is idle.
 
 Two causes are known. Artemis may keep a message for a consumer that was killed, and deliver it only after a
-restart of the broker. And a paused queue, or another consumer that holds messages without progress, looks
-empty to the listener.
+restart of the broker. And a listener receives nothing if the queue is paused, or if another consumer holds
+its messages without progress.
 
 Source: docs/reference/broker-facts.md.
 """
@@ -194,7 +194,7 @@ _OWN_CONSUMERS = 1
 
 
 def watch_while_deferred(connect: ConnectFunction, queue: Destination, *, filtered: bool) -> BacklogWatch:
-    """Return a watch for messages that stay on a queue while its task is deferred.
+    """Return a watch for messages that stay on a queue while a deferred task waits for them.
 
     Args:
         connect: Opens a connection.

@@ -150,10 +150,13 @@ class QueueWatch:
             self._connection.release()
 
     async def _receive_from(self, connection: Connection) -> Ready | None:
-        """Receive a message and leave it to the broker; `None` if the connection is lost or stale first.
+        """Wait for a message, receive it, and hand it back to the broker.
 
-        Guarantee: on cancellation it returns within half a second; a thread waits for a broker that doesn't
-        answer.
+        Guarantee: on cancellation the call returns within half a second. If the broker doesn't answer in that
+        time, a thread finishes the work.
+
+        Returns:
+            The message; `None` if the connection is lost or its settings change before a message arrives.
 
         Raises:
             TransientBrokerError: The consumer can't be opened now.

@@ -93,7 +93,13 @@ class SharedProbes:
 
 
 def _make(connection: Connection, looks: Sequence[_Probe], loop: asyncio.AbstractEventLoop) -> None:
-    """Probe the queues, in a thread."""
+    """Probe queues, and pass the results to the waiting tasks; called in a thread.
+
+    Args:
+        connection: The connection.
+        looks: The queues, each with the future that gets the result.
+        loop: The event loop of these futures.
+    """
     answers: Sequence[JmsMessage | BaseException | None]
     try:
         answers = connection.first_messages([(look.queue, look.selector) for look in looks])

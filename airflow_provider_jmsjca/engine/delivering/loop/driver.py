@@ -175,7 +175,7 @@ class LoopDriver(Driver):
     # -- events in ----------------------------------------------------------------------------------------
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
-        """Pass events to the machine and carry out its decisions; the caller has no work left to do."""
+        """Pass events to the machine and carry out its decisions; return no work, because all is done."""
         self.last_activity = self.clock()
         self._events.extend(events)
         if self._feeding:
@@ -324,11 +324,17 @@ class LoopDriver(Driver):
             self._write_what_waits()
 
     def _is_repetition(self, buffer: ReceiveBuffer, number: int, *, unsettled: bool) -> bool:
-        """Return whether a message is a redelivery of the equal message that was handled.
+        """Return whether a message that equals a handled message is its redelivery, not a new message.
 
-        With `drop_duplicates`, or ids made by the broker, it always is. Producers that make the ids may send
-        equal messages on purpose, and browsing a queue may set the redelivered flag. Then a flagged message
-        is a redelivery if it has a timestamp, or if the store lists the handled message as unsettled.
+        With `drop_duplicates`, or if the broker creates the ids, every such message is a redelivery. Where
+        producers create the ids, they may send equal messages on purpose. Then a message is a redelivery only
+        if it has the redelivered flag. Browsing a queue may set this flag too. So the message must also have
+        a timestamp, or the store must list the handled message as unsettled.
+
+        Args:
+            buffer: The receive buffer of the message.
+            number: Delivery number of the message.
+            unsettled: Whether the store lists the handled message as unsettled.
         """
         if self.settings.drop_duplicates or self._memory.stable:
             return True
@@ -372,9 +378,9 @@ class LoopDriver(Driver):
         self._take_more()
 
     def _note_sending(self, link: ConsumerConnection, error: Exception | None) -> None:
-        """Stop sharing the connection once sending has failed over two connections.
+        """Note the outcome of a send; after failures over two connections, stop sharing the connection.
 
-        Some brokers close the connection with each refusal, which would disturb its other users.
+        Some brokers close the connection with each refusal, which would disturb the connection's other users.
         """
         if not isinstance(error, (PermanentBrokerError, TransientBrokerError)):
             self._unsent = None
@@ -406,7 +412,7 @@ class LoopDriver(Driver):
     # -- the end ------------------------------------------------------------------------------------------
 
     async def close(self, *, commit_within: float, within: float) -> None:
-        """Finish settlements, return other messages, release the connection, end the attempt log.
+        """Finish settlements, hand other messages back, release the connection, end the attempt log.
 
         Args:
             commit_within: Seconds for settlements under way.

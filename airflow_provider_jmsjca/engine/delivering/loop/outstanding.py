@@ -157,7 +157,12 @@ class OutstandingDeliveries:
     def answered(
         self, event: HandlerReturned | HandlerRaised | HandlerNotCalled, ticket: DeliveryTicket
     ) -> None:
-        """Handle the end of a delivery by its user."""
+        """Handle the end of a delivery: the user has called `returned`, `raised` or `withdraw`.
+
+        Args:
+            event: The event for the machine.
+            ticket: The delivery.
+        """
         handled = isinstance(event, HandlerReturned)
         if isinstance(event, HandlerRaised):
             number = ticket.decision.delivery
@@ -194,7 +199,10 @@ class OutstandingDeliveries:
         return seen
 
     def end_all(self) -> None:
-        """Roll back all outstanding deliveries; if the user ends one later, that is only noted."""
+        """Roll back all outstanding deliveries.
+
+        If the user ends a delivery later, the delivery memory notes the outcome, and nothing is settled.
+        """
         unseen = {ticket.decision.call for ticket, _ in self._ready}
         self._ready.clear()
         events: list[Event] = []

@@ -1,4 +1,4 @@
-"""An asyncio event that uses little memory without waiters, because each of a thousand streams has two."""
+"""An event like `asyncio.Event` that uses less memory, because each of a thousand streams has two events."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class DeliveryStream:
     Use deliveries in the event loop in which one task iterates the stream. No method blocks the loop.
 
     A message that the broker redelivers after a lost connection is recognised by its `identity`
-    (`DeliveryMemory`). If it was returned, it is settled and not delivered.
+    (`DeliveryMemory`). If `returned` was called for it, it is settled and not delivered.
 
     Guarantee: no message is settled before `StreamDelivery.returned`, unless the redelivery handling moves or
     deletes it. A crash between `returned` and the broker's confirmation delivers the message once more. After
@@ -182,10 +182,10 @@ class DeliveryStream:
         raise StopAsyncIteration
 
     async def aclose(self, *, within: float = _CLOSE_SECONDS) -> None:
-        """End the stream: returned messages are settled, others go back to the broker.
+        """End the stream: settle messages for which `returned` was called, hand back all others.
 
-        Guarantee: returns within half a second, or within the given time. If the broker doesn't answer, a
-        thread continues the close.
+        Guarantee: the call returns within the given time, with the default within half a second. If the
+        broker doesn't answer in that time, a thread continues the close.
 
         Args:
             within: Seconds to wait, mostly for settlements under way.

@@ -516,10 +516,10 @@ class Dispatcher(Driver):
             return self.machine.in_flight == 0 and not buffer.arrivals
 
     def _leave(self, buffer: ReceiveBuffer, decision: Leave) -> list[Work]:
-        """Continue without a message that stays, over another connection if this one can't continue.
+        """Continue with other messages after a message that stays unsettled; reconnect if necessary.
 
-        A connection can't continue if its consumers settle in order or have a prefetch of one, because the
-        unsettled message would block later ones.
+        A new connection is necessary if the consumers settle in order or receive one message at a time.
+        Otherwise the unsettled message would block later ones.
         """
         todo: list[Work] = []
         link = buffer.link
@@ -612,7 +612,7 @@ class Dispatcher(Driver):
 
 
 def can_use_fast_path(settings: ListenerSettings) -> bool:
-    """Return whether a listener can settle a message with nothing but a pipelined acknowledgement."""
+    """Return whether a listener settles a message with an acknowledgement only, without waiting for it."""
     return (
         allows_fast_path(settings.delivery)
         and not settings.confirm_acknowledgements
@@ -624,8 +624,8 @@ def can_use_fast_path(settings: ListenerSettings) -> bool:
 class FastPath:
     """The fast path of a message, from the connection through the handler to its settlement.
 
-    For a message that is a unit of work by itself, it replaces the dispatcher, the caller and the settler.
-    They take over as soon as a decision is necessary. Each message in flight has a thread of its own.
+    For a message that is a unit of work by itself, it does the work of dispatcher, caller and settler.
+    These take over as soon as a decision is necessary. Each message in flight has a thread of its own.
 
     Args:
         dispatcher: Source of the messages, and of the machine.

@@ -73,8 +73,8 @@ class Workers:
 
     Any thread does any work, with one exception: all handler calls of a batch happen in the same thread,
     which waits for them at its own mailbox. Threads are added while all are busy, up to the limit. Threads
-    that are idle for a long time end, down to the initial number. They run in the context (`contextvars`) of
-    their creator, and with the listener's context name, because they log about deliveries.
+    that are idle for a long time end, down to the initial number. All threads run in the context
+    (`contextvars`) of their creator, and with the listener's context name, because they log about deliveries.
 
     Args:
         settings: Sizes and names.
@@ -395,7 +395,10 @@ class HandlerCaller:
         return todo
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
-        """Call the handler; return the events, none if it returned without changes to the delivery."""
+        """Call the handler; return the events for the machine.
+
+        The result is empty if the handler returned and changed nothing on the delivery.
+        """
         end: Event | None = None
         context = self._context_name
         if context is not None:
