@@ -141,8 +141,8 @@ class LimboSender:
     def _take_over(self, done: SendResult) -> None:
         """Take over messages of killed senders: record the sent messages, and end the lease of the others.
 
-        Send markers show which messages were sent. Where there are none, the lease of every message ends, and
-        messages that were sent are sent again.
+        Send markers show which messages were sent. On a broker without send markers, the lease of every
+        message ends, and sent messages are sent again. A broker that drops duplicates ignores the repetition.
 
         Args:
             done: The result, to which recorded messages are added.

@@ -334,7 +334,7 @@ class _Collection:
         """Replace the consumer if necessary, unless that would lose messages.
 
         Returns:
-            Whether the consumer had to be replaced. After a stop request it is left as it is all the same.
+            Whether the current consumer is of no more use. It was then replaced, except after a stop request.
         """
         if self._is_plain_topic:
             return False
