@@ -81,7 +81,7 @@ class HealthyListener(Protocol):
         """Why the listener stopped."""
 
     def statistics(self) -> Statistics:
-        """Return a snapshot."""
+        """Return a snapshot of the listener's statistics."""
 
 
 def health_of(listener: HealthyListener) -> Health:

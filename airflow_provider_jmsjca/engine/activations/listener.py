@@ -300,7 +300,10 @@ class Listener:
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty until the first one. Several are separated by commas."""
+        """Host and port of the broker; empty until the first connection.
+
+        With several members, each text holds the values of all connected members, separated by commas.
+        """
         found = [each.server for each in self._consumers if each.server_type]  # J120
         return ",".join(host for host, _ in found), ",".join(port for _, port in found)
 
@@ -311,7 +314,7 @@ class Listener:
 
     @property
     def failing(self) -> int | None:
-        """Number of distinct messages that failed since a message was last settled or first delivered.
+        """Number of messages that failed since any message was last settled, or delivered for the first time.
 
         `None`: not known yet, because a handler is processing a message that hasn't failed so far.
         """
@@ -383,7 +386,7 @@ class Listener:
     # -- reports ------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; with several members, the totals (see `statistics.total`)."""
+        """Return a snapshot of the statistics; with several members, the totals (`statistics.total`)."""
         # J117, J121, J209
         if self.member_names:
             return total(self.statistics_by_part(), most=self.settings.delivery.concurrency)

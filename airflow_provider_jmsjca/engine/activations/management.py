@@ -43,13 +43,13 @@ class ManagedActivation(Protocol):
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port."""
+        """Host and port of the broker."""
 
     def statistics(self) -> Statistics:
-        """Return a snapshot."""
+        """Return a snapshot of the activation's statistics."""
 
     def start(self) -> None:
-        """Start."""
+        """Start the activation."""
 
     def stop(self) -> bool:
         """Stop, and return whether the stop was clean."""
@@ -58,10 +58,10 @@ class ManagedActivation(Protocol):
         """Stop and start."""
 
     def suspend(self) -> None:
-        """Stop delivering."""
+        """Suspend delivery."""
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery after `suspend`."""
 
     def reset_statistics(self) -> None:
         """Reset the statistics."""

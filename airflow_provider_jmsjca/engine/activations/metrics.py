@@ -35,7 +35,7 @@ class MeasuredListener(Protocol):
         """Counts of messages since the last start."""
 
     def statistics(self) -> Statistics:
-        """Return a snapshot."""
+        """Return a snapshot of the listener's statistics."""
 
 
 def measured(listener: MeasuredListener) -> Measured:

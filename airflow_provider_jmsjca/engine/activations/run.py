@@ -143,7 +143,7 @@ class ListenerRun:
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty until the first one."""
+        """Host and port of the broker; empty until the first connection."""
         host, _, port = self._dispatcher.link.address.rpartition(":")
         return (host, port) if host else (port, "")
 

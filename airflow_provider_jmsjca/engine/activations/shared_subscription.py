@@ -50,7 +50,7 @@ class LoadBalancing:
     Attributes:
         topic_side: Settings of the active subscriber.
         queue_side: Settings of the listener that calls the handler.
-        queue: The queue between them.
+        queue: The queue between the two sides.
     """
 
     topic_side: ListenerSettings

@@ -67,13 +67,13 @@ class ClaimSpec:
     Attributes:
         subscription: The queue, with the effective selector.
         max_messages: Maximum number of messages.
-        first_within: The claim ends after this time without a message.
-        more_within: How long to wait for further messages after the first claimed one.
+        first_within: While no message is claimed, the claim ends after this time without a message.
+        more_within: The claim ends at the latest this long after it has claimed its first message.
         choose: Decides about a message; `None` claims all. If it raises, no message is claimed.
         looks_past: Whether `choose` may leave messages on the queue. The prefetch is then larger, so that
             later messages arrive in spite of them.
         dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
-        redirect: Move undecodable messages unchanged instead of as a copy.
+        redirect: Move undecodable messages without the properties that give the reason.
         client_id: JMS client id that dead letters name.
     """
 

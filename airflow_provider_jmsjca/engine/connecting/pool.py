@@ -236,7 +236,7 @@ class ConnectionPool:
         _pools.add(self)
 
     def borrow(self, settings: ConnectionSettings, *, listening: bool = False) -> Lease:
-        """Return a lease of the shared connection for these settings; open one if none is valid.
+        """Return a lease of the shared connection for these settings; open it if there is no valid one.
 
         Concurrent callers wait for the same attempt and share its outcome.
 
@@ -282,9 +282,9 @@ class ConnectionPool:
         return Lease(connection, give_back, shared.losses, shared.usage)
 
     def share(self, settings: ConnectionSettings) -> Lease | None:
-        """Return a lease of the open connection for a listener, without blocking; `None` if none is valid.
+        """Return a lease of an open connection for a listener; `None` if no valid connection is open.
 
-        The release of the lease may block.
+        This call doesn't block, but the release of the lease may block.
         """
         key = settings_key(settings)
         with self._lock:

@@ -325,7 +325,9 @@ def check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
 
 
 def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) -> None:
-    """Handle messages that an earlier run left on the in-progress queue, before anything is consumed.
+    """Apply `in_doubt_events` to messages that an earlier run left on the in-progress queue.
+
+    Call it before the consumers are opened.
 
     Args:
         in_progress: The queue, and the spec's `in_doubt_events`.
@@ -353,7 +355,9 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
 
 
 def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAttempts]]) -> None:
-    """Handle stored messages that an earlier run left in doubt when it died, before anything is consumed.
+    """Apply `in_doubt_events` to messages that are in doubt according to the store.
+
+    An earlier process was handling these messages when it died. Call it before the consumers are opened.
 
     Raises:
         LeftInDoubtError: There are such messages, and the spec requires the start to fail then.

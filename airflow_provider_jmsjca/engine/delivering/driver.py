@@ -105,7 +105,7 @@ class Flag(Protocol):
         """Wake all waiters."""
 
     def clear(self) -> None:
-        """Let later waiters block."""
+        """Let later waiters block until the next `set`."""
 
 
 class Driver(ABC):

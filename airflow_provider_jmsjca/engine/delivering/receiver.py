@@ -99,7 +99,7 @@ class ConsumerConnection(Protocol):
         """The connection, once it is up."""
 
     def start(self) -> None:
-        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
+        """Begin to connect; the driver later gets `ConnectionOpened` or `ConnectFailed`."""
 
     def consume(self, buffer: ReceiveBuffer) -> None:
         """Open the consumers, which fill the receive buffer."""
@@ -288,7 +288,10 @@ class DeliveryReader:
         return message
 
     def _own(self, message: JmsMessage, *, staged: bool = False) -> tuple[JmsMessage, int | None]:
-        """Return the original of a message that was copied, and the delivery count it was parked with."""
+        """Return the original of a copied message, and the delivery count with which it was parked.
+
+        The count is `None` if the message was not parked.
+        """
         if self._balanced:
             message = published(message)
         return unparked(message) if self._parks or staged else (message, None)
@@ -364,7 +367,7 @@ class Receiver:
         machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
         arrived: Called when messages that had to wait may be taken.
-        buffer: The first, closed buffer.
+        buffer: A closed receive buffer, used until the first consumers are opened.
         takes_all: Pass messages to the machine as they arrive, because it chooses among them or enforces the
             limit itself.
         limit: Take at most this many messages; `None`: no limit.

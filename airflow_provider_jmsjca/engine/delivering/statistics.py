@@ -203,7 +203,7 @@ class Counters:
 
     @property
     def calls(self) -> int:
-        """Number of calls of the handler since the statistics began, earlier runs included."""
+        """Number of calls of the handler in this run and earlier runs, since the last `reset`."""
         return self._calls_before + self.delivered - self._before.delivered + self.batch_ends
 
     @property
@@ -295,7 +295,13 @@ class Counters:
         )
 
     def statistics(self, *, threads: int, in_flight: int, refused: tuple[str, ...] = ()) -> Statistics:
-        """Return a snapshot."""
+        """Return a snapshot of the counters.
+
+        Args:
+            threads: Threads in the pool now.
+            in_flight: Messages received and not settled.
+            refused: See `Statistics.refused`.
+        """
         return Statistics(
             counts=self.counts() - self._before,
             active=self.active,

@@ -181,8 +181,8 @@ class JmsConnection:
     def close(self) -> None:
         """Close every session, then the connection. Closing twice is harmless.
 
-        The broker has the reply timeout to answer. If it doesn't, a WARNING is logged and nothing is raised:
-        the last acknowledged messages may be delivered again.
+        The call waits for the broker's answer, but not longer than the reply timeout. If no answer arrives, a
+        WARNING is logged and nothing is raised: the last acknowledged messages may be delivered again.
         """
         with self._lock:
             if self._closed:

@@ -54,11 +54,11 @@ class LoopLink(ConsumingLink):
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
-        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
+        """Begin to connect; the driver later gets `ConnectionOpened` or `ConnectFailed`."""
         self._task = self._loop.create_task(self._open())
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; `Driver.opened` or `ConnectFailed` is reported."""
+        """Begin to open the consumers; a call of `Driver.opened` or the event `ConnectFailed` follows."""
         self._executor.submit(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:

@@ -28,7 +28,7 @@ class LoopReceiver(Receiver):
         settings: Settings of the stream.
         machine: Reports the number of in-flight messages.
         counters: Counts repeated messages.
-        buffer: The first, closed buffer.
+        buffer: A closed receive buffer, used until the first consumers are opened.
         memory: Remembers messages with an outcome.
         feed: Passes events to the machine.
         flush_log: Called after each check for messages; settles repeated ones.

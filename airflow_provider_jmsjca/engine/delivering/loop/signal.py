@@ -27,7 +27,7 @@ class Signal:
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Let later waiters block."""
+        """Let later waiters block until the next `set`."""
         self._is_set = False
 
     async def wait(self, seconds: float | None = None) -> None:

@@ -99,11 +99,11 @@ class ThreadLink(ConsumingLink):
         return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
-        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
+        """Begin to connect; the driver later gets `ConnectionOpened` or `ConnectFailed`."""
         self._thread.start()
 
     def consume(self, buffer: ReceiveBuffer) -> None:
-        """Open the consumers; `Driver.opened` or `ConnectFailed` is reported."""
+        """Begin to open the consumers; a call of `Driver.opened` or the event `ConnectFailed` follows."""
         self._work.put(lambda: self._consume(buffer))
 
     def stop_consuming(self) -> None:

@@ -78,7 +78,7 @@ class Workers:
 
     Args:
         settings: Sizes and names.
-        admit: Takes one message from a receive buffer; returns the next work, `None` if it took none.
+        admit: Takes one message from a receive buffer; returns the next work, `None` if it took no message.
         perform: Does a piece of work; returns the next work.
         reconnect_after_fault: Called after an internal fault; continues over another connection.
 
