@@ -45,9 +45,14 @@ class ConcurrencyLimit:
         return share
 
     def allows(self, share: Permits, *, unit: bool, message: bool) -> bool:
-        """Return whether the limits allow another unit of work or another message.
+        """Return whether the limits allow what a machine requests.
 
         A machine that gets no unit of work is put into the queue of waiting machines.
+
+        Args:
+            share: The machine's permits.
+            unit: Whether the machine requests another unit of work.
+            message: Whether the requested message is not counted yet; `False` for one counted as waiting.
         """
         if self._limit is not None:
             # Waiting messages count, but more of them may have come than there are permits.
@@ -117,7 +122,17 @@ class Permits:
             return not self.refused
 
     def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
-        """Report the current numbers; return whether units or messages in progress decreased."""
+        """Store the machine's current numbers; if permits became free, wake the machines that were refused.
+
+        Args:
+            units: Number of units of work in progress.
+            taken: Number of messages in progress.
+            settled: Number of messages settled since the start.
+            waiting: Number of messages in progress that are in no unit.
+
+        Returns:
+            Whether fewer units or messages are in progress than at the last report.
+        """
         with self.room.lock:
             less = units < self.units or taken < self.taken
             self.units, self.taken, self.settled, self.waiting = units, taken, settled, waiting

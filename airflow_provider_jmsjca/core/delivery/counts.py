@@ -1,4 +1,8 @@
-"""Delivery counts and notes for messages that are in flight or may be redelivered."""
+"""Delivery counts of messages that are in flight or may be redelivered, and notes about them.
+
+The notes about a message are its last exception, and the rollback data and redelivery handling that the
+handler has set for it (`MessageState`).
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,10 @@ class DeliveryCounts:
         counts_repeats: As in `DeliverySettings`.
 
     Attributes:
-        remembered: Views of all ids with state, for fast lookups.
-        failing: Keys of the messages that failed since any message was last settled, or delivered for the
-            first time; at most `FAILING_LIMIT`.
+        remembered: Views of the ids of messages with counts, notes or an outcome in doubt. Such a message
+            can't take the fast path.
+        failing: Keys of the messages that failed, at most `FAILING_LIMIT`. Emptied when any message is
+            settled, or is delivered for the first time.
 
     Source: J129-J132, J169-J171.
     """
@@ -131,7 +136,7 @@ class DeliveryCounts:
         return state if state.seen == message.seen else replace(state, seen=message.seen)
 
     def failed(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Record the failure of these messages."""
+        """Store the failure in the notes about these messages."""
         for message in messages:
             self._tracker.note(message.key, failure=failure)
 
@@ -155,7 +160,7 @@ class DeliveryCounts:
             self.fails(message)
 
     def fails(self, message: InFlightMessage) -> None:
-        """Record that a message is currently failing."""
+        """Add a message to `failing`."""
         if len(self.failing) < FAILING_LIMIT:
             self.failing.add(message.key)
 
@@ -183,7 +188,10 @@ class DeliveryCounts:
             self.not_attempted(message)
 
     def parked(self, message: InFlightMessage) -> None:
-        """Record that a copy may have replaced the message at the broker."""
+        """Record that the broker may have a parked copy instead of the message.
+
+        A redelivered flag on the copy does not refer to earlier attempts at the message.
+        """
         self._tracker.parked(message.key)
 
     def not_attempted(self, message: InFlightMessage) -> None:
@@ -215,7 +223,7 @@ class DeliveryCounts:
         return self._failed_moves.get(message.key, _NONE)
 
     def delivered(self, message: InFlightMessage) -> bool:
-        """Record that a message is delivered, perhaps because it could not be moved.
+        """Record that a message is delivered, so that `failed_moves` shows it if a move has failed before.
 
         Returns:
             Whether an earlier settlement of the message has an unknown outcome.

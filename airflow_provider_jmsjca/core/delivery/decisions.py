@@ -43,7 +43,8 @@ class CloseConnection:
     """Close the connection, or give up opening one.
 
     Attributes:
-        clean: Whether the connection is up, and no message that a unit had taken returns to the broker.
+        clean: Whether the connection is up, and every message that a unit has taken is settled. Only then may
+            the driver delete a durable subscription.
     """
 
     clean: bool = False
@@ -118,7 +119,9 @@ class RollBackUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Report that a delivery is delayed. For progress only: `DeliveryMachine.deadline` has the time.
+    """Report that a delivery is delayed, as information about progress.
+
+    The driver needs no timer for the delay: `DeliveryMachine.deadline` includes the end of the delay.
 
     Attributes:
         delivery: Number of the delivery.

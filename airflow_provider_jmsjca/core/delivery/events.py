@@ -41,7 +41,7 @@ class ConnectFailed:
         by_broker: Whether the broker refused. Otherwise this package did, because messages are in doubt or
             the delivery is stopped.
         standby: Whether another client has the subscription, which is a normal state.
-        logged: Whether a connector that serves many users has already logged the failure.
+        logged: Whether the failure is already in the log, because several users share the connection.
     """
 
     failure: Failure
@@ -90,8 +90,9 @@ class MessageArrived:
             the order of arrival. Only one unit of work at a time takes messages of such a consumer. `None`:
             any unit may take the message.
         group: The message's JMSXGroupID: messages of a group are delivered one by one, in order.
-        redelivered: The broker's flag, which may mean a failure. A broker's delivery count tells no more: it
-            includes deliveries to processes that ended before the message was handled.
+        redelivered: The broker's redelivered flag: an earlier delivery may have failed. A broker's delivery
+            count would show no more, because it includes deliveries to processes that ended before handling
+            the message.
         parked: The count with which the message was parked (`Park`); `None` if it was not parked.
         in_progress: Whether the message came from the in-progress queue.
         left: Whether an earlier run put the message into the in-progress queue, so that its outcome is in
@@ -164,7 +165,9 @@ class HandlerReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerRaised:
-    """The handler raised an exception; its unit is rolled back, and the message counts as acknowledged.
+    """The handler raised an exception; its unit is rolled back.
+
+    With hold-until-ack, the unit doesn't wait for the acknowledgement of this message.
 
     Source: J197.
     """
@@ -175,7 +178,7 @@ class HandlerRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerNotCalled:
-    """The handler was not called for `Deliver`: the connection was lost before, or the driver stops.
+    """The handler was not called for `Deliver`: the connection was lost before the call, or the driver stops.
 
     The unit is rolled back, and this does not count as an attempt at the message.
     """
@@ -250,14 +253,14 @@ class ResumeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
-    """Stop the activation, requested by its owner or by a handler.
+    """Stop the activation, requested by the code that runs it or by a handler.
 
     A further request during a stop can only shorten the time limit.
 
     Attributes:
         reason: The reason, logged and repeated in `Stopped`.
         within: Time limit for running handlers. After it they are abandoned, and their units are rolled back.
-        by_handler: Whether a handler requested the stop, not the owner of the activation.
+        by_handler: Whether a handler requested the stop.
 
     Source: J172.
     """

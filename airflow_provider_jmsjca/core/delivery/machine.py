@@ -86,7 +86,7 @@ class FastPathUnit:
 
 
 def allows_fast_path(settings: DeliverySettings) -> bool:
-    """Return whether these rules allow to deliver a message at once, as a unit of work by itself."""
+    """Return whether these rules allow the fast path: each message is delivered at once, in its own unit."""
     return (
         settings.batch_size == len(settings.sources) == 1
         and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
@@ -219,9 +219,10 @@ class DeliveryMachine:
 
     @property
     def failing(self) -> int | None:
-        """Number of messages that failed since any message was last settled, or delivered for the first time.
+        """Number of messages that failed since the last success.
 
-        `None` while a handler has another message, which may still succeed.
+        A success is the settlement or the first delivery of any message. `None` while a handler has a message
+        that has not failed, because that message may still succeed.
         """
         return None if self._directs or self._units.handles_others else len(self._failing)
 
@@ -258,7 +259,7 @@ class DeliveryMachine:
     def begin_directly(
         self, delivery: int, message_id: str, group: str | None, now: float
     ) -> FastPathUnit | None:
-        """Begin a unit of work on the fast path, for a message without redelivered flag that is not parked.
+        """Begin a unit of work on the fast path, for a message that is neither redelivered nor parked.
 
         Args:
             delivery: As in `MessageArrived`.
@@ -267,9 +268,9 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            The unit whose message the driver must deliver now, as for `Deliver`. `None` if the fast path is
-            closed: the limit of in-flight messages is reached, or the message has state or may have to wait.
-            The driver then sends `MessageArrived`.
+            The unit whose message the driver must deliver now, as for `Deliver`. `None` if delivery is
+            interrupted, all units are in use, or the message has notes or may have to wait. The driver then
+            sends `MessageArrived`.
         """
         if not (self._clear and self._consuming) or self._stop is not None:
             return None
@@ -298,7 +299,8 @@ class DeliveryMachine:
     def subscribed(self) -> None:
         """Record that the consumers are open.
 
-        Before this call, the driver has passed the messages of earlier consumers to `returned_to_broker`.
+        Before this call, the driver must pass each message that earlier consumers received, and that it has
+        not reported, to `returned_to_broker`.
         """
         self._tracker.subscribed()
 
@@ -310,14 +312,24 @@ class DeliveryMachine:
         return self._units.is_open(unit)
 
     def returned_directly(self, direct: FastPathUnit) -> bool:
-        """Record the handler's return; return whether to commit now, else send `HandlerReturned`."""
+        """Record that the handler of a unit on the fast path has returned.
+
+        Returns:
+            Whether the driver must commit the unit now. `False` if the unit has left the fast path: the
+            driver then sends `HandlerReturned`.
+        """
         if self._directs.get(direct.message_id) is not direct:
             return False
         direct.committing = True
         return True
 
     def committed_directly(self, direct: FastPathUnit) -> bool:
-        """Record the commit of the unit; return whether it is complete, else send `UnitCommitted`."""
+        """Record the commit of a unit on the fast path.
+
+        Returns:
+            Whether the unit has ended. `False` if it has left the fast path: the driver then sends
+            `UnitCommitted`.
+        """
         if self._directs.get(direct.message_id) is not direct:
             return False
         del self._directs[direct.message_id]

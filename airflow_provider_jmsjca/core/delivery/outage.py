@@ -82,7 +82,8 @@ class RefusedDestinations:
 class ActivationState(enum.StrEnum):
     """State that an activation reports. `CONNECTING` always follows the start.
 
-    `UP` means that the broker has confirmed the subscriptions; with delivery suspended, that it is connected.
+    `UP` means that the broker has confirmed the subscriptions. While delivery is suspended, it means that the
+    connection is up.
 
     Source: J119.
     """

@@ -62,8 +62,9 @@ class PendingQueue:
     If there are several destinations, each has a queue, and they take turns. Messages that were put back are
     taken first. They use no turn, because their destination has already used it.
 
-    A consumer that settles in order has its own queue. A unit that has taken a message from this queue is its
-    only user, and takes from no other queue. It takes the first message, which blocks the messages behind it.
+    A consumer that settles in order has its own queue. A unit that has taken a message from this queue is the
+    queue's only user, and takes from no other queue. While the first message of the queue has to wait, the
+    messages behind it wait too.
 
     Args:
         destinations: Number of destinations.
@@ -72,8 +73,9 @@ class PendingQueue:
     Attributes:
         count: Number of pending messages.
         size: Memory in bytes that large pending messages take.
-        claims: Number of the unit that has reserved a group or a message, by (kind, name).
-        owners: Number of the unit that has reserved a consumer, by consumer.
+        claims: Number of the unit that has reserved a group or a message, by `("group", group)` or
+            `("message", key)`.
+        owners: Number of the unit that has reserved a consumer, by the consumer's number.
 
     Source: I4.
     """
@@ -138,7 +140,7 @@ class PendingQueue:
         return len(self._front)
 
     def take(self, number: int | None) -> InFlightMessage | None:
-        """Remove and return the first message that a unit may take; `None` if there is none.
+        """Remove and return the first message that a unit may take; `None` if it may take no message.
 
         Args:
             number: Number of the unit; `None` for a new unit.

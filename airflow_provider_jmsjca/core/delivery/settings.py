@@ -50,14 +50,15 @@ class DeliverySettings:
         handling: Redelivery handling.
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
-        dead_letter: Targets for those messages; empty: the targets of the handling's move.
+        dead_letter: Targets for poison: undecodable messages, and messages that failed with an exception in
+            `non_retryable`. Empty: the targets of the move in `handling`.
         keep_poison: Whether poison that can't be moved is left unsettled, while later messages are processed.
-            Otherwise it is delivered again.
+            Otherwise such a message is delivered again.
         unsubscribed: Destination for messages without a subscriber.
         move_retries: Number of retries of a failed move, one second apart. After the last one, the message
-            stays and is not delivered. `None`: no retries, and the message is delivered.
+            is left unsettled and not delivered. `None`: no retries, and the message is delivered.
         limbo: Whether limbo is available. A message that can't be moved is put there, to be moved later.
-            Poison without a target stays there as failed. Moves are not retried by the activation itself.
+            Poison without a target stays there as failed. The activation itself then retries no move.
         shelve_at: Redelivery count from which a message goes to limbo as failed; `None`: never.
         discard_poison: Whether poison without a target is deleted.
         discard_unsubscribed: Whether messages without a subscriber are deleted.
@@ -74,8 +75,8 @@ class DeliverySettings:
             failures of this run count.
         record_attempts: Whether every attempt is stored before the handler is called.
         non_blocking_redelivery: Whether delays above 5 seconds don't hold the message, because a copy is
-            delivered later. Messages of groups and batches are held anyway, to keep their order. So are those
-            of topics, unless `parks_topic` is set.
+            delivered later. Messages of groups and batches are held anyway, to keep their order. Messages of
+            topics are held too, unless `parks_topic` is set.
         parks_topic: Whether copies of a topic's messages return through a queue. Copies sent to the topic
             would reach its other subscribers too.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.

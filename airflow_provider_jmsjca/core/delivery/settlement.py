@@ -95,9 +95,12 @@ AGAIN = Retry()
 def next_step(  # noqa: C901, PLR0912 - the table of precedence
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return the next step of the message to process.
+    """Return the next step of a message that a unit of work has taken.
 
-    Source: J129, J134, J137, J171; I30; poison first.
+    Messages in doubt, messages without a subscriber and poison are settled first. For the others, the
+    redelivery handling of the message, else that of the activation, determines the step.
+
+    Source: J129, J134, J137, J171; I30.
     """
     origin = settings.sources[message.arrival.source]
     match message.condition:
@@ -156,10 +159,11 @@ def is_deliverable(message: InFlightMessage, settings: DeliverySettings) -> bool
 def step_after_failure(
     message: InFlightMessage, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
-    """Return the step after a failed move or deletion: the message is delivered again.
+    """Return the step after a failed move or deletion: deliver the message later, or leave it unsettled.
 
-    The last delay of the redelivery handling comes first, or one second without a delay, so that the message
-    isn't redelivered in a tight loop. If moves are retried, the message isn't delivered after the last retry.
+    The delay is the last one of the redelivery handling, or one second if the handling has none. Without a
+    delay, the message would be redelivered in a tight loop. A message that can't be delivered is left
+    unsettled. So is a message whose last retry of a move has failed.
 
     Source: J142; P16.
     """
@@ -182,8 +186,10 @@ def settling(
 ) -> decisions.Park | decisions.MoveMessage | decisions.DeleteMessage:
     """Return the decision that removes a message from its destination, in a separate unit.
 
-    Failed moves are counted over all connections, because some brokers close the connection when they refuse
-    a message. The message is then redelivered, and the next copy is less complete.
+    Some brokers close the connection when they refuse a message. So moves that lost their connection are
+    counted in `moves`, over all connections. From the second one on, each copy is less complete than the one
+    before. After the fifth, the message itself is sent unchanged, unless moves are retried or limbo is
+    available.
     """
     match step:
         case Pause(pause=pause):
@@ -240,20 +246,21 @@ def after_failure(  # noqa: C901 - one case for each row of the table
     | a copy to targets | | move the message itself, unchanged |
     | a move of the message itself | limbo is available | put the message in limbo |
     | | retries are left | retry a moment later |
+    | | all retries have failed | leave it unsettled |
     | | the message was delivered after an earlier failed move | leave it unsettled |
     | | otherwise | deliver it after the last delay of its redelivery handling |
     | limbo | the message can't be decoded | leave it unsettled |
     | | otherwise | retry a moment later |
     | the in-progress queue | | retry a moment later |
-    | a parked copy | | wait here until the delay is over |
+    | a parked copy | | hold the message until the delay is over |
     | a deletion | | deliver the message after the last delay of its redelivery handling |
 
-    A message that can't be delivered is left unsettled instead, and so is one without retries left.
+    Where the table says "deliver", a message that can't be delivered is left unsettled instead.
 
     Args:
         message: The message.
         decision: The refused decision.
-        state: The notes about the message.
+        state: Count, last exception and other notes about the message.
         settings: The rules.
         chance: Returns a random number from 0 to 1.
         moves: Outcomes of the message's earlier moves.

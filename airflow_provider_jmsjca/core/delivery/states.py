@@ -38,10 +38,10 @@ class Counted(enum.Enum):
 
     Attributes:
         ARRIVED: The broker's redelivered flag has not been evaluated.
-        EVALUATED: The flag was evaluated when the message returned to the broker; nothing is counted.
-        AGAIN: An attempt at the message failed: its next delivery counts.
-        SEEN: The delivery is counted, as a first one.
-        RAISED: The delivery is counted, and raised the tracker's count.
+        EVALUATED: The message returned to the broker before it was counted; only the flag was evaluated.
+        AGAIN: An attempt at the message failed: its next delivery counts as a redelivery.
+        SEEN: The delivery is counted as a first delivery.
+        RAISED: The delivery is counted as a redelivery, which raised the tracker's count.
         STORED: The delivery is counted by the number of the stored attempt.
 
     Source: J129.
@@ -176,9 +176,9 @@ class InFlightMessage:
         seen: Redelivery count of this delivery.
         calls: Number of handler calls with the message during this delivery by the broker.
         moves_failed: Number of failed moves, if moves are retried.
-        first: Whether this delivery by the broker counted as a redelivery when it was evaluated.
-        served: Whether the delay is already over.
-        first_noted: Whether the message had no notes before its unit timed out.
+        first: Whether this delivery by the broker counts as a redelivery; later attempts don't change that.
+        served: Whether the delay of this delivery is over.
+        first_noted: Whether the tracker had no notes about the message before its unit timed out.
     """
 
     arrival: MessageArrived

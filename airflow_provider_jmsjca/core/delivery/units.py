@@ -1,4 +1,7 @@
-"""The part of the delivery machine that handles messages in units of work, without connections."""
+"""The part of the delivery machine that handles messages in units of work.
+
+The other part, `machine`, handles connections and stops.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +242,7 @@ class Units:
 
     @property
     def handles_others(self) -> bool:
-        """Whether handlers have messages that aren't among the failing ones."""
+        """Whether handlers have messages that aren't in `counts.failing`."""
         failing = self.counts.failing
         if len(failing) >= FAILING_LIMIT:  # further failing messages are not tracked
             return False
@@ -256,7 +259,11 @@ class Units:
         return unit is not None and unit.phase is not Phase.COMMITTING
 
     def key_of(self, call: int) -> str | None:
-        """Return the tracker's key for the message of a call; `None` if the call has ended or has none."""
+        """Return the tracker's key for the message of a call.
+
+        Returns:
+            The key; `None` if the call has ended, or is a call with EndOfBatch.
+        """
         _, message = self._calls.get(call, (None, None))
         return None if message is None else message.key
 
@@ -264,7 +271,7 @@ class Units:
         """Return whether no message is pending, and a unit could begin or is a batch that takes more.
 
         Args:
-            beside: Number of further units in progress.
+            beside: Number of units on the fast path, which this object doesn't contain.
         """
         if self.pending.count:
             return False
@@ -365,7 +372,10 @@ class Units:
             self._take(unit, message)
 
     def _is_full(self) -> bool:
-        """Return whether messages that wait for other units use up the memory for more."""
+        """Return whether pending messages and messages of units use up `batch_bytes`.
+
+        No further message is then received, so a batch that can't take a pending message has to end.
+        """
         # Messages in progress are received even if that memory is used up.
         if self._settings.in_progress or not self.pending.count:
             return False
@@ -563,7 +573,9 @@ class Units:
         )
 
     def _call(self, unit: Unit, message: InFlightMessage | None, phase: Phase) -> int:
-        """Begin a handler call; with hold-until-ack, its message must be acknowledged.
+        """Begin a handler call, and return its number.
+
+        With hold-until-ack, the unit can't end before the message of the call is acknowledged.
 
         Source: J200.
         """
@@ -830,7 +842,7 @@ class Units:
         )
 
     def _goes_back(self, message: InFlightMessage, decision: TakeOut) -> None:
-        """Record that a message returns to the broker instead of being removed.
+        """Record that a message returns to the broker, because a decision to remove it had no effect.
 
         A move or a deletion counts as an attempt.
         """
