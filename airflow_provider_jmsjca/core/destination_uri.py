@@ -97,12 +97,12 @@ class DestinationUri:
 
     @property
     def broker(self) -> str:
-        """The first part, which identifies the broker, such as `jms://orders.example.com`."""
+        """First part of the URI, which identifies the broker, such as `jms://orders.example.com`."""
         return f"{SCHEME}://{quote(self.authority, safe='[]:.-_~')}"
 
     @property
     def name(self) -> str:
-        """The second part, which identifies the destination, such as `queue/orders`."""
+        """Second part of the URI, which identifies the destination, such as `queue/orders`."""
         encoded = quote(self.destination.name, safe=_SAFE)
         if encoded.endswith("/"):  # Airflow strips a trailing slash from a URI
             encoded = f"{encoded[:-1]}%2F"

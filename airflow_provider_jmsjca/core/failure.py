@@ -40,7 +40,7 @@ class Failure:
 
     @property
     def class_name(self) -> str:
-        """The dotted name of the exception's own class; built-in ones without module."""
+        """The dotted name of the exception's own class; the name of a built-in class has no module."""
         return self.class_names[0].removeprefix("builtins.") if self.class_names else ""
 
     def is_any(self, names: Collection[str]) -> bool:

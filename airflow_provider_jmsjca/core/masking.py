@@ -1,8 +1,8 @@
 """Masks secret values in reprs, logs, errors and dead letters.
 
 Parts of the text are untrusted: a producer controls the content and length of text quoted in a handler's
-exception. So the search finds secrets inside of other masked text, too, and its time depends on the length
-alone.
+exception. So the search also finds secrets inside of other masked text. No text makes it slow: the time is
+linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -204,10 +204,10 @@ def _decoded(text: str, places: array[int]) -> tuple[str, array[int]]:
 
     Args:
         text: The text.
-        places: Position in the original of each character of the text, and of its end.
+        places: For each character of `text`, the position in the original text; then the position of the end.
 
     Returns:
-        The decoded text, and its `places`.
+        The decoded text, and its characters' positions in the original text, in the form of `places`.
     """
     pieces: list[str] = []
     found = array("q")

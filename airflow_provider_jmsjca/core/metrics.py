@@ -112,7 +112,7 @@ class Measured:
 def increases(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
     """Return the increase of each counter that grew.
 
-    A counter that is smaller than before has restarted at 0.
+    A counter that is smaller than before has restarted at 0, so its whole value is the increase.
     """
     found = {}
     for name, value in now.items():
@@ -178,7 +178,7 @@ def _number(value: float) -> str:
 # -- StatsD -----------------------------------------------------------------------------------------------
 
 LONGEST_TAG: Final = 64
-"""Maximum length of a tag's value in Airflow's statistics, which allow 250 characters for all."""
+"""Maximum length of a tag's value in Airflow's statistics: all tags together may have 250 characters."""
 
 _DIGEST = 8
 _UNSAFE = re.compile(r"[^A-Za-z0-9_./-]+")

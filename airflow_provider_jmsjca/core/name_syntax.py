@@ -1,7 +1,7 @@
 """Broker syntax in destination names: options, composite names, wildcards, queues of an address.
 
-A name that a broker doesn't take literally must not become part of another name, and two different names may
-denote the same queue.
+If a broker gives a name a special meaning, no other name may be derived from it. Two different names may
+then denote the same queue.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class NameSyntax:
         return any(self._meet(sent, each) for sent in self._sent_to(target) for each in sources)
 
     def home(self, found: Destination | None, source: Destination) -> Destination | None:
-        """Return the single destination to which a message can be returned; `None` if there is none.
+        """Return the single destination to which a message can be returned.
+
+        That is `source`, if it is a single destination; else `found`, if it is one of the destinations that
+        `source` denotes. `None` if neither is the case.
 
         Args:
             found: The message's destination as reported by the broker.

@@ -15,7 +15,7 @@ _USUAL: Final = 100
 _LARGE: Final = 500
 _SPARE: Final = 10
 MOST_IN_ORDER: Final = 200
-"""Maximum number of messages per acknowledgement: ActiveMQ sends 200, then waits for one."""
+"""Maximum number of messages per acknowledgement: ActiveMQ sends 200, then waits for the acknowledgement."""
 # ActiveMQ reads 200 messages at a time from its store; a larger prefetch slows its transactions down.
 _OF_BATCH: Final = 200
 # Sessions that wait for the broker after each message use 1. Other sessions would have to wait for messages
@@ -31,8 +31,8 @@ def for_activation(
     """Return the prefetch of each receiver: enough to avoid stalls, without hoarding messages.
 
     The prefetch covers all in-flight messages: a batch for each unit of work, and messages acknowledged in an
-    open transaction. A broker may still count the latter. Beyond a batch, a larger prefetch only slows
-    commits.
+    open transaction. A broker may count acknowledged messages until their commit. Beyond a batch, a larger
+    prefetch only slows commits.
 
     Args:
         asked: The configured prefetch; raised to the number of in-flight messages if it is lower.
@@ -57,7 +57,8 @@ def for_activation(
 def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
     """Return the prefetch of a consumer that handles one batch at a time, in order.
 
-    With several such consumers, each gets one batch: no other consumer could handle messages waiting behind.
+    With several such consumers, the prefetch is one batch. Further messages would have to wait for this
+    consumer, although another one may be free.
 
     Args:
         asked: The configured prefetch.
@@ -102,7 +103,7 @@ def for_session(asked: int | None, *, is_topic: bool, one_by_one: bool) -> int:
 
 
 def for_session_that_keeps(prefetch: int) -> int:
-    """Return the prefetch of a session after unsettled messages have used up its previous one."""
+    """Return the prefetch of a session after unsettled messages have used up the previous prefetch."""
     return max(_OF_UNSETTLED, 2 * prefetch)
 
 

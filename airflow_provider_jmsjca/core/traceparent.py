@@ -20,7 +20,7 @@ _FORM = re.compile(
     r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})"
 )
 _KNOWN_FLAGS: Final = 0b11
-"""Sampled, and random trace id."""
+"""Bits of the known flags: sampled, and random trace id."""
 
 
 def valid_traceparent(value: object) -> str | None:

@@ -83,7 +83,12 @@ def parse_document(text: str) -> dict[str, object]:
 
 
 def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
-    """Return the values as YAML, in their order; a comment lists the names of secrets left out."""
+    """Return the values as YAML, in their order.
+
+    Args:
+        values: Values by name.
+        left_out: Names of secrets that `values` does not contain; a comment at the beginning lists them.
+    """
     head = f"# left out, because secret: {escaped(', '.join(left_out))}\n" if left_out else ""
     written = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return head + escaped_lines(written)  # the escapes of Python are those of YAML

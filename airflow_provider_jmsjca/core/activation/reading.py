@@ -29,9 +29,10 @@ class GivenFields:
     """The options given for a spec, and the result of reading them.
 
     Attributes:
-        given: The options as given, without empty ones.
+        given: The options as given; those with the value `None` are left out.
         values: Values by option name, in the types of the fields.
-        faults: A sentence for each value that could not be read.
+        faults: A sentence for each value that could not be read, and for each option with two different
+            values.
         unread: Names of the options whose values could not be read.
         parameters: Values of selector parameters, by names in lower case.
     """
@@ -44,7 +45,7 @@ class GivenFields:
 
 
 def option_of(spelling: str) -> Option | None:
-    """Return the option that a field or a `JMSJCA.*` key sets, or `None`."""
+    """Return the option with this spelling: the name of a field or a `JMSJCA.*` key. `None` if unknown."""
     return option_by_field(spelling) or option_by_key(spelling)
 
 
@@ -54,7 +55,7 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
     A `JMSJCA.*` key in the spec's own Options or URL replaces the field of the same option.
 
     Args:
-        given: Values by any spelling.
+        given: Values by the name of a field or key, in any spelling.
         fields: Names of the fields of the spec. Options without a field are checked, but not returned.
 
     Source: J143.
@@ -80,7 +81,7 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
 
 
 def secret_fields(given: Mapping[str, object]) -> list[str]:
-    """Return the names of fields that contain a secret: a password, or a URL or Options text with one.
+    """Return the names of fields that contain a secret: a password, or a URL or Options text with a secret.
 
     Templates and values that can't be parsed count if they look like a secret.
     """
@@ -139,7 +140,10 @@ def _url_holds_secrets(text: str) -> bool:
 
 
 def _refuse_differing(layer: ReadLayer, faults: list[str]) -> None:
-    """Add a fault for each option with different values under two spellings: neither clearly applies."""
+    """Add a fault for each option that has different values under two spellings of its field.
+
+    Nothing shows which of the two values is meant.
+    """
     first: dict[str, tuple[str, OptionValue]] = {}
     for value in layer.values:
         if value.origin.place is not SourceKind.FIELD or not value.option.acts:

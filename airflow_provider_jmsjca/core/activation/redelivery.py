@@ -63,8 +63,9 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
 def yielding(resolved: Resolved) -> tuple[str, ...]:
     """Return the redelivery options that have no effect, because another option replaces them.
 
-    The key `JMSJCA.redeliveryhandling` replaces every field. If an activation sets attempts or delays, they
-    replace a `redelivery_handling` of a lower level. Both on one level contradict each other.
+    The key `JMSJCA.redeliveryhandling` replaces every field. An activation that sets attempts, delays or the
+    properties of a Java CAPS client replaces a `redelivery_handling` of a lower level. If it also sets
+    `redelivery_handling` itself, `core.activation.rules` reports a fault.
 
     Source: J143.
     """
@@ -78,7 +79,7 @@ def yielding(resolved: Resolved) -> tuple[str, ...]:
 
 
 def overruled(resolved: Resolved) -> Iterator[str]:
-    """Yield a sentence for each value that an option of a lower level replaces, with both values.
+    """Yield a sentence for each value that a lower level replaces; the sentence shows both values.
 
     Source: J143.
     """

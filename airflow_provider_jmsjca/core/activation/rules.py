@@ -148,7 +148,7 @@ def _subscription(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _distributed(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the options that exclude a distributed subscription name.
+    """Check the options that can't be combined with a distributed subscription name.
 
     Source: J204, J211, W12, W31, W33.
     """

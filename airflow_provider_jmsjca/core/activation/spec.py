@@ -116,8 +116,8 @@ class ActivationSpec(ActivationFields):
             name: Name of the bean; required if there are several.
 
         Raises:
-            ConfigurationError: The texts contain no activation, or several and `name` is missing. Otherwise
-                as for the constructor.
+            ConfigurationError: The texts contain no activation, or several and `name` is missing. Or a field
+                of the activation is invalid, as for the constructor.
         """
         # Imported lazily: only this method and `airflow jms import` read descriptors.
         reader = import_module("airflow_provider_jmsjca.migrate.descriptor")
@@ -253,7 +253,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def subscription(self) -> SubscriptionName | None:
-        """The parsed subscription name; `None` without one."""
+        """The parsed subscription name; `None` if the spec names no subscription."""
         return SubscriptionName.parse(self.subscription_name) if self.subscription_name else None
 
     @property
@@ -306,7 +306,7 @@ class ActivationSpec(ActivationFields):
         return min(self.init_suspend, self.max_suspend)
 
     def client_id_for(self, *, factory_client_id: str | None = None, instance: str = "") -> str | None:
-        """Return the JMS client id to connect with; `None` if none is needed.
+        """Return the JMS client id to connect with; `None` if the connection needs no client id.
 
         The first one that is set applies: `client_id` of the spec, client id of the connection factory,
         WebLogic's `jms-client-id`. If none is set, a durable subscription uses the bean's name, else the
@@ -329,7 +329,7 @@ class ActivationSpec(ActivationFields):
         """Return the effective selector; `None` selects everything.
 
         The override (`JMSJCA.selector`) replaces the spec's own selector. The parameters `selector`,
-        `subscribername` and those configured in the spec and the levels below it are substituted.
+        `subscribername` and the parameters configured in the spec and the levels below it are substituted.
 
         Raises:
             ConfigurationError: A parameter is missing or invalid, or the result is not a valid selector.

@@ -1,4 +1,4 @@
-"""Options of one destination: `jmsjca://?name=queue://orders&key=value`, or those of an administered object.
+"""Options of one destination, from `jmsjca://?name=queue://orders&key=value` or an administered object.
 
 This package handles `prefetch` (`JMSJCA.prefetch`). This module refuses the package's other options, other
 `JMSJCA.` keys, and secrets: they belong in an activation spec or a connection. All remaining options are
@@ -21,6 +21,10 @@ _PREFETCH = "prefetch"
 
 def check_options(options: Mapping[str, str], place: str) -> list[str]:
     """Return a fault for every option that is invalid for a destination.
+
+    Args:
+        options: Values by key.
+        place: Name of the text that contains the options; each fault begins with it.
 
     Source: J91.
     """

@@ -145,5 +145,8 @@ def _number(value: OptionValue) -> str:
 
 
 def _shown(options: Iterable[Option]) -> Iterable[Option]:
-    """Leave out Options texts and their separator, which `resolve` splits into options."""
+    """Leave out the option that holds an Options text, and the one that holds the text's separator.
+
+    `resolve` replaces an Options text with the options in it, and these are shown.
+    """
     return (option for option in options if option.name not in {"options", "separator"})

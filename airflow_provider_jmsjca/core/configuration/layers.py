@@ -33,7 +33,7 @@ _CREDENTIALS = ("username", "password")
 
 
 class SourceKind(enum.IntEnum):
-    """Place of a value within a level; a later place wins. Source: J113, J143."""
+    """Kind of source of a value within a level; the greatest number wins. Source: J113, J143."""
 
     DEFAULT = 0
     FIELD = 1
@@ -111,7 +111,7 @@ class ResolvedValue:
 def call_layer(username: str | None, password: str | None) -> Layer:
     """Return the layer of a call such as createConnection(username, password).
 
-    A user name that is a connection URL is used as one: the user and password then come from its query.
+    If the user name is a connection URL, the layer has this URL. User and password then come from its query.
 
     Source: J75, J76, J78-J80.
     """
@@ -124,7 +124,7 @@ def connector_layer(section: Mapping[str, str], environment: Mapping[str, str] |
     """Return the layer of the whole installation.
 
     Args:
-        section: The entries of `[jmsjca]`; `destination.*` are not options and left out.
+        section: The entries of `[jmsjca]`. Entries `destination.*` are not options, and are left out.
         environment: All environment variables. A variable named like an option overrides the entry:
             `JMSJCA_NOXA=true` replaces JMSJCA's system property `JMSJCA.NoXA`. Variables unlike any option
             are ignored. Only `JMSJCA_PARAMETER_REGION` sets the selector parameter `region`, so that the

@@ -48,8 +48,8 @@ class Resolved:
         url: URL of the broker; `None` if no level names a broker.
         broker_options: Options for the broker or its client, with their origins.
         parameters: Values of selector parameters, with their origins, by names in lower case. Source: J181.
-        replaced: Fields that have no effect, because the same option is set by key at a lower level. Source:
-            J143.
+        replaced: Values without effect: a lower level sets the same option by a key that overrides the field.
+            Source: J143.
     """
 
     values: Mapping[str, ResolvedValue]
@@ -75,7 +75,9 @@ class Resolved:
         return self.value(name).origin
 
     def value(self, name: str) -> ResolvedValue:
-        """Return the effective value with its origin; the default, which may be computed, if it is not set.
+        """Return the effective value of an option, with its origin.
+
+        An option that is not set has its default, which may depend on other options.
 
         Raises:
             KeyError: There is no option of this name.
@@ -109,8 +111,8 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     """Return the effective configuration of all levels.
 
     A layer with the URL `lookup://name` uses the connection of that name instead of the given connection
-    factory. The connection's URL always applies, its credentials if the layer has none. The layer's own
-    options override those of the connection.
+    factory. The connection's URL always applies. The connection's credentials apply if the layer has none.
+    The layer's own options override those of the connection.
 
     If a higher level overrides a URL, the credentials and broker options in that URL are dropped too. The
     `JMSJCA.*` options in it still apply at their level.
@@ -143,7 +145,10 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
     """Merge layers; return the configuration, and the position of the layer that sets each option.
 
     Args:
-        chain: The layers, lowest first.
+        chain: The layers, lowest level first.
+
+    Returns:
+        The configuration; and positions in `chain`, by the name of an option or of a broker option.
     """
     values: dict[str, ResolvedValue] = {}
     said_by: dict[str, int] = {}
@@ -187,9 +192,9 @@ def _credentials_led_away(
     Connector and connection factory count as one layer, because the installation controls both.
 
     Args:
-        chain: All layers, lowest first.
+        chain: All layers, lowest level first.
         resolved: The effective configuration.
-        said_by: The position of the layer that sets each name.
+        said_by: Position in `chain` of the layer that sets an option or a broker option, by its name.
     """
     leading = [
         at for at, one in enumerate(chain) if one.layer.level >= Level.ACTIVATION and _names_recipient(one)
@@ -236,7 +241,7 @@ def _recipient(resolved: Resolved) -> Recipient | None:
 
 
 def _names_recipient(layer: ReadLayer) -> bool:
-    """Return whether a level names the broker or how its certificate is checked."""
+    """Return whether a level names the broker, or sets how the broker's certificate is checked."""
     return layer.url is not None or any(value.option.name in _RECIPIENT for value in layer.values)
 
 
@@ -248,7 +253,11 @@ def _origin(resolved: Resolved, name: str) -> Origin:
 
 
 def _cause(resolved: Resolved, name: str) -> Origin:
-    """Return the origin of a difference: the activation or call that sets the option or drops it."""
+    """Return the origin of a difference between two recipients.
+
+    That is the activation or call that sets the option. If none of them sets it, the URL of an activation or
+    call has dropped the option, and the origin of this URL is returned.
+    """
     origin = resolved.origin(name)
     if origin.level is None or origin.level < Level.ACTIVATION:
         return resolved.origin("connection_url")
@@ -257,6 +266,10 @@ def _cause(resolved: Resolved, name: str) -> Origin:
 
 def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
     """Return whether an option key of a lower level overrides a field of a higher level.
+
+    Args:
+        standing: The value of the lower level.
+        later: The value of the same option at the higher level.
 
     Source: J143.
     """

@@ -63,10 +63,14 @@ class Recipient:
             yield "connection_url", f"names another port, {', '.join(ports)}"
 
     def _endpoints_for(self, other: Recipient) -> frozenset[Host]:
-        """Return hosts and ports; if `other` adds TLS, the TLS port is included beside the plain one.
+        """Return the hosts and ports to which the login may be sent.
 
-        This is safe, because a server on the TLS port must present a certificate that these settings accept
-        too.
+        If this recipient is without TLS and `other` has TLS, the default TLS port counts as equal to the
+        default plain port. This is safe, because a server on the TLS port must present a certificate that
+        this recipient's settings accept too.
+
+        Args:
+            other: The recipient that is compared with this one.
         """
         endpoints = self.url.endpoints
         same = (self.ca_file, self.server_name) == (other.ca_file, other.server_name)

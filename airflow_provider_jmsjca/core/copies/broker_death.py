@@ -85,7 +85,7 @@ def broker_death(properties: Mapping[str, PropertyValue]) -> BrokerDeath | None:
 
 
 def _deaths(value: PropertyValue) -> Iterator[BrokerDeath]:
-    """Yield the deaths of a list; nothing for a value of another form."""
+    """Yield the entries of RabbitMQ's `x-death` list, which is JSON text; nothing for any other value."""
     if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
         return
     try:

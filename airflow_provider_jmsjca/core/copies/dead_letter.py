@@ -114,9 +114,9 @@ class ConsumedFrom:
 
     Attributes:
         destination: The destination as named by the activation.
-        subscription_name: Name of the durable subscription; `None` without one.
-        context_name: The activation's context name, if any.
-        client_id: The activation's client id, if any.
+        subscription_name: Name of the durable subscription; `None` if the subscription isn't durable.
+        context_name: The activation's context name; `None` if it has no such name.
+        client_id: The activation's client id; `None` if it has no such id.
     """
 
     destination: Destination
@@ -339,7 +339,7 @@ def restored(message: JmsMessage) -> JmsMessage:
     """Return the message to send when a dead letter is returned: without the properties added by moves.
 
     JMSX properties get their original names. The expiry is not restored: it has passed or may pass soon.
-    Property types lost in transport stay lost.
+    Property types that were lost in transport are not restored.
     """
     names = {
         name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
@@ -382,7 +382,7 @@ def _reduced(
     most: int,
     characters: int | None,
 ) -> JmsMessage:
-    """Return a copy that a broker with narrow limits accepts, with the names of the parts left out.
+    """Return a copy that a broker with narrow limits accepts; one property lists the parts left out.
 
     Args:
         message: The message as received.
@@ -469,7 +469,12 @@ def _changed_headers(message: JmsMessage) -> dict[str, Any]:
 
 
 def _is_sound(text: str, longest: int | None) -> bool:
-    """Return whether text is valid in a header of at most `longest` characters; `None`: in a body."""
+    """Return whether text can be sent in a header or a body.
+
+    Args:
+        text: The text.
+        longest: Maximum number of characters in the header; `None` if the text is a body.
+    """
     if longest is not None and (not text or "\0" in text or len(text) > longest):
         return False
     try:

@@ -29,7 +29,7 @@ def chosen_delay(
         now: The current time.
 
     Raises:
-        ConfigurationError: Both are given, or one is invalid; the error names each.
+        ConfigurationError: Both arguments are given, or one is invalid; the error lists every fault.
     """
     seconds = number_of(delay)
     faults = (

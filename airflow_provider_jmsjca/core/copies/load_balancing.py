@@ -35,7 +35,7 @@ def balanced_copy(message: JmsMessage, topic: Destination) -> JmsMessage:
 
 
 def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -> JmsMessage:
-    """Return `copy` with the destination, id and timestamp of `message` beside its own.
+    """Return `copy` with additional properties: the destination, id and timestamp of `message`.
 
     Args:
         copy: The message to send.

@@ -45,7 +45,7 @@ def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
 
 
 def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
-    """Return a received message with its own id and expiry, and the count with which it was parked.
+    """Return a received message with its original id and expiry, and the count with which it was parked.
 
     Returns:
         The restored message and its count; the unchanged message and `None` if it was never parked.

@@ -1,17 +1,15 @@
 """Memory of messages that a process has already seen.
 
-| user | remembered | recognised by | how long | reason |
+| driver or feature | remembers | by | how long | reason |
 |---|---|---|---|---|
-| threads, event loops | settled messages | identity | 32,768 | a killed broker forgets acknowledgements |
-| event loops | deliveries to handlers | identity | until answered | the answer may come after a reconnect |
+| threads, event loops | settled messages | identity | last 32,768 | a dead broker forgets acknowledgements |
+| event loops | running handler calls | identity | until they end | they may end after a reconnect |
 | event loops | handled deliveries | number | until settled | a refused commit changes no outcome |
-| event loops | handled, not acknowledged | identity | 32,768 | the broker will redeliver them |
-| event loops | messages left unsettled | identity | 32,768 | they can be neither delivered nor moved |
-| duplicate elimination | handled messages | id | 32,768 | WBIA recognises duplicates by the id alone |
+| event loops | handled, not acknowledged | identity | last 32,768 | the broker will redeliver them |
+| event loops | messages left unsettled | identity | last 32,768 | they can be neither delivered nor moved |
+| duplicate elimination | handled messages | id | last 32,768 | WBIA recognises duplicates by the id alone |
 | duplicate elimination | messages in flight | id | one connection | a duplicate waits for the outcome |
-| sessions | messages returned | inbox and identity | 32,768 | not every broker sets the redelivered flag |
-
-Beyond the number in the column "how long", the oldest messages are forgotten first.
+| sessions | returned messages | inbox, identity | last 32,768 | some brokers set no redelivered flag |
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from airflow_provider_jmsjca.core.message.message import Identity
 REMEMBERED = 32_768
 """Number of remembered messages of each kind; the WBIA adapter remembered one.
 
-A busy RabbitMQ queue holds back as many acknowledgements from the disk (its
-`queue_index_max_journal_entries`).
+A busy RabbitMQ queue keeps as many acknowledgements in memory before it writes them to disk
+(`queue_index_max_journal_entries`).
 """
 
 M = TypeVar("M", bound=Hashable)
@@ -39,7 +37,8 @@ class Verdict(enum.Enum):
 
     Attributes:
         TAKE: Deliver the message.
-        WAIT: An attempt at the message is still running, or an earlier message of its lane waits.
+        WAIT: The message waits: an attempt at it is still running, or an earlier message of its lane waits.
+            Messages of one lane, such as one consumer, are delivered in order.
         SETTLE: The outcome of the message is known; it only needs to be settled.
         DUPLICATE: The message has the id of a handled message, and only needs to be settled.
         STAY: The message can be neither delivered nor moved, and is left unsettled.
@@ -71,9 +70,10 @@ class DeliveryMemory(Generic[M]):
     """Recognises redelivered messages and duplicates, as in the table above.
 
     A settled message is redelivered only over a later connection: on the same connection, an equal message is
-    a different one. If the producer creates the ids, a message is recognised only with the redelivered flag.
-    If it also lacks a timestamp, it can match only messages whose acknowledgement the broker can't have
-    received, each of them once. Messages without an id are never recognised.
+    a different one. If producers create the ids, two messages may have the same id. So a message is then
+    recognised only with the redelivered flag. If it also has no timestamp, it is recognised only if a handled
+    message with this identity could not be acknowledged, and only once. Messages without an id are never
+    recognised.
 
     One object may serve several streams, one after the other. Not thread-safe.
 
@@ -130,9 +130,10 @@ class DeliveryMemory(Generic[M]):
             buffer: The new receive buffer.
             link: The connection of the new buffer.
             recheck: Called with messages of the new buffer that need not wait any more, in order.
-            back: Unsettled messages of the previous buffer. Their redeliveries are not repetitions of
-                messages settled before.
-            unacknowledged: Messages of the previous buffer that were handled and not acknowledged.
+            back: Identities of the previous buffer's unsettled messages. Settled messages with these
+                identities are forgotten, so that the redelivery of an unsettled message is delivered.
+            unacknowledged: Identities of the previous buffer's messages that were handled and not
+                acknowledged. Their redeliveries are only settled.
         """
         self._buffer = buffer
         self._recheck = recheck
@@ -154,7 +155,13 @@ class DeliveryMemory(Generic[M]):
         self.recalls = bool(self._settled or self._expected or self._handed_out_before or self._left)
 
     def forget(self, keys: Collection[Identity | None]) -> None:
-        """Forget settled messages with the identities of unsettled messages."""
+        """Forget settled messages that have the identities of unsettled messages.
+
+        Otherwise an unsettled message would be taken for a settled one when it is redelivered.
+
+        Args:
+            keys: Identities of unsettled messages.
+        """
         for key in keys:
             if key is not None:
                 self._settled.pop(key, None)
@@ -192,16 +199,17 @@ class DeliveryMemory(Generic[M]):
         message_id: str | None = None,
         lane: object = None,
     ) -> Verdict:
-        """Return how to treat a message.
+        """Return how to treat a message that has arrived.
 
         Args:
             message: The message.
-            here: The identity of the message at the broker.
-            published: The identity with which the message was published, if it may have been received before;
-                else `None`.
+            here: The identity of the message as the broker delivered it, which may be a copy.
+            published: The identity of the original message; for a message that is no copy, this is `here`.
+                `None` if the message can't have been received before.
             redelivered: Whether the message has the redelivered flag.
             message_id: The message id, if duplicates are dropped; else `None`.
-            lane: The group or the consumer of the message, if its order must be kept; else `None`.
+            lane: A value that messages share if they must be delivered in order, such as their consumer.
+                `None`: the message needs no order.
         """
         released = message in self._released
         self._released.discard(message)
@@ -308,8 +316,8 @@ class DeliveryMemory(Generic[M]):
         Args:
             message_id: The id of the message.
             buffer: The receive buffer of the message.
-            handled: Whether a handler has handled the message. A moved or deleted message isn't handled, so
-                that it may be put back into its queue.
+            handled: Whether a handler has handled the message. Later messages with the same id are then
+                dropped. A moved or deleted message isn't handled, because it may be put back into its queue.
         """
         if message_id is None:
             return

@@ -286,7 +286,7 @@ def _nothing() -> Mapping[Any, Any]:
 
 
 class MessageHeaders(TypedDict, total=False):
-    """Headers accepted by the constructors of `JmsMessage`; see its attributes."""
+    """Headers accepted by the constructors of `JmsMessage`, whose attributes describe them."""
 
     type: str | None
     correlation_id: str | None
@@ -503,7 +503,7 @@ def unchecked_message(  # noqa: PLR0917 - a call by position, once for each mess
     """Return a message from positional attributes; the types are inferred, as on received messages.
 
     This takes less than half the time of `JmsMessage(...)`, which matters for millions of messages. The
-    function fills an object of a mutable class, then changes its class to the frozen one.
+    function fills an object of a mutable class, then changes the object's class to `JmsMessage`.
     """
     message: Any = _Open()
     message.body_kind = body_kind

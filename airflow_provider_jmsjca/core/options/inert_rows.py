@@ -25,7 +25,7 @@ def _inert(
         meaning: Meaning of the option in the original product.
         source: Catalogue numbers.
         levels: Levels that may set the option.
-        spellings: Other names, by the attributes of `Option`.
+        spellings: Names of the option in other products, by the attribute of `Option` that lists them.
     """
     return Option(
         name=name,

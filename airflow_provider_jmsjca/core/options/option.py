@@ -73,8 +73,8 @@ class Option:
         weblogic: Elements of `weblogic-ejb-jar.xml`.
         glassfish: Elements of `sun-ejb-jar.xml` and `glassfish-ejb-jar.xml`.
         java_caps: Properties of a Java CAPS JMS client.
-        alias_unit: Unit of a duration without a unit under any other name than `name`. Names that end in
-            `-seconds` always count seconds.
+        alias_unit: Unit of a duration that is given as a bare number, under any name except `name`. Names
+            that end in `-seconds` always count seconds.
         choices: The values allowed, for a choice.
         minimum: Lowest number allowed (seconds for a duration).
         unlimited: Whether -1 means "no limit" (the value is then `None`).
@@ -131,7 +131,7 @@ class Option:
         return f"accepted, no effect: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
-        """Return whether this level may set the option; a call may set those of a connection factory too."""
+        """Return whether this level may set the option; a call may set what a connection factory may."""
         letter = "CFAF"[level]
         return letter in self.levels
 

@@ -51,7 +51,12 @@ def option_by_key(key: str) -> Option | None:
 
 
 def check_keys(keys: Iterable[str], place: str) -> list[str]:
-    """Return a fault for every unknown key in the namespace `JMSJCA.*`."""
+    """Return a fault for every unknown key in the namespace `JMSJCA.*`.
+
+    Args:
+        keys: Keys of options.
+        place: Name of the text that contains the keys; each fault begins with it.
+    """
     faults = []
     for key in keys:
         lowered = key.lower()
@@ -65,7 +70,7 @@ def check_keys(keys: Iterable[str], place: str) -> list[str]:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """Return the options in an Options text; `JMSJCA.*` keys are checked, others belong to the broker.
+    """Return the options in an Options text; `JMSJCA.*` keys are checked, other keys belong to the broker.
 
     Raises:
         ConfigurationError: Lists every invalid line and every unknown `JMSJCA.*` key.

@@ -214,7 +214,7 @@ class MoveTarget:
     def destination(self, original: Destination) -> Destination:
         """Return the target destination for a message from `original`.
 
-        If the original is looked up, a target name with `$` stays in its folder: `dlq_$` with
+        If the original is `lookup://` and a path, a target name with `$` gets the same folder: `dlq_$` with
         `lookup://a/b/name` gives `lookup://a/b/dlq_name`.
 
         Raises:

@@ -98,7 +98,7 @@ class RedeliveryHandling:
         """Return the handling for the separate properties of a Java CAPS client.
 
         Args:
-            delay: Delays separated by commas, `5:1000, 10:5000`; empty for none.
+            delay: Delays separated by commas, `5:1000, 10:5000`; empty: no delays.
             after: Number of redeliveries before the action ("Move/Delete after N times").
             action: `move` or `delete`; empty: the message is redelivered without limit.
             move_kind: `queue`, `topic`, or `auto` for the same kind as the source.
@@ -187,7 +187,7 @@ def parse_actions(text: str) -> tuple[Action, ...]:
 
 
 def _entries(text: str) -> Iterator[tuple[int, str]]:
-    """Yield every entry, possibly empty, with its offset; empty ones at the end are left out."""
+    """Yield every entry with its offset, empty entries included; leave out empty entries at the end."""
     end = len(text.rstrip(BLANKS + ";"))
     start = 0
     while start < end:

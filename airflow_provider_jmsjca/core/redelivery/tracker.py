@@ -38,9 +38,9 @@ UNSEEN = MessageState()
 class RedeliveryTracker:
     """Counts deliveries by message id, in memory, for one activation.
 
-    Holds at most `limit` messages; the least recently seen one is dropped first, with its notes. For the same
-    number of messages it remembers the meaning of the broker's next redelivered flag. Nothing survives the
-    process. Not thread-safe: the caller serializes access.
+    Holds counts and notes of at most `limit` messages; the least recently seen message is dropped first. For
+    as many messages, it also remembers whether the broker's next redelivered flag may indicate a failure.
+    Nothing survives the process. Not thread-safe: the caller serializes access.
 
     Attributes:
         known: A view of the ids with a count or a note.
@@ -112,8 +112,9 @@ class RedeliveryTracker:
         Args:
             message_id: The message.
             counted: Whether the delivery raised the count.
-            delivered: Whether no handler was called during this delivery by the broker.
-            flagged: Whether the delivery counts as a redelivery.
+            delivered: Whether the broker delivered the message and no handler was called with it. The
+                redelivered flag on the next delivery then counts only if `flagged` is true.
+            flagged: Whether the delivery counted as a redelivery.
         """
         state = self._states.get(message_id)
         if state is not None and counted:
@@ -144,8 +145,8 @@ class RedeliveryTracker:
         - After an attempt by this activation, the flag means a failure.
         - If the last delivery was undone, the flag counts if that delivery counted as a redelivery. If it did
           not, the message is flagged only because it was returned.
-        - Any other flag stems from other processes, including earlier runs of this one, and counts during the
-          first subscription only. After that, this activation may have caused the flag itself.
+        - Any other flag stems from other processes, including those that ran this activation before. It
+          counts during the first subscription only. Later, this activation may have caused the flag itself.
         """
         return self._flags.get(message_id, self._subscriptions <= 1)
 

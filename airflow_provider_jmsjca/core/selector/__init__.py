@@ -81,14 +81,17 @@ class Selector:
         return "" if self._tree is None else write(for_text(self._tree))
 
     def portable_with(self, others: Mapping[str, str]) -> str:
-        """Return `portable` for a transport that may send a property under another name.
+        """Return `portable` for a transport that sends some properties under other names.
+
+        The result reads such a property under its other name first, because the broker may use the
+        property's own name for a header.
 
         Args:
-            others: Name -> the other name, which has priority, because a broker may use the original name for
-                its own header.
+            others: The other name of a property, by the property's name.
 
         Raises:
-            CapabilityError: The selector uses too many of these names; the result would grow exponentially.
+            CapabilityError: The selector uses more than four properties in `others`. Each of them doubles
+                the length of the result.
         """
         if self._tree is None:
             return ""

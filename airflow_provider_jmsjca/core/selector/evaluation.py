@@ -131,8 +131,10 @@ def strict_comparison(comparison: Comparison) -> CompareFunction:
 
     Exact and approximate numbers compare with each other.
 
-    Source: JMS 2.0 section 3.8.1.2, which calls the comparison of unlike types false; unknown differs from
-    that only below NOT, where it keeps a message from matching because a property has an unexpected type.
+    JMS calls the comparison of unlike types false. The difference shows only below NOT: a message is not
+    selected merely because a property has an unexpected type.
+
+    Source: JMS 2.0 section 3.8.1.2.
     """
     operate = _OPERATORS[comparison]
     equality = comparison in {Comparison.EQUAL, Comparison.NOT_EQUAL}
@@ -200,10 +202,10 @@ def _converted(text: str, beside: object) -> bool | int | float | None:
 
 
 def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any, Any], int | float | None]:
-    """Return an arithmetic operator with Java's promotion: exact with exact stays exact.
+    """Return an arithmetic operator with Java's promotion: two exact numbers give an exact result.
 
-    The result is unknown if an operand is not a number, and for an exact division by zero. It is also unknown
-    if a Java long can't hold an exact result, which never wraps around. Approximate results follow IEEE 754:
+    The result is unknown if an operand is not a number, and for an exact division by zero. An exact result
+    that a Java long can't hold is unknown too, and doesn't wrap around. Approximate results follow IEEE 754:
     division by zero gives an infinity or NaN.
 
     Args:

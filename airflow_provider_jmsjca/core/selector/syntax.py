@@ -1,4 +1,4 @@
-"""Syntax tree of a selector; chains of one operator are flat, so only parentheses make it deep."""
+"""Syntax tree of a selector; chains of one operator are flat, so only parentheses make the tree deep."""
 
 from __future__ import annotations
 

@@ -35,9 +35,13 @@ _EXACT_DOUBLES: Final = 2**53
 
 
 def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
-    """Return a selector that reads a property under another name, or else under its own.
+    """Return a selector that reads some properties under another name, or else under their own name.
 
-    Each name of `others` in the selector doubles its size.
+    Each property in `others` that the selector uses doubles the size of the result.
+
+    Args:
+        node: The selector.
+        others: The other name of a property, by the property's name.
     """
     for name in dict.fromkeys(names_in(node)):
         if other := others.get(name):
