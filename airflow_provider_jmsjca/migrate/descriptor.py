@@ -2,7 +2,7 @@
 
 Supports `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `weblogic-application.xml`, `sun-ejb-jar.xml`,
 `glassfish-ejb-jar.xml`, `ra.xml`, WebLogic JMS modules, and the configuration of Patch Bay and of WBIA
-connectors: whole files, or fragments with one root element.
+connectors. Each text is a whole file, or a fragment with one root element.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ class Descriptor:
     """Contents of deployment descriptors, under their original spellings.
 
     Attributes:
-        activations: Fields of each activation, by the bean's name (empty if it has none).
+        activations: Fields of each activation, by the bean's name, which is empty for a nameless bean.
         unknown: Names of the configuration properties of each activation that match no option.
         notes: Migration notes for each activation, one sentence each.
         connector: Fields of the connector.
         connection_factories: Fields of each connection factory, by its interface or JNDI name.
         destinations: Destinations of JMS modules, as `queue://name`, by JNDI name.
-        dropped: Paths of elements with content that weren't read, without their values. Some are followed by
-            their replacement in this package.
+        dropped: Paths of elements whose content was not read; the content itself is not shown. After some
+            paths, the element's replacement in this package follows.
     """
 
     activations: Mapping[str, Mapping[str, str]]
@@ -380,7 +380,15 @@ class _Read:
         destination: str,
         said: Collection[str],
     ) -> None:
-        """Add the redelivery handling, and notes on settings that the bean leaves to the server."""
+        """Add the redelivery handling, and notes on options that the bean leaves to its server.
+
+        Args:
+            name: Name of the bean.
+            fields: Fields of the activation; the redelivery handling is added to them.
+            given: Spelling and text of each option of the activation, by the option's name.
+            destination: JNDI name of the bean's destination.
+            said: Names of all options that the bean sets, as fields or as keys.
+        """
         notes = self.notes[name]
         server = "WebLogic" if name in self.weblogic else "GlassFish" if name in self.glassfish else ""
         if not (_REDELIVERY.intersection(said) or self._connector_says("redeliveryhandling")):
@@ -451,7 +459,13 @@ class _Read:
 
 
 def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterator[str]:
-    """Keep the most specific spelling of an option, and yield a note for each different value dropped."""
+    """Keep one spelling of an option, drop the others, and yield a note for each other value dropped.
+
+    Args:
+        fields: Fields of an activation; the dropped spellings are removed from them.
+        name: Name of the option.
+        order: Spellings of the option; the first one that the fields have is kept.
+    """
     spelled = [key for key in fields if (option := option_by_field(key)) and option.name == name]
     places = {spelling.lower(): place for place, spelling in enumerate(order)}
     spelled.sort(key=lambda key: places.get(key.lower(), len(places)))
@@ -462,7 +476,11 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
 
 
 def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield notes on settings of a bean that have unexpected effects in this package."""
+    """Yield notes on settings of a bean that have unexpected effects in this package.
+
+    Args:
+        given: Spelling and text of each option of the bean, by the option's name.
+    """
     durability, members, attribute = (
         given.get(name, ("", ""))[1].replace("_", "").lower()
         for name in ("subscription_durability", "distributed_destination_connection", "transaction_attribute")
@@ -569,7 +587,7 @@ def _glassfish_beans(
 
 
 def _named_by_generic_adapter(bean: Element) -> str:
-    """Return the destination's name in the bean's `DestinationProperties`; empty without one.
+    """Return the destination's name in the bean's `DestinationProperties`; empty if they have no name.
 
     The property holds comma-separated pairs of key and value.
     """
@@ -592,9 +610,12 @@ def _outside_of_beans(root: Element, tag: str) -> Iterator[Element]:
 
 
 def _transaction_attributes(root: Element) -> dict[str, tuple[bool, int, str]]:
-    """Return the transaction attributes by bean name or `*`: (for `onMessage` only, position, value).
+    """Return the transaction attributes by the bean's name, or `*` for all beans.
 
-    The greatest tuple wins: a named method beats all methods, then a later declaration beats earlier ones.
+    An attribute of the method `onMessage` overrides one of all methods. Otherwise the later one applies.
+
+    Returns:
+        For each name: whether the attribute names `onMessage`, the position of its declaration, its value.
     """
     found: dict[str, tuple[bool, int, str]] = {}
     for place, transaction in enumerate(root.find("container-transaction")):
@@ -621,7 +642,7 @@ def _ejb(
 
 
 def _version(root: Element) -> int:
-    """Return the EJB major version of a descriptor; 0 if it states none, as before 2.1."""
+    """Return the EJB major version of a descriptor; 0 if it states no version, as before EJB 2.1."""
     said = root.attributes.get("version", "").partition(".")[0]
     return int(said) if said.isascii() and said.isdigit() else 0
 
@@ -667,7 +688,15 @@ def _leaves(
 
 
 def _replace(taken: dict[str, Element], name: str, element: Element) -> None:
-    """Record that an element replaces an earlier one of this name, which is unread if its value differs."""
+    """Record that an element replaces an earlier one of this name.
+
+    If the earlier element has another value, it counts as not read, and is reported.
+
+    Args:
+        taken: The last element of each name; changed.
+        name: Name of the element, or of its property.
+        element: The later element.
+    """
     earlier = taken.get(name)
     if earlier is not None and earlier.text.strip() != element.text.strip():
         earlier.read = False

@@ -106,20 +106,26 @@ class Element:
     read: bool = False
 
     def find(self, tag: str) -> Iterator[Element]:
-        """Yield this element and those in it that have the tag, in document order."""
+        """Yield the elements with the tag, among this element and its descendants, in document order."""
         if self.tag == tag:
             yield self
         for child in self.children:
             yield from child.find(tag)
 
     def value(self, tag: str) -> str:
-        """Return the text of the first element with the tag, and mark it as read; empty without one."""
+        """Return the text of the first element with the tag, and mark the element as read.
+
+        The text is empty if there is no such element.
+        """
         for found in self.find(tag):
             return found.taken()
         return ""
 
     def glimpse(self, *tags: str) -> str:
-        """Return the text of the first element with one of the tags, without marking it as read."""
+        """Return the text of the first element with one of the tags, without marking the element as read.
+
+        An earlier tag has priority over a later one. The text is empty if there is no such element.
+        """
         return next((found.text.strip() for tag in tags for found in self.find(tag)), "")
 
     def taken(self) -> str:
@@ -130,7 +136,7 @@ class Element:
         return self.text.strip()
 
     def unread(self, above: str = "") -> Iterator[str]:
-        """Yield the path of each element that was not read at all, and of each unread value in the others.
+        """Yield the path of each element without any part that was read, and of unread parts of the others.
 
         If this package has a replacement for the element, the replacement follows the path.
         """
@@ -149,7 +155,7 @@ class Element:
             yield from child.unread(path)
 
     def says_anything(self) -> bool:
-        """Return whether the element contains text that must not be lost unnoticed.
+        """Return whether the element contains text that may have an effect, so that it must not go unread.
 
         A property without a value has no effect, so it doesn't count.
         """

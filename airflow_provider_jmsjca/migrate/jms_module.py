@@ -72,7 +72,7 @@ class ModuleDestination:
         name: The destination's name in the module.
         jndi_names: JNDI names under which beans look it up.
         own: Rules set on the destination itself.
-        template: Name of its template; empty without one.
+        template: Name of its template; empty if it has no template.
         sub_deployment: Name of the subdeployment, for which the template may have an error destination.
         members: Names of the members of a weighted distributed destination.
     """
@@ -129,7 +129,7 @@ class JmsModules:
     Attributes:
         modules: The modules, in the order of reading.
         foreign: Foreign destinations, by their local JNDI names.
-        foreign_factories: Remote JNDI names of foreign connection factories, by the local ones.
+        foreign_factories: Remote JNDI names of foreign connection factories, by their local JNDI names.
         delays: Redelivery delays of connection factories in milliseconds, by JNDI name and name; `None`: not
             set.
         client_ids: Client ids of connection factories, by JNDI name.

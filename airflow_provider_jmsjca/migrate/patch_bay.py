@@ -60,7 +60,7 @@ def read_sinks(
 
 
 def is_manager_property(name: str) -> bool:
-    """Return whether a property is one of `MessagingManager` that is read here."""
+    """Return whether `read_sinks` knows a property of `MessagingManager` by this name."""
     return name in _MANAGER or name in _WITHOUT_EFFECT
 
 

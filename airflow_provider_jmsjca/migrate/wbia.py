@@ -46,7 +46,7 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
     """Return name, options and notes of the activation that corresponds to a connector.
 
     Args:
-        given: Properties of the connector. Unknown ones are ignored.
+        given: Properties of the connector. Unknown properties are ignored.
 
     Source: I3-I5, I9-I17, I19, I25, I26, I28, I48, I49.
     """
@@ -80,7 +80,7 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
 
 
 def is_connector_property(name: str) -> bool:
-    """Return whether a property of a connector is read here."""
+    """Return whether `read_connector` knows a property of a connector by this name."""
     return name in _FIELDS or name in _WITHOUT_EFFECT
 
 
