@@ -21,8 +21,8 @@ _TRIGGERED = "asset_triggered"
 def add_events(session: Session, run: DagRun) -> None:
     """Add the trigger events of referenced assets to an asset-triggered run of a DAG.
 
-    The run gets the events that are newer than the DAG's previous run and not newer than itself, as Airflow
-    does for assets in the schedule. Events that the run already has are not added again.
+    The run gets the events that are newer than the DAG's previous run and not newer than the run itself. For
+    assets in the schedule, Airflow does the same. Events that the run already has are not added again.
     """
     if str(run.run_type) != _TRIGGERED:
         return
@@ -76,7 +76,7 @@ def add_events_to_queued_runs(session: Session, asset_id: int) -> None:
 
 
 def references() -> list[tuple[Any, Any]]:
-    """Return the tables of references, each with the condition that joins it to an asset."""
+    """Return the tables of references from schedules to assets, each with the condition to join assets."""
     from airflow.models.asset import (  # noqa: PLC0415 - the scheduler's side of Airflow
         AssetModel,
         DagScheduleAssetNameReference,

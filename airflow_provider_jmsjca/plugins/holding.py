@@ -54,27 +54,28 @@ _ONE_AT_A_TIME = ("postgresql", "sqlite")
 
 
 class EventStored:
-    """Requests the run of an event, and records stored events and held messages.
+    """Requests a DAG run for each stored event, and records the event and its held messages.
 
-    If an event has a time before its DAG's last run but is stored after that run, no run gets it. So on
-    PostgreSQL a lock serialises the transactions in which triggerers store events of one asset. An event gets
-    its time when its transaction has the lock. SQLite serialises transactions anyway.
+    A run gets the events between the time of the previous run and its own time. An event that is stored later
+    but has an earlier time would get no run. So on PostgreSQL a lock serialises the transactions that store
+    events of one asset. An event gets its time after its transaction has acquired the lock. SQLite serialises
+    transactions anyway.
 
     Guarantee: this happens in the transaction that stores the event, so a crash leaves all of it or nothing.
-    A redelivered message finds its run if there is one, and makes an event if there is none.
+    A redelivered message whose event was stored belongs to the event's run; any other makes a new event.
     """
 
     @hookimpl
     def on_asset_event_emitted(self, asset_event: AssetEvent) -> None:
-        """Request the run and write the records."""
+        """Request a run for the event, and record the event and its held messages."""
         _stored(asset_event)
 
 
 class RunStarted:
     """Adds events to a run that starts, and requests the DAG's next run.
 
-    Airflow starts runs for assets that a schedule names by `Asset.ref`, and gives a run only the events of
-    assets in the schedule itself. The others are added here.
+    Airflow also starts runs for assets that a schedule names only by `Asset.ref`, but doesn't give these runs
+    the events of such assets. This class adds them.
 
     Guarantee: this happens in the transaction that starts the run, before its first task. A run that is
     cleared and starts again has the same events.
@@ -98,8 +99,8 @@ class RunEnded:
 
     A run that succeeds acknowledges the messages of its events; a run that fails rolls them back. If several
     DAGs have runs for one event, all have to succeed. The outcome also waits for a DAG that has no run yet,
-    until `hold_timeout`. An outcome that is already stored is kept, for instance that of
-    `JmsAcknowledgeOperator`. Nothing is stored if no message waits any more.
+    until `hold_timeout`. An outcome that is already stored, for instance by `JmsAcknowledgeOperator`, is
+    kept. Nothing is stored if no message waits any more.
 
     Guarantee: the outcome is stored in the transaction that ends the run. A task that will be retried has not
     failed its run. A run that is cleared after its end changes nothing: its message was settled, or
@@ -241,7 +242,11 @@ def _ended(dag_run: DagRun) -> None:
 
 
 def _outcome(runs: Any) -> dict[str, Any] | None:
-    """Return the common outcome of the runs of an event; `None` while one may still fail."""
+    """Return the outcome for the messages of an event from the runs of the event.
+
+    The messages are rolled back if a run has failed, and acknowledged if all runs have succeeded. `None`: the
+    outcome isn't known before another run ends.
+    """
     states = {f"{run.dag_id} {run.run_id}": str(run.state) for run in runs}
     if failed := [name for name, state in states.items() if state == "failed"]:
         return {"acknowledged": False, "why": f"failed: {', '.join(failed)}"}

@@ -21,7 +21,10 @@ _TABS: Final = {
 
 
 class JmsPage:
-    """The page as an ASGI application; loaded at its first request, because each process loads the plugin."""
+    """The page as an ASGI application, whose modules are loaded at the first request.
+
+    Each of Airflow's processes loads the plugin, and most of them never serve the page.
+    """
 
     def __init__(self) -> None:
         self._application: ASGIApp | None = None

@@ -1,16 +1,16 @@
 """Requests DAG runs for the events of triggers: one run for each event with held messages.
 
 Airflow requests a run with a row of `AssetDagRunQueue`, one for each asset and DAG. The run gets the events
-that are newer than the DAG's run before it and not newer than the row's `created_at`. The first of several
-events makes the row. So Airflow by itself groups a part of a burst in one run, and leaves the others to a
-later run. This module sets `created_at`:
+that are newer than the DAG's previous run and not newer than the row's `created_at`. Airflow adds the row
+with the first event of a burst. So Airflow alone would give an arbitrary part of the burst to one run, and
+the rest to the next. This module sets `created_at` when an event is stored:
 
-- Held messages: the time of the oldest event for which the DAG has no run. When that run starts, it requests
-  the next one. So a message that fails its run fails no other.
-- Other events: the time of the newest event.
+- Event with held messages: the time of the oldest event with held messages that has no run of the DAG. When
+  this run starts, the next one is requested. So a message that makes its run fail affects no other message.
+- Other event: the current time, so that one run gets all events.
 
-A DAG that needs several assets at once gets grouped events. Events without waiting messages, such as those
-that were stored while the DAG was paused, join the run of the next one.
+If a DAG needs events of several assets at once, one run gets several events with held messages. An event
+whose messages no longer wait, for example because the DAG was paused, joins the run of the next event.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def lock_asset(session: Session, asset_id: int, *, wait: bool = True) -> bool:
 
 
 def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
-    """Set the time of the runs that are requested for an asset, after an event was stored.
+    """Update the requests for runs after an event of an asset was stored.
+
+    Sets the time up to which requested runs get events. If the messages of the event are held, it also
+    requests a further run of each DAG that has a queued run.
 
     Args:
         session: Session of the transaction that stores the event; it has the lock.
@@ -88,9 +91,10 @@ def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
 
 
 def request_next(session: Session, run: DagRun) -> None:
-    """Request the next run of a DAG, if events of the assets of this run wait for one.
+    """Request the next run of a DAG, if events of the assets of this run wait for a run.
 
-    Guarantee: an event that is stored at the same time is seen here, or its transaction requests the run.
+    Guarantee: if an event is stored at the same time, this call or the transaction of the event requests the
+    run.
 
     Args:
         session: Session of the scheduler's transaction that starts or ends the run.
@@ -105,7 +109,7 @@ def request_next(session: Session, run: DagRun) -> None:
 
 
 def lagging_dags(session: Session, event: AssetEvent) -> list[str]:
-    """Return the ids of DAGs that will have a run for a held event and have none yet.
+    """Return the ids of DAGs that will have a run for a held event and have no such run yet.
 
     A DAG that is paused, deleted or can't be imported is not among them.
     """
@@ -124,7 +128,7 @@ def lagging_dags(session: Session, event: AssetEvent) -> list[str]:
 
 
 def _request(session: Session, asset_id: int, dag_id: str) -> None:
-    """Request a run for the next event of an asset, unless one is requested or there is no event."""
+    """Request a run for the next event of an asset, unless a run is already requested or no event waits."""
     from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415 - the scheduler's side of Airflow
     from sqlalchemy import insert  # noqa: PLC0415
     from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415
@@ -147,7 +151,7 @@ def _request(session: Session, asset_id: int, dag_id: str) -> None:
 
 
 def _next_event_time(session: Session, dag_id: str, asset_id: int) -> datetime | None:
-    """Return the time up to which the next run of a DAG gets events; `None` if no event waits for one."""
+    """Return the time up to which the next run of a DAG gets events; `None` if no event waits for a run."""
     from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415 - the scheduler's side of Airflow
     from airflow.models.dag import DagModel  # noqa: PLC0415
     from sqlalchemy import func, select  # noqa: PLC0415
@@ -170,7 +174,12 @@ def _next_event_time(session: Session, dag_id: str, asset_id: int) -> datetime |
 
 
 def _consumed_until(session: Session, dag_id: str, asset_id: int) -> datetime | None:
-    """Return the time up to which a DAG's runs have an asset's events; `None` if it doesn't schedule them."""
+    """Return the time up to which an asset's events are in runs of a DAG.
+
+    Returns:
+        The time of the DAG's newest run for assets. Without a run, the time since which the asset schedules
+        the DAG; `None` if the asset doesn't schedule the DAG.
+    """
     from airflow.models.asset import AssetModel  # noqa: PLC0415 - the scheduler's side of Airflow
     from airflow.models.dagrun import DagRun as Run  # noqa: PLC0415
     from sqlalchemy import func, select  # noqa: PLC0415
@@ -206,7 +215,7 @@ def _with_queued_runs(session: Session, asset_id: int) -> list[str]:
 
 
 def _schedules() -> list[tuple[Any, Any]]:
-    """Return the tables of assets that schedule DAGs, each with the condition that joins it to an asset."""
+    """Return the tables that relate assets to DAGs they schedule, each with the condition to join assets."""
     from airflow.models.asset import AssetModel, DagScheduleAssetReference  # noqa: PLC0415 - as above
 
     return [

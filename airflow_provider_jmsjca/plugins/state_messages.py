@@ -5,7 +5,7 @@ Off unless `[jmsjca] state_messages_destination` names a destination.
 | event | effect |
 |---|---|
 | the broker is unreachable or refuses | the messages are lost; a WARNING every ten minutes counts them |
-| more than 1,000 messages wait | further ones are lost and counted |
+| more than 1,000 messages wait | further messages are lost and counted |
 | the process ends | it waits up to 3 seconds for messages that are still to be sent |
 | the process is killed | its waiting messages are lost |
 
@@ -79,8 +79,8 @@ class StatePublisher:
     """Sends the messages of one process, in a daemon thread that ends when it has been idle.
 
     Args:
-        open_sender: Returns a function that sends, and a function that closes its connections; called in the
-            thread.
+        open_sender: Returns a function that sends, and a function that closes the connections. The thread
+            calls all three. `None`: messages are sent over Airflow connections.
         pause: Seconds between two attempts after a failure.
     """
 
@@ -100,7 +100,7 @@ class StatePublisher:
         self._reported_at = -_REPORT_SECONDS
 
     def publish(self, target: Target, state: Mapping[str, Any]) -> None:
-        """Queue a state for sending, without blocking; if too many messages wait, it is lost."""
+        """Queue a state for sending, without blocking; if too many states wait, this one is lost."""
         with self._changed:
             if len(self._waiting) >= MOST_WAITING:
                 self._lost += 1
@@ -145,7 +145,7 @@ class StatePublisher:
                     self._done()
 
     def _next(self) -> list[tuple[Target, Mapping[str, Any]]] | None:
-        """Return the next messages; `None` if there were none for a while, so that the thread ends."""
+        """Return the next messages; `None` if no message came for a while: the thread then ends."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
                 self._runs = False
@@ -218,7 +218,7 @@ _SELECTABLE: Final = ("event", "state", "dag_id", "run_id", "task_id", "map_inde
 
 
 def _properties(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message properties, by which selectors can choose."""
+    """Return the message properties: the parts of a state that message selectors can use."""
     return {name: state[name] for name in _SELECTABLE if state.get(name) is not None}
 
 
@@ -228,7 +228,7 @@ _publishers: dict[int, StatePublisher] = {}
 
 
 def publisher() -> StatePublisher:
-    """Return the publisher of this process; a forked process has one of its own."""
+    """Return the publisher of this process; a forked process has its own publisher."""
     found = _publishers.get(os.getpid())
     if found is None:
         found = _publishers.setdefault(os.getpid(), StatePublisher())
@@ -236,7 +236,7 @@ def publisher() -> StatePublisher:
 
 
 def _publish(make: Callable[[], Mapping[str, Any]]) -> None:
-    """Publish a state if that is configured; never raise and never block."""
+    """Publish a state if state messages are configured; never raise and never block."""
     try:
         target = configured_target()
         if target is not None:
@@ -256,7 +256,7 @@ def run_state(run: Any, state: str) -> dict[str, Any]:
 
 
 def task_state(instance: Any, state: str, previous: object, error: object = None) -> dict[str, Any]:
-    """Return the content of a message about a task instance; of an error only its class."""
+    """Return the content of a message about a task instance; it has the class of an error, not its text."""
     return {
         "event": "task_instance",
         "state": state,
@@ -331,6 +331,9 @@ class StateMessages:
 
 
 def _failed_as(instance: Any) -> str:
-    """Return the state after a failed try, because Airflow calls the same hook for both states."""
+    """Return the state after a failed try: `up_for_retry` or `failed`.
+
+    Airflow calls the same hook for both.
+    """
     state = _plain(getattr(instance, "state", None))
     return "up_for_retry" if state == "up_for_retry" else "failed"
