@@ -9,7 +9,7 @@
     ├── TransientBrokerError                   try again later
     │   ├── ClientIdInUseError                 wait until the other client is gone
     │   ├── ConnectionLostError                reconnect; unsettled messages are redelivered
-    │   │   └── ReplyTimeoutError              as above, perhaps later: the broker may still hold them
+    │   │   └── ReplyTimeoutError              reconnect; the broker may redeliver only after a while
     │   │       └── BlockedByBrokerError       free memory or disk at the broker
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
@@ -125,7 +125,7 @@ class TransientStoreError(JmsError):
 
 
 class SpoolError(JmsError):
-    """A file of the spool is missing, damaged, foreign or can't be written; the text names it."""
+    """A file of the spool is missing, damaged, not of this batch, or can't be written; the text names it."""
 
 
 class BatchInUseError(SpoolError):

@@ -75,7 +75,10 @@ def note_input(hook: BaseHook, settings: ConnectionSettings, destination: Destin
 
 
 def note_output(hook: BaseHook, settings: ConnectionSettings, destination: Destination) -> None:
-    """Record for lineage that the running task writes to a destination; arguments of `note_input`."""
+    """Record for lineage that the running task writes to a destination; does nothing if lineage is off.
+
+    The arguments are those of `note_input`.
+    """
     if not settings.hosts:
         return
     get_hook_lineage_collector().add_output_asset(

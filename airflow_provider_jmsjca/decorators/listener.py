@@ -70,8 +70,8 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
         **kwargs: Fields of an activation spec, and arguments of `JmsListenOperator`.
 
     Raises:
-        ConfigurationError: Both a `spec` and single fields of a spec are given. Or one of them holds a
-            secret, which belongs in an Airflow connection.
+        ConfigurationError: Both a `spec` and single fields of a spec are given. Or a field holds a secret,
+            which belongs in an Airflow connection.
     """
     spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
     if spec and "spec" in kwargs:

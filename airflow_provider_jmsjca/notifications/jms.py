@@ -43,9 +43,9 @@ class JmsNotifier(BaseNotifier):
             triggerer finds objects in `[jmsjca]` only.
         messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
-            `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. It masks secrets that
-            Airflow masks in its logs, and passwords of URLs and of `password=...` in the text of
-            an exception. Templated.
+            `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. Secrets that Airflow
+            masks in its logs are masked in this object. So are passwords of URLs and of `password=...` in the
+            text of an exception. Templated.
         jms_conn_id: The Airflow connection. Templated.
         properties: Added to messages that are given as values, and to the default message. Templated.
         message_type: JMSType of messages that are given as values, and of the default message. Templated.

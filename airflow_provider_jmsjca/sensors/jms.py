@@ -81,13 +81,13 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
     With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
     only after it is in a sealed file of the spool, so no crash loses it. The messages belong to the task
-    instance, not to its attempt. A retry returns the same ones and takes no others, and so does a task that
-    was cleared. Redelivered messages, here or at another sensor of the queue, are dropped as long as the
-    spool retains their ids. Where producers create the ids (RabbitMQ), an equal message that was sent on
-    purpose is claimed too. If an earlier run took messages and never finished, the log names the task to
-    clear, once in each run. A message that can't be decoded is moved to `dead_letter_destination`, else to
-    the target of the redelivery handling of the connection or of `[jmsjca]`. Without either it stays on the
-    queue, and the sensor skips it.
+    instance, not to one try. A retry, or the task after it was cleared, returns the same messages and takes
+    no others. Messages that the broker redelivers, to this sensor or another one of the queue, are dropped as
+    long as the spool retains their ids. Where producers create the ids (RabbitMQ), a second equal message is
+    claimed too, because it may have been sent on purpose. If a task of an earlier DAG run took messages and
+    never finished, each try logs which task to clear. A message that can't be decoded is moved to
+    `dead_letter_destination`, else to the target of the redelivery handling of the connection or of
+    `[jmsjca]`. Without either target, the message stays on the queue, and the sensor skips it.
 
     Args:
         destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
@@ -107,8 +107,9 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             for the queue's name. Templated.
         max_messages: Maximum number of messages in a batch, 1 to 1,000; only with `peek=False`.
         batch_timeout: Seconds to wait for further messages of a batch after the first.
-        max_body_bytes: If body and properties of a message are longer as JSON, XCom has a reference to a copy
-            in the spool. The copy is kept for `[jmsjca] reference_retention_days`.
+        max_body_bytes: Maximum length of a message's body and properties in XCom, as JSON. For a longer
+            message, XCom has a reference to a copy in the spool. The copy is kept for
+            `[jmsjca] reference_retention_days`.
         spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
         **kwargs: `poke_interval` (seconds between two probes), `timeout` (seconds after which the sensor
             fails or, with `soft_fail`, is skipped), `mode`, and arguments of every operator. The
@@ -278,7 +279,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         )
 
     def _state(self) -> dict[str, Any]:
-        """Return further state for `resume`, as JSON."""
+        """Return the state that a subclass keeps while the task is deferred, as JSON values."""
         return {}
 
     @contextlib.contextmanager
@@ -426,7 +427,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return _Found(value=self._value(manifest, messages, spool))
 
     def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
-        """Log unfinished batches of earlier runs; only at the first probe of a run."""
+        """Log unfinished batches of earlier DAG runs; only at the first probe of a try."""
         from airflow_provider_jmsjca.spool.spool import unfinished_batches  # noqa: PLC0415 - not at parse time
 
         if self._names_left:
@@ -459,7 +460,11 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     def _held(
         self, source: _Source, folder: SpoolPath, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
-        """Finish and return the batch that this or an earlier attempt claimed; `None` if there is none."""
+        """Finish the batch that this try or an earlier one claimed, and return its manifest.
+
+        Returns:
+            The manifest; `None` if there is no such batch, or no message in it.
+        """
         from airflow_provider_jmsjca.engine.collecting.claim import finish  # noqa: PLC0415 - not at parse time
 
         if not is_folder(folder):
