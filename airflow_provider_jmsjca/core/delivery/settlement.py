@@ -97,8 +97,8 @@ def next_step(  # noqa: C901, PLR0912 - the table of precedence
 ) -> Step:
     """Return the next step of a message that a unit of work has taken.
 
-    Messages in doubt, messages without a subscriber and poison are settled first. For the others, the
-    redelivery handling of the message, else that of the activation, determines the step.
+    The settings determine the step of a message that is in doubt, has no subscriber, or is poison. For poison
+    without such a setting, and for all other messages, the redelivery handling determines the step.
 
     Source: J129, J134, J137, J171; I30.
     """
