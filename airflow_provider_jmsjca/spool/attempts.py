@@ -1,4 +1,4 @@
-"""Fences, which decide the attempt at a batch that may commit, and the report of a finished batch.
+"""Fences and the report of a batch. Fences decide which attempt at the batch may commit.
 
 An attempt takes a fence number before it submits its job. A job may commit only while its number is the
 highest. After a retry of the task, an older driver may still run, because killing the JVM doesn't kill a
@@ -41,9 +41,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def take_fence(folder: SpoolPath) -> int:
-    """Begin an attempt, which shuts out all older ones, and return its fence number.
+    """Begin an attempt at a batch, and return its fence number; older attempts may not commit any more.
 
-    Guarantee: after the return, no older attempt adds files to a table by renaming (see `tables`).
+    Guarantee: once the call has returned, no older attempt adds files to a table by renaming (see
+    `spark.tables`).
 
     Args:
         folder: The batch's folder.
@@ -118,7 +119,11 @@ def dead_lettered(folder: SpoolPath) -> int:
 
 
 def note_evolution(folder: SpoolPath, change: str) -> None:
-    """Durably record that an attempt changes a column of a table, once for each change.
+    """Durably record that an attempt at a batch changes a column of a table.
+
+    Args:
+        folder: The batch's folder.
+        change: Text that describes the change. A text that is recorded already isn't recorded again.
 
     Raises:
         SpoolError: The folder can't be written.
@@ -169,11 +174,14 @@ class RejectsFile:
 
     @classmethod
     def checked(cls, found: Any) -> Self:
-        """Return the file that a report lists, validated.
+        """Validate an entry of the report's list of rejects files, and return it as an instance.
+
+        Args:
+            found: The entry, from the JSON document.
 
         Raises:
-            ValueError: The entry has another form, or its name is not one that a job gives, such as
-                `../../file`.
+            ValueError: The entry has another form, or its file name can't come from a job: `../../file`,
+                for example.
         """
         if not isinstance(found, dict) or set(found) != {"file", "rows", "sha256"}:
             raise ValueError(f"rejects: expected file, rows and sha256, found {found!r:.200}")
@@ -190,12 +198,12 @@ class Done:
     Attributes:
         fence: Fence number of the attempt whose job finished.
         rows: Messages in the batch.
-        stored: Rows written by table path.
+        stored: Number of rows written to each table; the keys are the tables' paths.
         rejected: Messages that the job rejected.
         finished: Time at which the job finished, ISO 8601 in UTC.
-        violations: Number of rows that violated each expectation, by expectation.
+        violations: Number of rows that violated each expectation; the keys are the expectations' names.
         rescued: Number of rows with fields that the schema doesn't name, if the job keeps such fields.
-        rejects_stored: Whether every rejected message is also a row of a table.
+        rejects_stored: Whether every rejected message is also a row of a table; `False` without rejects.
         evolved: Changes that attempts at the batch made to columns of tables.
     """
 

@@ -82,12 +82,12 @@ def check_batch_id(batch_id: str) -> str:
 
 
 def replay_id(key: str) -> str:
-    """Return the name of the replay that a text identifies. Equal texts give equal names."""
+    """Return the batch name of a replay, computed from a key. Equal keys give equal names."""
     return f"replay{_SEPARATOR}{hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_LENGTH]}"
 
 
 def is_replay(batch_id: str) -> bool:
-    """Return whether a batch is a replay of messages of other batches, by its name."""
+    """Return whether this is the name of a replay, a batch with copies of other batches' messages."""
     return _REPLAY.fullmatch(batch_id) is not None
 
 

@@ -27,7 +27,9 @@ class DroppedMessage(NamedTuple):
 
 
 class DuplicateFilter:
-    """Detects received messages that duplicate sealed ones, and may be acknowledged without being stored.
+    """Detects duplicates: received messages that a segment holds already.
+
+    A duplicate may be acknowledged without being stored.
 
     If the broker sets the ids, a message is a duplicate if its identity is in a sealed segment.
 
@@ -40,8 +42,8 @@ class DuplicateFilter:
     - The message carries the time it was sent. Confirmation doesn't matter then, because RabbitMQ loses
       confirmed acknowledgements when it is killed.
 
-    Over one connection, each sealed message accounts for at most one duplicate. Messages sealed over the
-    current connection account for none: the broker redelivers them only after a reconnect.
+    If the producer sets the ids, each sealed message explains at most one duplicate per connection. A message
+    sealed over the current connection explains none: the broker redelivers it only after a reconnect.
 
     Safe to use from two threads: one that receives, and one that commits.
 
@@ -63,7 +65,14 @@ class DuplicateFilter:
         self._sealed_before = self._sealed()
 
     def connected(self, *, stable: bool) -> None:
-        """Start with a new connection: messages sealed or dropped without confirmation may be redelivered."""
+        """Prepare for the messages of a new connection.
+
+        From now on, duplicates can be messages sealed over the previous connection, and dropped ones whose
+        acknowledgement the broker hasn't confirmed.
+
+        Args:
+            stable: Whether the new connection's broker sets the ids.
+        """
         with self._lock:
             self._stable = stable
             for dropped, count in self._unconfirmed.items():
@@ -73,15 +82,21 @@ class DuplicateFilter:
             self._sealed_before = self._sealed()
 
     def is_candidate(self, message: JmsMessage) -> bool:
-        """Return whether a message with an id can be a duplicate."""
+        """Return whether a message that has an id can be a duplicate.
+
+        If the producer sets the ids, only a message with the redelivered flag can.
+        """
         return self._stable or message.redelivered
 
     def repeated(self, key: str, row: Row) -> DroppedMessage | None:
-        """Return the sealed message that a received one duplicates; `None` if it must be stored.
+        """Decide whether a received message is a duplicate.
 
         Args:
-            key: The message's key, from `known_ids.message_key`.
+            key: Key of the message, from `known_ids.message_key`.
             row: The message, for which `is_candidate` returned `True`.
+
+        Returns:
+            The duplicate, for `confirmed`; `None` if the message isn't a duplicate and must be stored.
 
         Raises:
             SpoolError: A segment can't be read.
@@ -131,7 +146,7 @@ class DuplicateFilter:
         """Note that the broker has confirmed the acknowledgements of a unit of work.
 
         Args:
-            dropped: The duplicates in the unit.
+            dropped: The duplicates in the unit, from `repeated`.
             sealed: The segment with the other messages of the unit; `None` if the unit has only duplicates.
 
         Raises:

@@ -91,8 +91,8 @@ class _Index:
         keys: Number of keys of each segment.
         table: Columns `key`, sorted, and `segment`, a position in `names`.
         horizon: Deduplication window that the index covers.
-        dropped: Segments sealed at this time or earlier are left out, in nanoseconds since the epoch: their
-            keys would exceed the window's count. 0 if there were none.
+        dropped: Time in nanoseconds since the epoch. Segments sealed then or earlier aren't in the index,
+            because their keys would exceed the window's count. 0 if no segment was left out.
     """
 
     number: int
@@ -124,7 +124,9 @@ class _Index:
 
 
 class IdIndex:
-    """Finds segments of an activation's other batches by message. For one thread at a time.
+    """Finds the segments that hold a message, in the other batches of an activation.
+
+    Only one thread at a time may use an instance.
 
     Args:
         spool: The folder of all batches.
@@ -213,10 +215,10 @@ class IdIndex:
             raise self._refusal(error) from error
 
     def has_new(self, keys: Collection[str]) -> bool:
-        """Return whether another batch has newly sealed one of these keys.
+        """Return whether another batch has newly sealed a message with one of these keys.
 
-        That means: since the first `find`, or since the last call of this method. The newly sealed segments
-        are added to the index in memory. Before the first `find`, this returns `False`.
+        "Newly" means since the last call of this method, or else since the first `find`. The newly sealed
+        segments are added to the index in memory. Before the first `find`, the method returns `False`.
         """
         if not keys or self._found is None:
             return False
@@ -264,7 +266,10 @@ class IdIndex:
     # --- The index --------------------------------------------------------------------------------------
 
     def _lookup(self) -> None:
-        """Add the registered batches to the index, and keep it in memory."""
+        """Load the index, add the segments of registered batches, and keep the index in memory.
+
+        A missing or damaged index is rebuilt. The extended index is sealed too.
+        """
         index = self._newest()
         if index is None or not _covers(index.horizon, self._horizon):
             index = self._from_all_batches(index)
@@ -280,7 +285,8 @@ class IdIndex:
 
         Args:
             index: The index.
-            finished: The registrations that are obsolete once the index has these segments are appended here.
+            finished: List to which the method appends registrations of finished batches. They are obsolete
+                once the index has the returned segments.
         """
         known = set(index.names)
         oldest = max(index.dropped + 1, _oldest(index.horizon, self._now()))
@@ -414,7 +420,7 @@ class IdIndex:
 
 
 class _Lookup:
-    """Finds hashes in an index, within a horizon."""
+    """Finds the segments that hold a key's hash, among the index's segments within the horizon."""
 
     def __init__(self, index: _Index, horizon: DeduplicationWindow, now: float) -> None:
         self.index = index
@@ -454,7 +460,8 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     """Return the content of an index file.
 
     Raises:
-        ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or another activation's.
+        ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or belongs to another
+            activation.
     """
     body = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:

@@ -29,7 +29,8 @@ class DeduplicationWindow:
     A broker redelivers the messages of an uncommitted unit to the next receiver, so the newest ids suffice.
 
     Attributes:
-        count: Maximum number of ids of earlier batches. The segment that reaches it still counts in full.
+        count: Maximum number of ids of earlier batches, from the newest segment on. The segment whose ids
+            reach the maximum is remembered in full.
         age: Maximum age of a segment since it was sealed.
     """
 
@@ -123,7 +124,12 @@ def message_key(message_id: str, destination: str | None) -> str:
 
 
 def activation_in(folder: SpoolPath) -> str | None:
-    """Return the activation of a batch; `None` if it has none, or, after a warning, if it can't be read."""
+    """Return the name of the activation that collected a batch.
+
+    Returns:
+        `None` if the folder isn't a batch's. Also `None`, after a warning, if the batch's header can't be
+        read.
+    """
     try:
         document = read_document(folder / BATCH)
     except FileNotFoundError:

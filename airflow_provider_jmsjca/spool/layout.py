@@ -1,4 +1,7 @@
-"""The columns of a segment as an Arrow schema, and the reading of segments; `arrow` loads it on first use."""
+"""The columns of a segment as an Arrow schema, and the reading of segments.
+
+Import this module from `arrow`, which loads it on first use.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no type
         file: The file, opened for reading and seekable.
 
     Raises:
-        ArrowException, OSError: From every method too: the file is damaged or can't be read.
+        ArrowException, OSError: The file is damaged or can't be read. The methods raise it too.
     """
 
     def __init__(self, file: BufferedIOBase) -> None:

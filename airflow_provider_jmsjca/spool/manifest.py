@@ -66,7 +66,8 @@ class Manifest:
     Attributes:
         folder: The batch's folder; not part of the document.
         source: The destination the messages came from, such as `queue://orders`.
-        activation: Name of the activation that collected them. Its batches share their known message ids.
+        activation: Name of the activation that collected the messages. Its batches share their known message
+            ids.
         created: When the batch was completed, ISO 8601 in UTC.
         rows: Number of messages in all segments.
     """
@@ -179,7 +180,16 @@ def file_faults(folder: SpoolPath, segment: Segment) -> list[str]:
 
 
 def segment_faults(path: SpoolPath, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
-    """Return the fault of a segment's footer: another schema or, if `rows` is given, number of rows."""
+    """Return the fault of a segment's footer: it can't be read, or has another schema or number of rows.
+
+    Args:
+        path: The segment's path, for the text of the fault.
+        file: The segment, open for reading.
+        rows: Expected number of rows; `None` doesn't check the number.
+
+    Returns:
+        A list with the fault; an empty list if the footer is sound.
+    """
     try:
         with layout.SegmentReader(file) as parquet:
             schema, found = parquet.schema_arrow, parquet.metadata.num_rows

@@ -96,7 +96,7 @@ class StoredMessage:
     """A message read from a segment.
 
     Attributes:
-        message: The message as received; of an undecodable one the received bytes and the readable headers.
+        message: The message as received. If it is undecodable: the received bytes and the readable headers.
         segment: Number of its segment, from 0.
         position: The message's row in the segment, from 0.
         undecodable: Why the message could not be decoded; `None` if it was.

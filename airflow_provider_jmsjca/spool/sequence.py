@@ -40,10 +40,11 @@ _STEM: Final = "batches"
 
 
 class SequencedBatch(NamedTuple):
-    """The batch at one position.
+    """A batch that has a position in the sequence.
 
     Attributes:
-        created: Time the batch was finished, from its manifest. Distinguishes batches that had the same name.
+        created: Time the batch was finished, from its manifest. If a removed batch had the same name, this
+            time distinguishes the two.
     """
 
     batch_id: str

@@ -2,8 +2,8 @@
 
 A part is named by its range of rows in the batch, counted from 0 over all segments. Its folder is, for
 example, `splits/0-99` in the batch's folder. A part is a batch like any other, with a manifest, fences and,
-once stored, a `_DONE`; its messages are copies. A part that fails too is split in two halves, so the names
-show which part was split into which.
+once stored, a `_DONE`; its messages are copies. If the job of a part fails too, the part is split in two
+halves. A half's name shows which part it was split from, because its range is within that part's range.
 
 | file | where | content |
 |---|---|---|
@@ -131,7 +131,10 @@ def was_split(manifest: Manifest, rows: RowRange) -> bool:
 
 
 def parts(folder: SpoolPath) -> list[tuple[RowRange, SpoolPath]]:
-    """Return the parts of the batch in a folder by first row, of equal ones the larger part first."""
+    """Return rows and folder of each part of the batch in a folder, sorted by first row.
+
+    Of parts with the same first row, the larger part comes first.
+    """
     found = []
     if is_folder(folder / SPLITS):
         for name in names_in(folder / SPLITS):
@@ -259,7 +262,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
 
 
 def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
-    """Return the rows with batch id, segment and position of their new place.
+    """Return rows as rows of another batch, with its id and their segment and position in it.
 
     Args:
         table: Rows of `layout.MESSAGE_SCHEMA`.
@@ -280,7 +283,10 @@ def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Tabl
 
 
 def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, int]]:
-    """Yield each segment with some of the rows, their first position in it, and that after the last."""
+    """Yield each segment of a batch that holds some of the rows, with the rows' positions in it.
+
+    The second value is the position of the first row, the third the position after the last row.
+    """
     at = 0
     for segment in manifest.segments:
         start, stop = max(rows.first - at, 0), min(rows.last + 1 - at, segment.rows)
@@ -290,7 +296,7 @@ def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, 
 
 
 def place_in_batch(manifest: Manifest, rows: RowRange, segment: int, position: int) -> tuple[int, int]:
-    """Return segment and position in the whole batch of a message in one of its parts.
+    """Convert a message's segment and position in a part to its segment and position in the whole batch.
 
     Args:
         manifest: Manifest of the whole batch.

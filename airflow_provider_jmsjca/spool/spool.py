@@ -8,8 +8,8 @@ The names `segment-000000.parquet`, `segment-000001.parquet`, ... are consecutiv
 once, by exclusive creation, by one of three kinds of file:
 
 - A segment with messages.
-- A fence, without rows. A writer that continues a batch shuts out the previous writer by it. That writer
-  finds its next place taken, and acknowledges nothing more.
+- A fence, without rows. A writer that continues a batch seals a fence to shut out the previous writer. The
+  previous writer finds its next place taken, and acknowledges nothing more.
 - The end, without rows. No segment is added after it.
 
 So the manifest lists every segment, even if `flock` doesn't exclude other writers, as over some NFS mounts.
@@ -225,14 +225,18 @@ class SpoolBatch:
             self._seal_manifest(self._ended)
 
     def _take_place(self, ended: str | None = None) -> bool:
-        """Take the next place by a fence, or by the end; `False` if another writer has taken it."""
+        """Seal a fence at the next place, or the end of the batch if `ended` is given.
+
+        Returns:
+            `False` if another writer has taken the place.
+        """
         if not seal_place(self.folder, self.batch_id, self._place, ended):
             return False
         self._place += 1
         return True
 
     def _keep(self) -> None:
-        """Read the file at the next place."""
+        """Verify the sealed file at the next place, and add it to the batch's segments in memory."""
         number = self._place
         path = self.folder / segment_file(number)
         if self._ended is not None:
@@ -253,7 +257,9 @@ class SpoolBatch:
         return segment
 
     def knows(self, key: str) -> bool:
-        """Return whether a message is in a sealed segment, of this batch or another; rarely falsely `True`.
+        """Return whether a sealed segment of this or another batch may hold a message with this key.
+
+        `False` is certain. `True` is rarely wrong, because hashes of keys are compared.
 
         Args:
             key: The message's `known_ids.message_key`.
@@ -261,7 +267,7 @@ class SpoolBatch:
         return bool(self._sealed_in.get(hash(key)) or self._others.find(key))
 
     def segments_with(self, key: str) -> list[SpoolPath]:
-        """Return the sealed segments that may hold a message with this key, here and in other batches.
+        """Return the sealed segments of this batch and others that may hold a message with this key.
 
         Args:
             key: The message's `known_ids.message_key`.
@@ -342,21 +348,21 @@ class SpoolBatch:
         return self._open
 
     def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
-        """Seal the added rows and these as the next segment.
+        """Seal the rows of earlier `add` calls and further rows as the next segment.
 
         Guarantee: after the return the rows survive any crash, and their messages may be acknowledged. If the
         call raises or the process dies, either all of the rows are sealed or none.
 
         Args:
-            rows: More rows for the segment; at least one, unless some were added before.
+            rows: Further rows for the segment; at least one, unless `add` has added some.
             unless_known: Keys of messages among the rows that another batch may have received too, after a
                 lost connection. If another batch has sealed one of them, the call is refused. In an object
-                store, both may succeed if they seal at the same time.
+                store, both batches may seal such a message if they do so at the same time.
 
         Raises:
-            BatchInUseError: Another writer has taken the batch over; these rows are not in it.
-            SealedElsewhereError: Another batch has sealed one of `unless_known`; these rows are not in this
-                batch.
+            BatchInUseError: Another writer has taken the batch over; the segment's rows are not in it.
+            SealedElsewhereError: Another batch has sealed a message of `unless_known`; the segment's rows are
+                not in this batch.
             SpoolError: The file can't be written, or the batch is finished.
         """
         with self._writing:
@@ -394,7 +400,8 @@ class SpoolBatch:
     def complete(self) -> Manifest:
         """Seal the manifest, which finishes the batch: it never changes again.
 
-        In an object store, a batch without messages is not finished, because `discard` couldn't undo that.
+        In an object store, the manifest of a batch without messages is returned but not sealed. Otherwise
+        `discard` could not remove the batch.
 
         Returns:
             The manifest, also if the batch was finished before.
@@ -417,7 +424,10 @@ class SpoolBatch:
         return self.manifest
 
     def _seal_manifest(self, created: str) -> Manifest:
-        """Seal the manifest of an ended batch; every process that finds the end seals the same one."""
+        """Seal the manifest of an ended batch, and return it.
+
+        Every process that finds the end computes the same manifest, so it doesn't matter which one seals it.
+        """
         manifest = self._listed(created)
         if not seal(manifest.path, manifest.document()) and Manifest.read(manifest.path) != manifest:
             raise SpoolError(f"{manifest.path}: doesn't list the segments of the batch")
@@ -436,10 +446,13 @@ class SpoolBatch:
         )
 
     def note_adopted(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Durably record the unfinished batches that this run takes over, and return all recorded names.
+        """Durably record the unfinished batches that the writer of this batch finishes and submits too.
 
         Args:
-            names: Names of the batches; names that are recorded already are skipped.
+            names: Names of those batches; names that are recorded already are skipped.
+
+        Returns:
+            All recorded names, those of earlier calls and attempts included.
 
         Raises:
             SpoolError: The record can't be read or written.
@@ -461,7 +474,7 @@ class SpoolBatch:
         time. On a file system the folder is first renamed, and checked again under the new name.
 
         Raises:
-            SpoolError: The folder can't be removed.
+            SpoolError: The folder can't be removed, or another writer is using it.
         """
         try:
             if not self._is_empty(self.folder):
@@ -674,7 +687,10 @@ class UnfinishedBatch:
 
 
 def unfinished_batches(spool: SpoolPath, batch_id: str, activation: str) -> list[UnfinishedBatch]:
-    """Return the batches of tasks that neither finished nor were retried, by name.
+    """Return an activation's unfinished batches that no writer holds, sorted by name.
+
+    They come from tasks that failed and haven't been retried. An object store has no locks: there, batches
+    that are still being written are returned too.
 
     Args:
         spool: The folder of all batches.

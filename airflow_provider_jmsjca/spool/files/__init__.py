@@ -58,10 +58,10 @@ def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
 
 
 def stage(place: SpoolPath) -> StagedFile:
-    """Return a file that is written piece by piece, and exists for others only once it is sealed.
+    """Open a file to write piece by piece. Other processes see it only after `StagedFile.seal`.
 
     Raises:
-        SpoolError: From every method of the file too: the file can't be written.
+        SpoolError: The file can't be written. The file's methods raise it too.
     """
     return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
 
@@ -105,7 +105,7 @@ def read_document(place: SpoolPath) -> Any:
 
 
 def exists(place: SpoolPath) -> bool:
-    """Return whether the name exists: a file, link or folder; in an object store an object."""
+    """Return whether a file, link or folder has this name; in an object store, whether an object has it."""
     return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
@@ -134,7 +134,8 @@ def entries(folder: SpoolPath) -> Sequence[Entry]:
     """Return the entries of a folder, sorted by name.
 
     Raises:
-        OSError: The folder can't be read. On a file system also: it doesn't exist.
+        OSError: The folder can't be read, or a file system has no such folder. In an object store, a missing
+            folder has no entries.
     """
     return objects.entries(folder) if isinstance(folder, ObjectPath) else posix.entries(folder)
 
@@ -148,7 +149,8 @@ def names_in(folder: SpoolPath) -> list[str]:
     """Return the names in a folder.
 
     Raises:
-        OSError: The folder can't be read. On a file system also: it doesn't exist.
+        OSError: The folder can't be read, or a file system has no such folder. In an object store, a missing
+            folder has no names.
     """
     if isinstance(folder, ObjectPath):
         return [entry.place.name for entry in objects.entries(folder)]
@@ -158,8 +160,12 @@ def names_in(folder: SpoolPath) -> list[str]:
 def numbered(folder: SpoolPath, stem: str) -> list[tuple[int, SpoolPath]]:
     """Return the files `<stem>-<number>` of a folder, with any suffix, sorted by number.
 
+    Returns:
+        Number and path of each file.
+
     Raises:
-        OSError: The folder can't be read. On a file system also: it doesn't exist.
+        OSError: The folder can't be read, or a file system has no such folder. In an object store, a missing
+            folder has no files.
     """
     found = []
     for name in names_in(folder):
@@ -170,7 +176,9 @@ def numbered(folder: SpoolPath, stem: str) -> list[tuple[int, SpoolPath]]:
 
 
 def require_exclusive_creation(spool: SpoolPath) -> None:
-    """Refuse a store that can't create an object exclusively; a file system is first checked by `seal`.
+    """Refuse an object store that can't create an object exclusively.
+
+    A file system isn't tested here: if it can't create a file exclusively, `seal` raises `SpoolError`.
 
     Raises:
         ConfigurationError: The store can't create an object exclusively.
@@ -239,10 +247,10 @@ def locked(place: SpoolPath, timeout: float) -> Iterator[None]:
 
 
 def add_mark(place: SpoolPath) -> None:
-    """Durably create an empty file. One that exists stays unchanged.
+    """Durably create an empty file. An existing file stays unchanged.
 
     Raises:
-        FileExistsError: The file exists, and is not in an object store.
+        FileExistsError: The name exists on a file system. In an object store, nothing is raised then.
     """
     if isinstance(place, ObjectPath):
         objects.put_new(place, b"")
@@ -310,7 +318,8 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
         folder: Folder of the batch.
         may_go: Returns whether a folder may be removed. Its argument is the renamed folder, which no other
             process uses; in an object store the folder itself.
-        taken: Prefix of the names that an object store keeps, because writers compete for them.
+        taken: Name prefix of objects that stay in an object store, because writers compete for their names.
+            A file system ignores it.
 
     Returns:
         Whether the folder was removed; `False` if it may not be removed, or doesn't exist.

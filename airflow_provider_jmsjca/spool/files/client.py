@@ -39,7 +39,7 @@ class FoundFile(NamedTuple):
 
 
 class StoreClient(Protocol):
-    """A store. Each call may take two minutes or longer while the store is unreachable.
+    """Client of a cloud store or HDFS. A call may take two minutes or longer if the store is unreachable.
 
     Every method raises `StoreError` if the store refuses the request or is unreachable. Some also raise
     `FileNotFoundError`, as their docstrings say.
@@ -69,10 +69,10 @@ class StoreClient(Protocol):
         """Return whether a folder of this name exists."""
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return the entries of a folder; none if it doesn't exist."""
+        """Return the entries of a folder; an empty list if the folder doesn't exist."""
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return the entries of a folder and its subfolders; none if it doesn't exist."""
+        """Return the entries of a folder and its subfolders; an empty list if the folder doesn't exist."""
 
     def remove(self, key: str) -> None:
         """Remove a file, if it exists."""

@@ -82,7 +82,12 @@ class Cloud:
             raise ConfigurationError(f"a spool at {root}: {_said(error)}") from error
 
     def _opened(self, address: Mapping[str, str], client_options: Mapping[str, str]) -> ObjectStore:
-        """Return obstore's client; the address takes precedence over the options."""
+        """Return obstore's client of the bucket or container.
+
+        Args:
+            address: The option for the store's address with its value; empty to take it from the options.
+            client_options: Further options of obstore's HTTP client.
+        """
         from obstore.store import from_url  # noqa: PLC0415 - an extra
 
         options = {**self._options, **address}
@@ -153,7 +158,7 @@ class Cloud:
             obstore.put(self.store, key, content, use_multipart=False)
 
     def fetch(self, key: str) -> BufferedIOBase:
-        """Fetch an object; a large one into a temporary file without a name."""
+        """Fetch an object and return it open; a large object's content is in an unnamed temporary file."""
         import obstore  # noqa: PLC0415 - an extra
 
         with self._answers(key):
@@ -200,7 +205,13 @@ class Cloud:
         return self._listed(key, below=True)
 
     def _listed(self, key: str, *, below: bool) -> list[FoundFile]:
-        """Return the entries of a folder, except those whose names are invalid for files."""
+        """Return the entries of a folder, except those whose names are invalid for files.
+
+        Args:
+            key: The folder; empty for the whole bucket.
+            below: Return all objects below the folder. If `False`, return the objects directly in it, and its
+                subfolders.
+        """
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
         list_in = _below if below else _in_folder
@@ -219,7 +230,10 @@ class Cloud:
         return S3Listing(self._root, self._options, self._skipped)
 
     def _address(self) -> tuple[str, str]:
-        """Return the option for the store's address, and the address: a given one or the provider's own."""
+        """Return the name of the option for the store's address, and the address.
+
+        The address is the configured one, else the provider's default.
+        """
 
         def option(*names: str) -> str:
             return next(filter(None, (self._options.get(n) or os.environ.get(n.upper()) for n in names)), "")
@@ -264,7 +278,11 @@ class Cloud:
 
     @contextlib.contextmanager
     def _answers(self, key: str) -> Iterator[None]:
-        """Raise the store's error as the corresponding operating system error."""
+        """Convert obstore's errors within the context to `StoreError` or `FileNotFoundError`.
+
+        Args:
+            key: The object, for the error's text.
+        """
         from obstore.exceptions import (  # noqa: PLC0415 - an extra
             BaseError,
             PermissionDeniedError,

@@ -171,7 +171,7 @@ class WebHdfs:
         self._ask("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
 
     def fetch(self, key: str) -> BufferedIOBase:
-        """Fetch a file; a large one into a temporary file without a name."""
+        """Fetch a file and return it open; a large file's content is in an unnamed temporary file."""
 
         def attempt(address: str, avoided: str) -> BufferedIOBase:
             place = self._data_node(address, "GET", "OPEN", key, avoided)
@@ -211,7 +211,7 @@ class WebHdfs:
         return False
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return the entries of a folder; none if it doesn't exist."""
+        """Return the entries of a folder; an empty list if the folder doesn't exist."""
         try:
             said = self._said(key, self._ask("GET", "LISTSTATUS", key), "FileStatuses", "FileStatus")
         except FileNotFoundError:
@@ -223,7 +223,7 @@ class WebHdfs:
         ]
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return the entries of a folder and its subfolders; none if it doesn't exist."""
+        """Return the entries of a folder and its subfolders; an empty list if the folder doesn't exist."""
         found = []
         for each in self.entries(key):
             found += [each, *(self.walk(each.key) if each.is_folder else ())]
@@ -273,7 +273,10 @@ class WebHdfs:
         return FoundFile(key, int(status["length"]), modified, is_folder=status["type"] == "DIRECTORY")
 
     def _ask(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
-        """Send a request to a name node; while none can serve, retry and alternate between them."""
+        """Send a request to a name node, and return the response.
+
+        While no name node can serve the request, it is sent to each of them in turn.
+        """
         return self._retried(key, lambda address, _: self._name_node(address, method, op, key, **parameters))
 
     def _retried(self, key: str, attempt: Callable[[str, str], T]) -> T:

@@ -98,11 +98,12 @@ class S3Listing:
         self._skipped = skipped
 
     def found(self, key: str, *, below: bool) -> list[FoundFile]:
-        """Return the objects in a folder.
+        """Return the objects in a folder, except those whose names are invalid for files.
 
         Args:
             key: The folder; empty for the whole bucket.
-            below: Return the objects in subfolders too, instead of the subfolders.
+            below: Return all objects below the folder. If `False`, return the objects directly in it, and its
+                subfolders.
 
         Raises:
             StoreError: The store refuses or can't be reached.
@@ -209,7 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
 def _fetch(
     opener: urllib.request.OpenerDirector, url: str, headers: Mapping[str, str]
 ) -> tuple[int, str, bytes]:
-    """Return status, content type and body of the store's response; without one 503, which is retried."""
+    """Request a page from the store, and return status, content type and body of the response.
+
+    If the store doesn't respond, the status is 503, so that the client sends its request again.
+    """
     kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_RELAYED}
     request = urllib.request.Request(url, headers=kept)  # noqa: S310 - the store's own address
     try:
@@ -260,7 +264,10 @@ def _referenced(reference: re.Match[str]) -> str:
 
 
 def is_file_name(path: str) -> bool:
-    """Return whether a file of the spool may have this path: no empty part, `.`, `..`, control character."""
+    """Return whether a file of the spool may have this path.
+
+    An empty part, `.`, `..` and control characters aren't allowed.
+    """
     return all(
         part not in {"", ".", ".."} and not any(each < " " or each == _DELETE for each in part)
         for part in path.split("/")

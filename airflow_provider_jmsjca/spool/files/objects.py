@@ -117,7 +117,8 @@ class ObjectPath:
         """Return the path of a URI such as `s3://bucket/jms-spool`, without unescaping it.
 
         Raises:
-            SpoolError: The URI has no bucket, or a part that is empty, `.` or `..`.
+            SpoolError: The URI has another scheme, no bucket, or a part that is empty, `.` or `..`. Or it
+                contains `?` or `#`.
         """
         scheme, netloc, path, query, fragment = urlsplit(uri)
         key = path.strip("/")
@@ -211,7 +212,10 @@ def renew(place: ObjectPath, content: bytes) -> None:
 
 
 def open_file(place: ObjectPath) -> BufferedIOBase:
-    """Fetch an object and return it open and seekable; a large one is in an unnamed temporary file."""
+    """Fetch an object and return it open and seekable.
+
+    A large object's content is in an unnamed temporary file.
+    """
     return place.bucket.client.fetch(place.key)
 
 
@@ -235,7 +239,7 @@ def entry_of(place: ObjectPath) -> ObjectEntry:
 
 
 def entries(folder: ObjectPath) -> list[ObjectEntry]:
-    """Return the entries of a folder, sorted by name; none if it doesn't exist."""
+    """Return the entries of a folder, sorted by name; an empty list if the folder doesn't exist."""
     return sorted(_entry(folder.bucket, found) for found in folder.bucket.client.entries(folder.key))
 
 
@@ -293,7 +297,7 @@ def _clear(folder: ObjectPath, stays: Callable[[ObjectPath], bool]) -> None:
 
 
 def give_name(source: ObjectPath, place: ObjectPath) -> bool:
-    """Copy an object to another name; return `False` without a change if that is taken."""
+    """Copy an object to another name; return `False` without a change if an object has that name."""
     with open_file(source) as file, ObjectStaged(place) as staged:
         while piece := file.read(CHUNK):
             staged.write(piece)

@@ -38,7 +38,7 @@ class StagedFile(ABC):
 
     @abstractmethod
     def _seal(self) -> bool:
-        """Durably give the file its final name; `False` if that is taken."""
+        """Durably give the file its final name; return `False` if another file has that name."""
 
     @abstractmethod
     def _refusal(self, error: OSError) -> SpoolError:
@@ -69,7 +69,7 @@ class StagedFile(ABC):
         """Do nothing: `seal` flushes."""
 
     def seal(self) -> bool:
-        """Durably give the file its final name; return `False` without a change if that is taken."""
+        """Durably give the file its final name; return `False` and discard it if the name is taken."""
         with self._refusals():
             try:
                 return self._seal()

@@ -137,7 +137,7 @@ def _manifest(folder: SpoolPath) -> tuple[Manifest | None, bool]:
 
 
 def _unread(path: SpoolPath) -> str | None:
-    """Return why a file is lost: missing, or unreadable on its disk; `None` if it can be read.
+    """Return the fault of a file that is missing or that its disk can't read; `None` if it can be read.
 
     Raises:
         SpoolError: The file can't be read for a reason that may be temporary.

@@ -455,7 +455,7 @@ def _beyond_receipt(folder: SpoolPath) -> list[Entry]:
 
 
 def _reduce(folder: SpoolPath, now: float) -> bool:
-    """Remove the files of a batch except for its report; return `True`."""
+    """Remove the files of a batch except for its report; return `True`, as `_remove` does on success."""
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     keep_part_names(folder)
     seal(folder / PRUNED, moment.encode() + b"\n")
@@ -478,10 +478,10 @@ def _remove(folder: SpoolPath) -> bool:
 
 
 def adopt(spool: SpoolPath, batch_id: str) -> Manifest | None:
-    """Finish a batch that its run left unfinished, so that its messages are in a manifest.
+    """Finish a batch that its task left unfinished, so that its messages are in a manifest.
 
-    Guarantee: after a kill at any point, another call continues. The batch keeps its name. So a retry of its
-    run finds it finished, and two jobs that process it store its rows once.
+    Guarantee: after a kill at any point, another call continues. The batch keeps its name. So a retry of the
+    task finds the batch finished, and if two jobs process it, its rows are stored once.
 
     Returns:
         The manifest, or `None` if no message had been acknowledged. In the latter case the batch is removed.
@@ -502,7 +502,7 @@ def adopt(spool: SpoolPath, batch_id: str) -> Manifest | None:
 
 
 def last_sealed(spool: SpoolPath, batch_id: str) -> float:
-    """Return the time at which a batch's last segment was sealed, in seconds since the epoch; 0 if none."""
+    """Return when a batch's last segment was sealed, in seconds since the epoch; 0 without a segment."""
     with contextlib.suppress(OSError):
         return max(
             (entry_of(path).modified / _NANOSECONDS for _, path in numbered(spool / batch_id, SEGMENT_STEM)),
