@@ -1,4 +1,4 @@
-"""Acknowledges or rejects, from within a DAG, the messages that have started it."""
+"""Acknowledges or rolls back, in a task, the messages that started the DAG run."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _OUTCOMES = ("acknowledge", "roll_back")
 
 
 class JmsAcknowledgeOperator(BaseOperator):
-    """Acknowledges the messages of the events that started the run, or rolls them back for redelivery.
+    """Acknowledges the messages of the events that started the DAG run, or rolls them back for redelivery.
 
     Use it with a `JmsActivationTrigger` that has `hold_until_ack=True`. Without this operator a message is
-    acknowledged when its run succeeds. With it, a message is acknowledged when this task has run, even if the
-    run fails afterwards. The first outcome is final: a later one has no effect.
+    acknowledged when its DAG run succeeds. With it, a message is acknowledged when this task has succeeded,
+    even if the DAG run fails afterwards. The first outcome is final: a later one has no effect.
 
     Guarantee: the outcome is stored when the task succeeds; the trigger applies it within about 10 seconds.
-    If the trigger crashes before that, nothing is repeated: it reads the outcome after its restart.
+    If the trigger crashes before that, it reads the outcome after its restart, so no DAG run is repeated.
 
     Args:
         asset: The asset that started the run. If another DAG file defines its watcher, use
             `Asset.ref(name="...")` here. A second definition without watchers would remove the existing ones.
         outcome: `"acknowledge"`, or `"roll_back"` to apply the redelivery handling to the messages.
-        message_ids: Only messages with these ids; `None` for all. A run that processes several messages can
-            roll back only the failed ones; the end of the run settles the others. Usually the XCom of the
-            task that processes the messages. Templated.
+        message_ids: Ids of the messages that the outcome applies to, usually the XCom of the task that
+            processes them; `None` for all. So a DAG run with several messages can roll back only the failed
+            ones. The end of the DAG run settles the others. Templated.
 
     Returns:
-        The number of held events the outcome applies to, including those settled earlier.
+        The number of held events that the outcome is for, including events that had an outcome already.
 
     Raises:
         ConfigurationError: `asset` is not an asset.
@@ -69,7 +69,7 @@ class JmsAcknowledgeOperator(BaseOperator):
         self.message_ids = message_ids
 
     def execute(self, context: Context) -> int:
-        """Store the outcome."""
+        """Store the outcome for each event that started the DAG run."""
         with task_failures():
             if self.outcome not in _OUTCOMES:
                 raise ConfigurationError(
@@ -105,7 +105,17 @@ class JmsAcknowledgeOperator(BaseOperator):
         return spoken
 
     def _word(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
-        """Merge the outcome of an event with the stored one; `None` if `message_ids` selects no message."""
+        """Return the outcome to store for an event: the stored outcome, supplemented by this task's.
+
+        Args:
+            word: The outcome of this task.
+            said: The outcome that is stored for the event, or another value.
+            extra: The event's `extra`, with the ids of its messages.
+
+        Returns:
+            The merged outcome, in which a final stored outcome takes precedence. `None` if the event has no
+            message with an id in `message_ids`.
+        """
         before = said if isinstance(said, dict) else {}
         meant: dict[str, Any] = {}
         if self.message_ids is not None:

@@ -110,7 +110,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
-        message_selector: Only messages that match; `None` for all. Templated.
+        message_selector: Selects the messages to collect; `None` for all. Templated.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
             has none.
         max_messages: Maximum number of messages in a batch.
@@ -123,9 +123,10 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             URI, or a URI of an object store or HDFS such as `s3://aws_default@bucket/prefix`. `None` uses
             `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
         if_empty: `"skip"` or `"succeed"` when there was no message; no files are left in that case.
-        adopt_after: Seconds without a new file after which this run finishes a batch that an earlier run of
-            this task left unfinished. Adopted batches keep their names and are returned as `adopted`, for
-            readers of the manifests. `None`: unfinished batches are only named in the log.
+        adopt_after: Seconds without a new file after which this task finishes ("adopts") a batch that the
+            task left unfinished in an earlier DAG run. Adopted batches keep their names. The key `adopted` of
+            the result has their manifests, for the tasks that read them. `None` adopts no batch: the log
+            names the unfinished ones.
 
     Returns:
         `{"batch_id": ..., "manifest": "file:///.../manifest.json", "rows": 1200, "segments": 1, ...}`; the
@@ -301,7 +302,10 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         )
 
     def _adopt(self, batch: SpoolBatch, activation: str) -> tuple[Manifest, ...]:
-        """Finish batches that earlier runs of this task left unfinished; a retry returns the same batches."""
+        """Finish batches that this task left unfinished in earlier DAG runs, and return their manifests.
+
+        A retry returns the same manifests, because the batches are recorded before they are finished.
+        """
         spool, named = batch.folder.parent, TaskKey.parse(batch.batch_id)
         if self.adopt_after is None or named is None:
             return ()
@@ -335,7 +339,10 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             raise ConfigurationError(f"if_empty is {self.if_empty!r}; expected 'skip' or 'succeed'") from None
 
     def _activation(self, destination: Destination, context: Context) -> str:
-        """Return the key under which batches that compete for the same messages share their known ids."""
+        """Return the name under which batches share their known ids.
+
+        Batches get the same name if the broker may deliver the same message to either of them.
+        """
         shared = known_with(self.jms_conn_id, destination)
         if destination.kind is DestinationKind.QUEUE:
             return shared

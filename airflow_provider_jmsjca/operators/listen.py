@@ -83,10 +83,10 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     message is delivered again.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
-    fails if only failures of the same messages happened for `failure_timeout`. It also fails at Airflow's
-    `execution_timeout`, counted from its start, including the time it was deferred. While a queue is empty
-    the task is deferred and occupies no worker. It keeps its worker if the spec's connection settings differ
-    from the Airflow connection, because the triggerer has only the latter.
+    fails if the same messages fail repeatedly for `failure_timeout`, and no other message arrives. It also
+    fails at Airflow's `execution_timeout`, counted from its start, including the time it was deferred. While
+    a queue is empty the task is deferred and occupies no worker. It keeps its worker if the spec's connection
+    settings differ from the Airflow connection, because the triggerer has only the Airflow connection.
 
     The task fails, without retries, when the function stops the delivery. With `use_store` of the spec the
     stop is permanent: later runs consume nothing and are skipped, until `airflow jms activations resume`.
@@ -101,14 +101,15 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             concurrency_mode, redelivery_handling ... Templated if it is a mapping. Secrets are refused,
             because Airflow stores and shows the spec; put them in an Airflow connection.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
-        jms_conn_id: The Airflow connection; `None`: that of the spec. A spec with a `connection_url` needs
-            none. Templated.
+        jms_conn_id: The Airflow connection; `None` takes the spec's `jms_conn_id`. A spec with a
+            `connection_url` needs no Airflow connection. Templated.
         max_messages: End when this number of messages is settled; never more are settled.
         run_for: End after this number of seconds, including deferred time.
         idle_for: End after this number of seconds without a message, including deferred time.
-        failure_timeout: Fail after this number of seconds with failures only: redelivered messages failed
-            repeatedly, and none was settled. `None`: `idle_for`, or an hour without it. Also fail if no
-            message arrived for this time after the broker left a connection attempt unanswered.
+        failure_timeout: Fail if redelivered messages failed repeatedly for this number of seconds, while no
+            new message arrived and none was settled. Also fail if no message arrived for this time after the
+            broker left a connection attempt unanswered. `None` takes `idle_for`, or an hour without
+            `idle_for`.
         defer_after: Leave the worker after this number of seconds without a message; `None` never does.
         poll_interval: Seconds between two probes while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
@@ -342,18 +343,20 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         order: Callable[[], ActivationOrder | None],
         **ends: Any,
     ) -> Counts:
-        """Run an activation, unless it is stopped or drained; if it is drained meanwhile, the run succeeds.
+        """Run an activation until one of its bounds, and return the counts of this run.
+
+        If a user drains the activation after the task has consumed messages, the counts are returned too.
 
         Args:
             activation: The activation.
-            so_far: Counts of earlier runs of this task.
-            order: Returns the state requested for the activation.
+            so_far: Counts of the task's earlier runs of the activation, before it was deferred.
+            order: Returns the state that a user has requested for the activation, `None` without a request.
             **ends: Bounds of the run, and other arguments of `Listener.run`.
 
         Raises:
-            AirflowSkipException: The activation is stopped or drained, and the task has consumed nothing.
-            AirflowFailException: The handler, a user or another process has stopped it during the task; there
-                is no retry.
+            AirflowSkipException: The activation is stopped or drained, and the task has consumed no message.
+            AirflowFailException: The handler, a user or another process has stopped the activation after the
+                task had consumed a message. There is no retry.
         """
         try:
             counts = activation.run(stop=self._killed, **ends)
@@ -379,7 +382,11 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @staticmethod
     def _end_if_failing(activation: Listener, state: RunState, now: float, failure_timeout: float) -> None:
-        """Fail if returned parked messages only failed, over all deferrals: no run sees all failures."""
+        """Raise `AirflowException` if parked messages only failed for too long, also before deferrals.
+
+        A run of the activation can't detect this itself, because it sees only the failures since the last
+        deferral.
+        """
         from airflow_provider_jmsjca.engine.activations.limits import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
@@ -455,7 +462,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
     def _link_to_dead_letters(self, delivery: DeliverySettings) -> str:
-        """Return the console address of the queue to which messages of the first source are moved."""
+        """Return the console address of the queue to which messages of the first destination are moved."""
         source = delivery.sources[0]
         moves = [each for each in delivery.handling.actions if isinstance(each, Move)]
         targets = [target for move in moves for target in move.targets(source)]
@@ -474,7 +481,10 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
 
 def _not_up(activation: Listener) -> Sequence[str]:
-    """Return the members that are down, or, without members, the state of the activation."""
+    """Return the hosts of members that are down, for the log.
+
+    If no member is down, return the activation's state instead; nothing if that is `UP`.
+    """
     from airflow_provider_jmsjca.core.delivery.outage import ActivationState  # noqa: PLC0415 - not at parse time
 
     if activation.down or activation.state is ActivationState.UP:
@@ -503,7 +513,10 @@ def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
 
 
 def _stopped(why: str, counts: Counts) -> AirflowException:
-    """Return the exception of a stopped activation: the task is skipped if it has consumed nothing."""
+    """Return the exception for a stopped activation.
+
+    `AirflowSkipException` if the task has consumed no message, else `AirflowFailException`.
+    """
     return AirflowFailException(why) if counts.delivered else AirflowSkipException(why)
 
 

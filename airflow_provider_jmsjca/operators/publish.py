@@ -28,8 +28,7 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     breaks during a commit, the outcome is unknown: the task fails, and a retry may repeat messages.
     `deduplicate=True` makes the broker drop such duplicates, if it supports that (Artemis).
 
-    The options of the connection apply as to any session: with `ignore_tx` the messages are sent in one
-    transaction, which the task commits.
+    If the connection sets `ignore_tx`, the messages are sent in one transaction, which the task commits.
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
@@ -37,9 +36,9 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
             (`JmsMessage.to_json`). Any other JSON value is sent as JSON text: a mapping, list, number or
             boolean. Templated.
         jms_conn_id: The Airflow connection.
-        properties: Added to messages that are given as values: all but a `JmsMessage` and its JSON form.
-            Templated.
-        message_type: JMSType of messages given as values. Templated.
+        properties: Properties to add to messages that are given as text, bytes or another value. A
+            `JmsMessage` and its JSON form keep their own. Templated.
+        message_type: JMSType of messages that are given as text, bytes or another value. Templated.
         correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
         reply_to: Destination for answers, in the forms of `destination`; `None`: the messages' own.
             Templated.

@@ -60,9 +60,9 @@ class JmsRequestOperator(JmsSensor):
         timeout_fatal: Fail without retries when no answer arrives in time. Otherwise Airflow retries the task
             up to `retries` times.
         result_property: Name of the answer's property that holds the result. `SUCCESS`, `VALCHANGE` and
-            `MULTIPLE_HITS` succeed. Any other result, or none, fails the task without retries, and the body
-            of the answer is the error. A task that is cleared then sends a new request. `None`: every answer
-            succeeds.
+            `MULTIPLE_HITS` succeed. With any other result, or without the property, the task fails without
+            retries, and the body of the answer is the error. If this task is cleared, it sends a new request.
+            `None`: every answer succeeds.
         correlation_id: Correlation id of the request; `None`: an id made of the ids of DAG, run and task, the
             map index, and a code computed with a secret in the spool. If others can guess an id of your own,
             they can answer before the service. Templated.
@@ -73,8 +73,8 @@ class JmsRequestOperator(JmsSensor):
         priority: 0 (lowest) to 9; `None`: the request's own, by default 4. Templated.
         time_to_live: Seconds until the request expires; `None`: the request's own, by default never.
             Templated.
-        deduplicate: Let the broker drop the request if a retry sends it again, if it supports that (Artemis).
-            Then a request that the service has lost isn't repeated, either.
+        deduplicate: Let the broker drop the request if a retry sends it again; only for a broker that can
+            (Artemis). Then a retry can't repeat a request that the service has lost.
         deferrable: Wait in the triggerer and hold no worker.
         **kwargs: Arguments of `JmsSensor` (`poke_interval`, `soft_fail`, `dead_letter_destination` for
             answers that can't be decoded, `max_body_bytes`, `spool_path`), and of every operator.
@@ -191,7 +191,10 @@ class JmsRequestOperator(JmsSensor):
         return self._in_time(lambda: super(JmsRequestOperator, self).execute(context))
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
-        """Look for the answer when the trigger saw a message or time is up; see `execute` for errors."""
+        """Receive the answer after the trigger has fired: a message arrived, or the time is over.
+
+        The result and the errors are those of `execute`.
+        """
         with task_failures():
             self._begin(context)
         self._selects = bool((event or {}).get("state", {}).get(_SELECTS))
@@ -208,7 +211,11 @@ class JmsRequestOperator(JmsSensor):
             ) from error
 
     def _begin(self, context: Context) -> None:
-        """Determine the number of this request; after an answer that failed the task it is a new one."""
+        """Determine number and correlation id of the request.
+
+        A new number is taken if the previous request got an answer that failed the task. Otherwise the number
+        stays, so that a retry repeats the same request.
+        """
         for self._number in itertools.count():
             folder = self._folder(context)
             if not exists(folder / MANIFEST):

@@ -16,7 +16,7 @@ _LOOK = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePause:
-    """A pause in probing a queue, because a probe found a message that couldn't be received here.
+    """A pause in probing a queue, because a probe found a message that the task then couldn't receive.
 
     Attributes:
         message_id: Id of that message; `None`: it has no id.
@@ -36,7 +36,7 @@ class RunState:
     Attributes:
         so_far: Counts of the previous runs.
         until: End of `run_for`; `None`: never.
-        idle_until: End of `idle_for` if no message arrives; `None`: this run determines it.
+        idle_until: End of `idle_for` if no message arrives; `None` until the first run on a worker has ended.
         timeout_at: End of Airflow's `execution_timeout`, counted from the first run.
         woken_by: The event of the queue with messages; `None`: another reason resumed the task.
         rests: Pauses of queues, by the name of their watch.
@@ -73,9 +73,10 @@ class RunState:
         return self.timeout_at is not None and all(each is None or self.timeout_at < each for each in own)
 
     def idle_limit(self, now: float, *, idle_for: float | None, defer_after: float | None) -> float | None:
-        """Return the number of seconds without a message before leaving the worker; `None`: never.
+        """Return after how many seconds without a message the listener leaves the worker; `None`: never.
 
-        If no time of `idle_for` is left, the run still probes once, and the broker has to answer.
+        Even if `idle_for` is over already, a short time is returned, in which the broker can deliver a
+        message.
 
         Args:
             now: The current time.
@@ -143,12 +144,12 @@ class RunState:
         return self.failing_since, self.failures_before
 
     def only_fails(self, now: float, *, failure_timeout: float, failures: int) -> bool:
-        """Return whether the same messages failed for too long, over all deferrals.
+        """Return whether the same messages failed for too long, the time before deferrals included.
 
         Args:
             now: The current time.
             failure_timeout: Seconds for which the messages may fail.
-            failures: Minimum number of failures.
+            failures: Number of failures below which the method returns `False`.
         """
         since, many = self.failing_since, _failures(self.so_far) - self.failures_before
         return since is not None and now - since >= failure_timeout and many >= failures

@@ -84,7 +84,7 @@ class Sending:
 
         Args:
             given: The operator or notifier, with rendered templates.
-            find: Returns the destination for a name.
+            find: Returns the destination that a text names, such as `queue://orders`.
             messages: The messages to send.
             deliver_at: Delivery time, instead of the delay.
 
@@ -109,7 +109,7 @@ class Sending:
         """Return the messages, each with its headers and its delay.
 
         Args:
-            deduplication: Prefix of their deduplication ids; `None`: they have none.
+            deduplication: Prefix of the messages' deduplication ids; `None` gives them no such id.
 
         Raises:
             ConfigurationError: Names every invalid argument, or every invalid message.
@@ -248,7 +248,7 @@ def send(
         outgoing: The messages.
         transacted: Send all messages or none.
         limbo: Name of the connection. If a message has a delay and the broker can't delay, all messages are
-            put in limbo under this name. `None`: they are refused.
+            put in limbo under this name. `None` raises `CapabilityError` in this case.
 
     Returns:
         Numbers of the messages in limbo; an empty list if they were sent.

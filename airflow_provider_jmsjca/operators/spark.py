@@ -121,13 +121,13 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             Templated.
         bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch
             repeatedly, until the failing messages are isolated. These become dead letters with the exception.
-            The job must not have stored anything before it fails, and runs several times in one driver.
+            The job must not have stored anything before it fails. It runs several times in one Spark driver.
         deferrable: Leave the worker while the job runs, and wait in the triggerer. Only if the driver runs on
             the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
             connection must set `yarn_resourcemanager_webapp_address`.
         poll_interval: Seconds between two status requests of the triggerer to the cluster.
-        bisect_splits: Maximum number of splits of one batch. Above it the task fails, and no message that
-            failed alone is rejected.
+        bisect_splits: Maximum number of splits of one batch. If more were needed, the task fails, and
+            isolated messages don't become dead letters.
         openlineage_inject_parent_job_info: Pass the task to Spark's OpenLineage listener as the parent of the
             job, as `SparkSubmitOperator` does; by default `[openlineage] spark_inject_parent_job_info`.
         openlineage_inject_transport_info: Pass the target of events to the listener, as
@@ -474,7 +474,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return done
 
     def _blame_data(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
-        """Raise an error with cause and remedy if the job failed because of its data and doesn't bisect."""
+        """Raise an error that suggests `bisect=True` if the job failed because of its data.
+
+        Do nothing if `bisect` is set, or if the failure has another cause.
+        """
         if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
             raise AirflowException(
                 f"the Spark job failed because of its data ({because.exception_class}: "

@@ -28,10 +28,11 @@ _log = safe_logger(__name__)
 
 
 class JmsBatchLink(BaseOperatorLink):
-    """A link to the batch of a task: a page of `[jmsjca] batch_url`, else the task's XComs in Airflow.
+    """A link to the batch of a task.
 
-    The XComs contain the address of the manifest, the number of messages and their outcome. The link is empty
-    if the task has no batch, or if it failed and `batch_url` is not set.
+    The link leads to the page that the option `[jmsjca] batch_url` defines. Without the option, it leads to
+    the task's XComs in Airflow, which contain the address of the manifest and the numbers of messages. The
+    link is empty if the task has no batch, or if it failed and `batch_url` is not set.
     """
 
     name = "JMS batch"
@@ -48,9 +49,10 @@ class JmsBatchLink(BaseOperatorLink):
 
 
 class JmsDeadLettersLink(BaseOperatorLink):
-    """A link to the queue that received dead letters of a task: a page of its connection's `console_url`.
+    """A link to the queue that received dead letters of a task, in the broker's console.
 
-    The link is empty if the task has sent no dead letters, or if they went to a topic.
+    The connection's `console_url` defines the page. The link is empty without a `console_url`, if the task
+    has sent no dead letters, or if they went to a topic.
     """
 
     name = "JMS dead letters"
@@ -93,7 +95,14 @@ def console_address(jms_conn_id: str, template: object, destination: Destination
 
 
 def _filled(title: str, template: str, place: str, name: str) -> str:
-    """Return a template with the name filled in; for an invalid template, warn and return an empty text."""
+    """Return the address that a template gives for a name; warn and return "" if the template is invalid.
+
+    Args:
+        title: Option with the template, for the log.
+        template: The template.
+        place: Placeholder in the template, which the name replaces.
+        name: Name of a batch or queue.
+    """
     try:
         _check(title, template, place)
     except ConfigurationError as error:
