@@ -60,11 +60,11 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     Two kinds of event:
 
-    - `event="message"`: each message is consumed and becomes an event, or each batch of `batch_size`
-      messages. The messages of an event are acknowledged together, after Airflow has stored the event. No
-      message is lost when the triggerer, the broker or the network fails. A message that is redelivered
-      while the triggerer runs creates no second event. After a crash of the triggerer while an event was
-      being stored, its messages may create a second one with the same `message_id`.
+    - `event="message"`: messages are consumed. Each message becomes an event, or, with `batch_size`, each
+      batch of messages. The messages of an event are acknowledged together, after Airflow has stored the
+      event. No message is lost when the triggerer, the broker or the network fails. A message that is
+      redelivered while the triggerer runs creates no second event. If the triggerer crashes while an event
+      is being stored, its messages may create a second event with the same `message_id`.
     - `event="ready"`: the queue has messages. None is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While the queue has messages, there is an event every
       `interval` seconds. While the first message stays the same, events become rarer, down to one in 5
@@ -72,13 +72,14 @@ class JmsActivationTrigger(BaseEventTrigger):
       one further run. So 50,000 messages make a few runs. A message that arrives while a run is ending still
       gets a run of its own.
 
-    With `hold_until_ack=True` each event has its own DAG run. The message is acknowledged when the runs of
-    all DAGs on the asset have succeeded. A `JmsAcknowledgeOperator` in one of them can acknowledge it
-    earlier. When a run fails, or after `hold_timeout`, the redelivery handling applies. Up to `prefetch`
+    With `hold_until_ack=True` each event has its own DAG run. The message is acknowledged when the DAG runs
+    of all DAGs on the asset have succeeded. A `JmsAcknowledgeOperator` in one of them can acknowledge it
+    earlier. When a DAG run fails, or after `hold_timeout`, the redelivery handling applies. Up to `prefetch`
     messages wait in the triggerer and occupy no worker. After a restart of the triggerer, a message is
-    redelivered, finds its run, and makes no second event. Then redelivery handling counts only failures, not
-    deliveries by the broker. A DAG that had no run yet at the end of `hold_timeout` no longer counts. If
-    several assets are watched with equal arguments, the runs of each have to succeed.
+    redelivered, waits for its DAG run again, and makes no second event. The redelivery handling counts only
+    failures then, not deliveries by the broker. A DAG that has no run at the end of `hold_timeout` doesn't
+    delay the acknowledgement. If several assets are watched with equal arguments, the DAG runs of all of
+    them have to succeed.
 
     Probing a queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
     `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
@@ -115,8 +116,9 @@ class JmsActivationTrigger(BaseEventTrigger):
     Args:
         jms_conn_id: The Airflow connection; `None` takes that of the spec.
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
-            `destination.object` of `[jmsjca]`. Several, in a list or with `;` between them, take turns.
-        message_selector: Only matching messages; `None` for all. Parameters such as `${region}` are replaced.
+            `destination.object` of `[jmsjca]`. Several destinations, in a list or with `;` between them, take
+            turns.
+        message_selector: Selects the messages; `None` for all. Parameters such as `${region}` are replaced.
         spec: An `ActivationSpec`, or its fields. Secrets are refused, because Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
             has none.
@@ -140,15 +142,13 @@ class JmsActivationTrigger(BaseEventTrigger):
         redelivery_handling: Actions by the number of deliveries. They apply to a message if Airflow didn't
             store its event, or if the broker redelivers it before that. For example,
             `"3:5000; 10:move(queue:$.dead)"` waits 5 s from the third delivery on, and moves the message at
-            the
-            tenth. If no level sets it, the pauses are 1, 2, 5, 10 and then always 30 seconds, and messages
-            are
-            never moved or deleted.
+            the tenth. If no level sets it, the pauses are 1, 2, 5, 10 and then always 30 seconds, and
+            messages are never moved or deleted.
         **fields: Any other field of an activation spec, under any of its spellings:
             `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
             above 1 an event has up to this many messages. It is created when they have arrived, when they
             exceed 1 MiB, or `batch_timeout` seconds after the first. Without a `batch_timeout` it is created
-            when none arrived for `batch_idle_timeout` (0.1 seconds by default).
+            when no message arrived for `batch_idle_timeout` (0.1 seconds by default).
 
     Source: JMS 2.0 section 8.7.
     """
@@ -310,9 +310,13 @@ class JmsActivationTrigger(BaseEventTrigger):
         return ActivationOptions.parse(self._arguments).jms_conn_id
 
     async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
-        """Return the event; `None` if it would have no message, or can't be created.
+        """Return the event for Airflow, with those messages that need a new event.
 
-        The event has no message if each was refused, or waits for the run of an event that is already stored.
+        A message that waits for the DAG run of a stored event needs none. A message that is too large is
+        refused.
+
+        Returns:
+            `None` if no message is left, or if the event can't be created; then `handed.fault` is set.
         """
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
@@ -383,7 +387,16 @@ class JmsActivationTrigger(BaseEventTrigger):
     def _held(
         self, event: dict[str, Any], handed: OutstandingEvent, deliveries: Sequence[StreamDelivery]
     ) -> dict[str, Any]:
-        """Return the event with its token, and add holds for its messages."""
+        """Give an event a token, by which its outcome is stored, and hold its messages.
+
+        Args:
+            event: The event without a token.
+            handed: Gets the holds of the messages.
+            deliveries: The messages in the event.
+
+        Returns:
+            The event with the token.
+        """
         token, since, of = uuid.uuid4().hex, time.time(), len(deliveries)
         keys = {each: record_key(each.message, each.destination) for each in deliveries}
         for delivery, key in keys.items():

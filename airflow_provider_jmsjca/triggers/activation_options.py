@@ -165,7 +165,7 @@ class ActivationOptions:
         return ", ".join(map(_destination_text, texts)) or "nowhere"
 
     def check(self) -> None:
-        """Check the options on their own, without the levels below them.
+        """Check the trigger's options alone, without those of the connection and of `[jmsjca]`.
 
         Raises:
             ConfigurationError: Names every fault.

@@ -1,4 +1,4 @@
-"""Effective options of a stream of events: a trigger's defaults and limits on top of all levels."""
+"""Effective options of a stream of events: the merged levels, with the defaults and limits of triggers."""
 
 from __future__ import annotations
 

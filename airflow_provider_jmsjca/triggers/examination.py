@@ -108,7 +108,9 @@ def examine_connections(
 
 
 def installed_runs() -> list[ActivationRun]:
-    """Return the runs of activations in the registry, including ended ones; none if the store is unusable.
+    """Return the runs of activations in the registry, including ended ones.
+
+    The list is empty if the installation has no store, or if the store can't be used.
 
     `examine_installed_store` reports why the store can't be used.
     """

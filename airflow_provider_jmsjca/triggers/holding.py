@@ -8,7 +8,7 @@ which triggers, tasks and the scheduler have access:
 | `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the run starts |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 | `jms-held` | the keys of such records, and of some deleted ones | the triggerer, with the event |
-| `jms-heard` | the last outcomes, by token | those who write outcomes |
+| `jms-heard` | the last outcomes, by token | `JmsAcknowledgeOperator`; the scheduler |
 | `jms-started` | the time at which a run last started | the scheduler, when a run starts |
 
 A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads only
@@ -16,8 +16,8 @@ the two lists (`jms-held`, `jms-heard`), the records that a list names, and outc
 `JmsAcknowledgeOperator` can't lock the list of outcomes, so its entry may be overwritten. Such outcomes are
 read separately, after 10 seconds and then less often.
 
-Records and outcomes are deleted 30 seconds after the message was settled; the outcome of a batch with its last
-message.
+The record and the outcome of a message are deleted 30 seconds after the message was acknowledged. The outcome
+of a batch is deleted with the record of its last message.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class Hold:
         )
 
     async def stored(self) -> bool:
-        """Return whether the message has its record, which is stored with its event; `True` without an id.
+        """Return whether Airflow has stored the message's record, which it stores together with the event.
+
+        A message without an id has no record; for such a message the method returns `True`.
 
         Raises:
             JmsError: Airflow's asset store is not reachable.
@@ -157,7 +159,7 @@ async def _record(store: AssetStore, key: str) -> dict[str, Any] | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
-    """A delivery that is held."""
+    """A held delivery, the outcomes it waits for, and the time of the next query for them."""
 
     delivery: StreamDelivery
     holds: Sequence[Hold]
@@ -173,10 +175,11 @@ class Holder:
     On close or crash the messages go back to the broker. When they are redelivered, their records are found.
 
     Args:
-        timeout: Time after which a message counts as failed. It starts when the event is stored, and again
-            when its run starts. If it was over when the holder was created, it starts again, because runs
-            don't proceed while their DAG is paused. While a message has no run, each start of another run
-            renews it.
+        timeout: Time after which a message without an outcome counts as failed. It is counted from the
+            storing of the event, and again from the start of the message's DAG run. While the message has no
+            DAG run, it is counted again from each start of another DAG run on the asset. If it was over
+            before the holder was created, it is counted from then: the DAG may have been paused before, and
+            its DAG runs didn't proceed.
         where: Source of the messages, for the log.
         clock: Returns seconds, monotonic.
     """
@@ -195,7 +198,7 @@ class Holder:
         self._listen_at = 0.0
 
     def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
-        """Hold a delivery, and settle it when its runs have ended."""
+        """Hold a delivery, and settle it when its DAG runs have ended."""
         held = _Held(delivery=delivery, holds=holds, due=0.0)
         self._look_later(held)
         self._listen_soon(first=not self._held)
@@ -205,9 +208,10 @@ class Holder:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def aclose(self) -> None:
-        """Stop, and delete the records of acknowledged messages; within 0.3 seconds.
+        """Stop settling deliveries, and delete the records of acknowledged messages.
 
-        A task that doesn't end when it is cancelled takes 5 seconds more.
+        The call takes up to 0.3 seconds. It takes up to 5 seconds more if the holder's asyncio task doesn't
+        end when it is cancelled.
         """
         task, self._task = self._task, None
         if task is not None:
@@ -235,7 +239,12 @@ class Holder:
             await self._more.wait(max(_BREATH_SECONDS, min(moments) - self._clock()) if moments else None)
 
     def _listen_soon(self, *, first: bool = True) -> None:
-        """Read the list of outcomes at short intervals again."""
+        """Schedule the next read of the list of outcomes soon, and the following reads at growing intervals.
+
+        Args:
+            first: Whether no delivery was held before. If `False`, an earlier read that is already scheduled
+                stays.
+        """
         self._listens = 0
         soon = self._clock() + _LISTENS.wait(1, 0).total_seconds()
         self._listen_at = soon if first else min(self._listen_at, soon)
@@ -261,7 +270,10 @@ class Holder:
         return words
 
     def _look_later(self, held: _Held) -> None:
-        """Schedule a read of a message's own outcome, which no list has; at its deadline at the latest."""
+        """Schedule the next read of a message's outcome under its own key, in case it isn't in the list.
+
+        The read happens at the message's deadline at the latest.
+        """
         held.looks += 1
         left = min(self._deadline(hold) for hold in held.holds) - time.time()
         wait = _LOOKS.wait(held.looks, 0).total_seconds()
@@ -322,7 +334,11 @@ class Holder:
         return None
 
     async def _renewed(self, hold: Hold) -> bool:
-        """Return whether the timeout restarted: the message's run or, without one, another has started."""
+        """Return whether the timeout was restarted and isn't over yet.
+
+        The start of the message's DAG run restarts it. While the message has no DAG run, the start of any
+        other DAG run on the asset does.
+        """
         if hold.key is None:
             return False
         record = await _record(hold.store, hold.key)

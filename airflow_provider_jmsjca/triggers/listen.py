@@ -38,7 +38,8 @@ class JmsListenTrigger(JmsReadyTrigger):
         further: Queues to watch besides `destination`.
         members: Hosts of the connection on which to watch the queues; empty for any reachable host.
         message_selector: The effective selector; that of the connection is not applied again.
-        not_before: Time of the first probe of each `watch`, in seconds since the epoch; at once by default.
+        not_before: Time of the first probe of a queue, in seconds since the epoch; the keys are the queues'
+            `watch` names. Other queues are probed at once.
         retry_permanent_errors: Whether to continue while all queues are refused.
         activation: Name of the activation under which the waiting task is registered; empty: it isn't
             registered.
@@ -94,7 +95,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         yield TriggerEvent(payload | {"state": self.state})
 
     async def _registered_first(self) -> dict[str, Any]:
-        """Return the event; until then, the activation is registered as waiting."""
+        """Wait for the trigger's event and return it. The activation is registered while the call waits."""
         registrar = installed_registrar() if self.activation else None
         if registrar is None:
             return await self._first()
@@ -150,7 +151,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         Args:
             name: Name of this watch.
             text: The queue.
-            member: The host.
+            member: Host of the connection; `None` for any reachable host.
             refused: The last refusal of each watch, by name; `None` if not refused. Shared by all watches.
         """
         await asyncio.sleep(max(0.0, self.not_before.get(name, 0.0) - time.time()))

@@ -70,9 +70,9 @@ class Fit(enum.Enum):
 def message_content(destination: Destination, message: JmsMessage, form: Payload) -> dict[str, Any]:
     """Return the part of an event for one message, as JSON.
 
-    `{"destination": "queue://orders", "message": {...}}`, where `message` is the form that
-    `JmsMessage.from_json` reads. Other payloads have `headers` instead, without the body. With
-    `Payload.REFERENCE` the caller adds the `reference` to the spooled message.
+    With `Payload.MESSAGE` it is `{"destination": "queue://orders", "message": {...}}`, where `message` is the
+    form that `JmsMessage.from_json` reads. With the other payloads it has `headers` instead of `message`,
+    without the body. With `Payload.REFERENCE` the caller adds the `reference` to the spooled message.
     """
     content = to_json(message)
     name = str(Payload.MESSAGE)
@@ -130,10 +130,15 @@ def receipt_of(extra: object) -> tuple[str, str, int] | None:
 
 
 def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[int]]]:
-    """Add a number to the record of stored events: ranges of first and last number, by stream.
+    """Return the record of stored events, with the number of one more event.
 
-    Numbers between ranges are events that were not stored. Only the last streams, and the last ranges of
-    each, are kept.
+    The record has a list for each stream, of ranges `[first number, last number]`. Numbers between the ranges
+    are events that were not stored. Only the last streams, and the last ranges of each, are kept.
+
+    Args:
+        kept: The record so far.
+        stream: Identifies the stream of the event.
+        number: Number of the event in the stream.
     """
     streams = dict(kept) if isinstance(kept, Mapping) else {}
     ranges = _ranges(streams.pop(stream, None))
@@ -263,7 +268,13 @@ def _held_keys(kept: object) -> dict[str, None] | None:
 
 
 def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the list of the last outcomes, by token, with one more."""
+    """Return the list of the last outcomes, with the outcome of one more event.
+
+    Args:
+        kept: The list so far.
+        token: Token of the event.
+        word: Its outcome.
+    """
     words = heard(kept) | {token: dict(word)}
     return dict(list(words.items())[-_WORDS_HEARD:])
 

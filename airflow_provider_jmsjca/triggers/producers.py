@@ -101,7 +101,8 @@ class _Fault:
         attempts: Number of failed attempts.
         text: Text of the last error.
         logged: Time of the last log record, by the monotonic clock.
-        of_spool: Whether the spool can't be used: a message that arrives doesn't show that this is over.
+        of_spool: Whether the fault is that the spool can't be used. The arrival of a message doesn't show
+            that such a fault is over.
     """
 
     since: datetime
@@ -302,7 +303,10 @@ class _Producer(SharedStreamProducer):
         self._control = StreamControl(registrar, identity, sample=self._sample, interrupt=self._interrupt)
 
     def _send_metrics(self, identity: Identity) -> None:
-        """Send the stream's metrics if statistics are configured, under a new name if that has changed."""
+        """Send the stream's metrics if statistics are configured.
+
+        If the name of the activation has changed, they are sent under the new name.
+        """
         metrics = metrics_sender()
         if metrics is None:
             return
@@ -395,16 +399,15 @@ class OutstandingEvent:
     Attributes:
         deliveries: The messages.
         batch: Whether the event is that of a batch.
-        open: Number of triggers that are creating the event, or have yielded it and were not asked for the
-            next one. Airflow binds an event to its message only after it has awaited its own log. A trigger
-            that is cancelled before that, because its DAG is paused, counts for Airflow as finished, although
-            its event is lost.
+        open: Number of triggers from which Airflow may not have received the event. These are creating the
+            event, or have yielded it and haven't been asked for the next one. If such a trigger is cancelled,
+            because its DAG is paused, Airflow loses the event but counts the trigger as finished.
         refused: Messages that a trigger found too large.
         fault: The error of a trigger that could not create its event; `None` if none failed.
         holds: Holds of each message, one for each trigger; empty if messages aren't held.
         received: Time of receipt, by the monotonic clock.
         receipts: Receipts of the event, one for each trigger that watches assets; empty if messages are held.
-        stream: Identifies this opening of the stream.
+        stream: Identifies the producer that numbers the events.
         number: Number of the event in the stream, from 1.
     """
 
@@ -579,13 +582,13 @@ class MessageProducer(_Producer):
                 delivery.returned()
 
     def _forget_fault(self) -> None:
-        """Forget a fault of messages that were withdrawn after the earlier stream had ended."""
+        """Reset the fault of the spool: an event may have set it after the previous stream had ended."""
         self._spool_fault = None
 
     def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:
-        """Reopen the source after a pause, and deliver messages again; no attempt counts.
+        """End the stream because the spool can't be written; the messages are delivered again after a pause.
 
-        The messages are not at fault if the spool can't be written.
+        This delivery doesn't count as an attempt, because the messages didn't cause the fault.
         """
         self._spool_fault = fault
         self._interrupt()
@@ -653,7 +656,11 @@ class MessageProducer(_Producer):
                     await self._advanced.wait()
 
     async def _end(self) -> None:
-        """Close the stream; messages return to the broker, but not while their events are being stored."""
+        """Close the stream; unsettled messages return to the broker.
+
+        If Airflow may still be storing events, a background task closes the stream later. So messages of
+        events that Airflow then stores are not redelivered.
+        """
         try:
             confirmed = await self._acknowledger.stop()
             being_stored = [handed for handed in self._under_way if handed.has_left]
@@ -699,7 +706,10 @@ async def _close_once_stored(
     being_stored: Sequence[OutstandingEvent],
     collected: list[StreamDelivery],
 ) -> None:
-    """Close a stream after Airflow has stored its events, so that the next receiver finds them stored."""
+    """Wait for a limited time until Airflow has stored a stream's events, then close the stream.
+
+    Messages of stored events are settled. All others return to the broker.
+    """
     try:
         async with asyncio.timeout(_STORING_SECONDS):
             known = await are_shown([each.receipts for each in confirmed])
@@ -816,7 +826,7 @@ class ReadyProducer(_Producer):
         self._interrupted.set()
 
     async def _unless_interrupted(self, waiting: Coroutine[Any, Any, _T]) -> _T | None:
-        """Return the result of a coroutine; `None` once a state is requested."""
+        """Return the result of a coroutine; cancel it and return `None` when the stream is interrupted."""
         task, interrupted = asyncio.create_task(waiting), asyncio.create_task(self._interrupted.wait())
         try:
             await asyncio.wait({task, interrupted}, return_when=asyncio.FIRST_COMPLETED)

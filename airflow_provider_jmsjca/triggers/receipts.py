@@ -31,7 +31,7 @@ _log = safe_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A place that shows whether the event of one trigger was stored.
+    """The key and number by which the asset's state store shows whether a trigger's event was stored.
 
     Attributes:
         stores: State stores of the assets that the trigger watches, by name. A receipt in one of them is
@@ -84,7 +84,7 @@ class Acknowledger:
     """Acknowledges messages of confirmed events once their receipts exist; for one event loop.
 
     Guarantee: a message is not acknowledged if its event was dropped. It stays unsettled until the trigger
-    ends, for half a minute at most.
+    ends. If the trigger hasn't ended after half a minute, the message is rolled back.
 
     Args:
         clock: Returns seconds, monotonic.
@@ -98,7 +98,7 @@ class Acknowledger:
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
-        """Settle deliveries once the receipts of their event exist."""
+        """Commit deliveries when the receipts of their event exist; roll them back after half a minute."""
         self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
         self._more.set()
         if self._task is None:

@@ -49,7 +49,7 @@ class StreamControl:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The request in force; `None`: the stream may make events."""
+        """The state that is requested for the stream; `None` without a request: the stream makes events."""
         return self._registration.order
 
     def sample(self) -> Sample:
@@ -76,7 +76,9 @@ class StreamControl:
             self._interrupt()
 
     async def admit(self, subject: str) -> None:
-        """Return once the stream may subscribe: no request is in force, or the store didn't answer for 5 s.
+        """Wait while a request keeps the stream from subscribing; return when the stream may subscribe.
+
+        If the store doesn't answer for 5 seconds, return too: requests are carried out later.
 
         Args:
             subject: The stream, for the log.
@@ -119,7 +121,7 @@ class WaitingListener:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The request in force; `None`: the listener may consume."""
+        """The state that is requested for the listener; `None` without a request: it may consume."""
         return self._registration.order
 
     def sample(self) -> Sample:

@@ -48,8 +48,8 @@ _tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Task] = weakref.We
 def releasing() -> Iterator[None]:
     """Send due messages of limbo inside the context, if this installation uses a store.
 
-    Use it in an event loop. Guarantee: that of `LimboSender`. All triggers of a process share one task;
-    leases exclude other processes.
+    Use it in an event loop. Guarantee: that of `LimboSender`. All triggers of an event loop share one asyncio
+    task. Each message is leased in the store before it is sent, so other processes don't send it too.
     """
     loop = asyncio.get_running_loop()
     found = _tasks.get(loop)
@@ -101,7 +101,17 @@ async def _release() -> None:
 
 
 def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:
-    """Connect, in a thread; the Airflow connection is read in the triggerer's event loop."""
+    """Connect for messages of limbo, in the calling thread.
+
+    The call waits while the triggerer's event loop reads the Airflow connection.
+
+    Args:
+        loop: The triggerer's event loop.
+        name: Name of the connection in limbo.
+
+    Raises:
+        TransientBrokerError: The event loop has ended, or Airflow didn't answer in time.
+    """
     conn_id, _ = in_limbo(name)
     question = JmsHook(conn_id).aoptions()
     try:
