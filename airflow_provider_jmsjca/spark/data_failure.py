@@ -91,7 +91,10 @@ def _of_spark(error: BaseException) -> tuple[str, str] | None:
 
 
 def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
-    """Return class and text of the first cause, such as an error of Delta or JDBC, with a data SQLSTATE."""
+    """Return class and text of the first exception in a chain of causes whose SQLSTATE blames the data.
+
+    Such exceptions come from Delta or a JDBC driver, for example.
+    """
     found = error.java_exception
     while found is not None:
         state = _asked(found, "getSQLState") or _asked(found, "getSqlState")

@@ -30,7 +30,7 @@ OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 
 
 def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> int:
-    """Send the rejected messages of a finished batch, with reason and original ids in properties.
+    """Send the rejected messages of a batch that is done, with reason and original ids in properties.
 
     Guarantee: no message is lost. Progress is recorded in the batch's folder after every 500 confirmed
     messages, and the next call continues from there. A crash between confirmation and record, or a connection
@@ -39,7 +39,7 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
     refused properties. The dead letter then states that they are missing.
 
     Args:
-        connect: Opens a connection; it is closed here, and reopened after a loss.
+        connect: Opens a connection. This function closes the connection, and opens another one after a loss.
         manifest: Manifest of the batch.
         target: The dead-letter destination; `$` is replaced by the name of the batch's source.
 
@@ -48,7 +48,7 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveT
 
     Raises:
         ConfigurationError: The dead letters would return to the batch's source.
-        SpoolError: The batch isn't finished, or a file is damaged.
+        SpoolError: The batch isn't done, or a file is damaged.
         PermanentBrokerError: The broker refused a message, even in its smallest form.
         TransientBrokerError: The broker can't be reached, or each attempt to send a message lost the
             connection.
@@ -133,12 +133,13 @@ class _Sender:
         return self._connection
 
     def _send_in_one(self, connection: JmsConnection, chunk: list[RejectedMessage], less: int = 0) -> None:
-        """Send messages in one transaction; after an error close the connection, and the next call opens one.
+        """Send the dead letters of messages in one transaction; close the connection after an error.
 
         Args:
             connection: The open connection.
             chunk: The messages.
-            less: How much to leave out: index of the first form of a dead letter to try, 0 for the whole.
+            less: Number of forms of a dead letter to skip. The forms have fewer and fewer properties; the
+                first has all of them.
         """
         try:
             with connection.session(transacted=True) as session:
@@ -157,7 +158,14 @@ class _Sender:
         rejected: RejectedMessage,
         less: int,
     ) -> None:
-        """Add a dead letter to a transaction, with as much of the message as the broker accepts."""
+        """Add a dead letter to a transaction, in the first form that the broker accepts.
+
+        Args:
+            session: The transaction.
+            connection: The connection of the transaction.
+            rejected: The rejected message.
+            less: Number of forms to skip; see `_send_in_one`.
+        """
         why = Failure(class_names=(rejected.exception_class,), message=rejected.exception_message)
         ways = letters(
             rejected.message,

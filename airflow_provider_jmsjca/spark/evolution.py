@@ -1,8 +1,9 @@
 """Columns for rescued fields: `Batch.write(evolve="add")`.
 
 A value moves from the column of rescued fields into its own column if that loses nothing. Other values stay
-in the column of rescued fields. If the table has the column, its type is used, so a field has one type in all
-batches. A new column is added only if all values of the field in this batch fit one type.
+in the column of rescued fields. If the table already has a column for the field, that column's type is used.
+So a field has the same type in all batches. A new column is added only if all values of the field in this
+batch fit one type.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Added:
 
     Attributes:
         rows: The rows.
-        columns: The columns that the table lacks: their types by name.
+        columns: The types of those columns that the table lacks, by the name of the column.
     """
 
     rows: DataFrame
@@ -102,7 +103,13 @@ def _fits(kind: str, value: str) -> str:
 
 
 def _types(rows: DataFrame, members: str, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the types of the rescued fields that get a column."""
+    """Return the types of the rescued fields that get a column, by the name of the field.
+
+    Args:
+        rows: The rows.
+        members: An expression for a row's rescued fields, as a map of names to `VARIANT`.
+        known: The table's columns with their types.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     kind = (

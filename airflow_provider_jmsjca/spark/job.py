@@ -279,9 +279,9 @@ class Batch:
         """Read the bodies as JSON objects, see `mapping.sort_json`. Pass the `rejects` to `reject`.
 
         Each body is read once for rows and rejects together. In a batch of up to 25,000 messages, this call
-        already reads them. If a message may not fit, all of them are read once more to find reasons. Until
-        the `with` block ends, the result is cached in Spark's memory, and on its disks if the memory is too
-        small.
+        already reads the bodies. If a message may not fit, all bodies are read once more to find reasons.
+        Until the `with` block ends, the result is cached in Spark's memory, and on its disks if the memory is
+        too small.
 
         With `rescue="_rescued"`, a column `_rescued` contains the fields that the schema doesn't name. The
         number of rows with such fields is in the batch's report, the task's XCom and OpenLineage's facet.
@@ -379,8 +379,9 @@ class Batch:
         """Read each body as one Avro record, as strictly as `json`. Pass the `rejects` to `reject`.
 
         Bodies are bytes in Avro's binary encoding, which doesn't name its schema. A body that was written
-        with another schema is rejected, unless its bytes happen to be a valid record of this schema. Then its
-        values are wrong. Executors read the bodies in Python.
+        with another schema than `writer_schema` is usually rejected. But if its bytes happen to be a valid
+        record of `writer_schema`, the message fits, and its values are wrong. Executors read the bodies in
+        Python.
 
         Args:
             messages: Messages with the columns of the message schema.
@@ -513,9 +514,9 @@ class Batch:
             format: `parquet`, `delta` or `jdbc`.
             mode: `append`. With `delta` also `overwrite`, which keeps the rows of the newest batch only. With
                 `delta` and `jdbc` also `upsert`, by which a row replaces the row with the same `keys`. An
-                upsert needs the column `_jms`, and first rejects the rejects of `json` and `try_map`. Call
-                `reject` for other messages before it too: a retry takes over the rejects of the attempt that
-                committed.
+                upsert needs the column `_jms`. It calls `reject` for the rejects of `json` and `try_map`. If
+                you reject other messages, call `reject` before the upsert: after its commit, a retry takes
+                over the rejects known at the commit.
             partition_by: Further columns to partition by.
             options: Options of Spark's writer, such as `compression` or `maxRecordsPerFile`. With `jdbc`
                 Spark's options for JDBC: `url`, `user`, `password`.
@@ -525,9 +526,9 @@ class Batch:
             keys: With `upsert`, the columns that identify a row. A message with NULL in a key is rejected. A
                 table of a database needs a unique index on them, which `write` creates with a new table.
             order_by: With `upsert`, the column by which the newer of two rows with the same keys is found. A
-                row that is older than the table's row changes nothing. Of rows with equal values the later
-                one is newer, and NULL is the oldest value. `None`: the row of the later batch is newer, and
-                within a batch that of the later message.
+                row that is older than the table's row changes nothing. NULL is the oldest value. With equal
+                values, and if `order_by` is `None`, the row of the later batch is newer. Within a batch it
+                is the row of the later message.
             delete_when: With `upsert`, a condition in SQL. A row for which it is true deletes the table's row
                 with its keys. The deletion isn't remembered, so an older row may insert the keys again.
             evolve: `widen`: change columns of the table that are too narrow for the rows. This covers whole

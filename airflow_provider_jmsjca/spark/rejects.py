@@ -306,24 +306,24 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
 
 
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
-    """Yield the rejected messages of a finished batch in the order of their receipt.
+    """Yield the rejected messages of a batch that is done, in the order of their receipt.
 
     This only reads files, so it can be repeated until every message has been dead-lettered. Messages of a
-    segment that was given up (`salvage`) are left out after a warning. The numbers of the others don't
-    change.
+    segment that was given up (`salvage`) are left out after a warning; `RejectedMessage.number` of the other
+    messages doesn't change.
 
     Raises:
-        SpoolError: The batch isn't finished, or a file is missing or damaged.
+        SpoolError: The batch isn't done, or a file is missing or damaged.
     """
     for number, wanted, before in _by_segment(manifest):
         yield from _messages(manifest, number, wanted, before)
 
 
 def numbered_rejects(manifest: Manifest) -> Iterator[tuple[int, Reject]]:
-    """Yield the rejects of a finished batch with the numbers of `rejected_messages`; reads no message.
+    """Yield each reject of a batch that is done with its `RejectedMessage.number`; no message is read.
 
     Raises:
-        SpoolError: The batch isn't finished, or a file is missing or damaged.
+        SpoolError: The batch isn't done, or a file is missing or damaged.
     """
     for _, wanted, before in _by_segment(manifest):
         for place, position in enumerate(sorted(wanted), start=before):
@@ -331,13 +331,13 @@ def numbered_rejects(manifest: Manifest) -> Iterator[tuple[int, Reject]]:
 
 
 def rejected_message(manifest: Manifest, segment: int, position: int) -> RejectedMessage | None:
-    """Return a rejected message of a finished batch.
+    """Return a rejected message of a batch that is done.
 
     Returns:
         `None` if the row was not rejected, or if its segment was given up (`salvage`).
 
     Raises:
-        SpoolError: The batch isn't finished, or a file is missing or damaged.
+        SpoolError: The batch isn't done, or a file is missing or damaged.
     """
     for number, wanted, before in _by_segment(manifest):
         if number == segment and position in wanted:
@@ -369,7 +369,7 @@ def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], in
 
 
 def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
-    """Return the sorted positions of a finished batch's rejected messages by segment number.
+    """Return the sorted positions of the rejected messages of a batch that is done, by segment number.
 
     Messages of a segment that was given up (`salvage`) are left out.
 
@@ -389,7 +389,7 @@ def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
 
 
 def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
-    """Return the number of rejected messages of a finished batch for each reason, the most frequent first.
+    """Return how many messages of a batch were rejected for each reason, the most frequent reason first.
 
     Values of messages are left out of the reasons, so that reasons of one kind are counted together.
     Passwords are masked, because logs and XComs show the reasons, and a reason may come from foreign code.

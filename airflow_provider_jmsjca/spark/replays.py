@@ -10,7 +10,7 @@ rows of the replay replace them:
 | of the batch whose rejects are replayed | kept: they are of other messages |
 | of a replay that has further messages | the write is refused |
 
-With `upsert`, for which rows have keys, and with `overwrite`, nothing is refused or replaced so.
+This applies only to the mode `append`. With `upsert`, rows replace rows with the same keys.
 """
 
 from __future__ import annotations
@@ -113,7 +113,10 @@ class ReplacedBatches:
                 yield name
 
     def _shares(self, name: str) -> set[_Share]:
-        """Return the messages of a batch, with replays of whole batches resolved."""
+        """Return the shares of batches of which a batch consists.
+
+        A replay of whole batches consists of the shares of those batches.
+        """
         replay: Replay | None = self._replays.get(name)
         if replay is None:
             return {_Share(name, rejects=False)}
@@ -122,7 +125,7 @@ class ReplacedBatches:
         return set().union(*map(self._shares, replay.of))
 
     def _origins(self, shares: set[_Share]) -> set[str]:
-        """Return the original batches, in which the messages were received."""
+        """Return the names of the batches in which the messages of these shares were received."""
         found: set[str] = set()
         for share in shares:
             if share.batch_id in self._replays:

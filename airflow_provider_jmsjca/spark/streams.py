@@ -52,7 +52,8 @@ class ForeachBatch:
     Args:
         spool: Folder of the batches: the path of the stream, as an absolute path or URI.
         job: Called with each batch and the session.
-        name: Name of the job. A spool can have only one, because a second query would find all batches done.
+        name: Name of the job. Only one job can process a spool, because another job would find all batches
+            done and skip them.
         broker: Options of the broker for dead letters: `url`, `username`, `passwordFile`, `passwordEnv` and
             `clientId`, as for the format `jms`. `None`: rejects aren't sent. They stay in the spool, unless
             the job puts them into a table by `Batch.store_rejects`.
@@ -93,7 +94,7 @@ class ForeachBatch:
             ConfigurationError: The rows aren't whole batches of the spool, or the spool belongs to another
                 job.
             SpoolError: A file is missing or damaged.
-            FencedError: Another driver has taken over.
+            FencedError: Another Spark driver has taken a batch over.
             JmsError: The dead letters can't be sent.
         """
         self._own_spool()

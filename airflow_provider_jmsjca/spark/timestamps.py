@@ -37,7 +37,9 @@ _ZONE_LETTERS: Final = re.compile("[VzOXx]")
 
 @dataclass(frozen=True, slots=True)
 class TimestampForms:
-    """Forms in which a `TIMESTAMP` may be written besides that of `WRITTEN`; the first that fits is used.
+    """Further forms in which a `TIMESTAMP` may be written, besides the form in `WRITTEN`.
+
+    The form in `WRITTEN` is tried first, then the others in their order. The first that fits is used.
 
     Attributes:
         names: Names of forms: `usual`, `epoch_seconds`, `epoch_millis`, `epoch_micros`, or Spark's patterns

@@ -273,7 +273,7 @@ def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, A
     Args:
         kept: The list so far.
         token: Token of the event.
-        word: Its outcome.
+        word: The event's outcome.
     """
     words = heard(kept) | {token: dict(word)}
     return dict(list(words.items())[-_WORDS_HEARD:])

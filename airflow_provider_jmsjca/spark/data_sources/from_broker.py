@@ -255,7 +255,10 @@ class SpoolingReceiver:
         )
 
     def finish_left(self) -> None:
-        """Finish the batches that a killed driver left unfinished: their messages are acknowledged."""
+        """Finish the batches that a killed Spark driver left unfinished, so that the stream reads them.
+
+        Their messages are acknowledged already, so the broker doesn't deliver them again.
+        """
         for left in unfinished_batches(self.spool, "", self.activation):
             try:
                 adopt(self.spool, left.batch_id)
@@ -335,7 +338,10 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         return self._offset(length)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Limit the query to the messages now on the queue; if they can't be counted, until none arrives."""
+        """Limit the query to as many messages as the queue holds now.
+
+        If the broker doesn't report this number, the query ends when no message arrives any more.
+        """
         self._receiver.make_spool()
         self._is_bounded = True
         self._left = self._receiver.backlog()
@@ -343,10 +349,10 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end offset of the next micro-batch, and receive messages for it if necessary.
 
-        Messages are received unless the spool has batches that Spark hasn't planned. If the options name a
-        store, an operator may suspend the stream by it; then nothing is received. With `receiveAhead` a
-        thread receives the next micro-batch while Spark processes this one. If the driver dies meanwhile, the
-        received messages are in the spool, and the next start plans them.
+        Messages are received unless the spool has batches that Spark hasn't planned. While an operator has
+        suspended the stream in the store, nothing is received. With `receiveAhead` a thread receives the next
+        micro-batch while Spark processes this one. If the Spark driver dies before Spark plans the next
+        micro-batch, the received messages are in the spool, and the next start plans them.
 
         Raises:
             DeliveryStoppedError: An operator has drained or stopped the stream, and Spark has planned all

@@ -33,7 +33,10 @@ class SegmentPartition(InputPartition):
 
 
 def partitions_of(manifests: Sequence[Manifest]) -> Sequence[SegmentPartition]:
-    """Return a partition for each segment, in the order of batches and segments; at least an empty one."""
+    """Return a partition for each segment, in the order of batches and segments.
+
+    If the batches have no segment, return one partition without rows.
+    """
     found = [
         SegmentPartition(path_to_uri(manifest.folder), segment)
         for manifest in manifests

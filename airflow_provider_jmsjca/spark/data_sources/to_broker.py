@@ -90,6 +90,10 @@ class Sender:
     def send(self, batches: Iterable[pa.RecordBatch], write_id: str) -> SentRows:
         """Send the rows of this task's partition.
 
+        Args:
+            batches: The rows.
+            write_id: Identifies the write in the messages' deduplication ids; equal for a repeated task.
+
         Raises:
             ConfigurationError: A row is no valid message; nothing of the partition was sent.
             JmsError: The broker refused a message, or the connection was lost.

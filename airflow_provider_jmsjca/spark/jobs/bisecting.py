@@ -107,7 +107,8 @@ class _Bisection:
 
         Args:
             rows: Rows of the part.
-            inferred: Whether the part is known to fail, because the whole failed and its other half didn't.
+            inferred: Whether the part must fail: the script failed on the part from which it was split, and
+                not on the other half.
         """
         check_fence(self._manifest.folder, self._fence)
         folder = part_folder(self._manifest, rows)

@@ -97,7 +97,12 @@ class AvroSchema(SchemaReader):
         return kind if isinstance(kind, StructType) and not self.faults else None
 
     def _chosen(self, declared: list[Any], wanted: str | None) -> str:
-        """Return the full name of the bodies' record: the only one, or the one that is wanted."""
+        """Return the full name of the record that a body is: the wanted record, or else the only one.
+
+        Args:
+            declared: The schemas at the top level of the file.
+            wanted: Name of the record; `None` if the file must have only one at the top level.
+        """
         records = [name for name, (schema, _) in self._types.items() if schema["type"] in _RECORDS]
         if wanted is None:
             top = [schema for schema in declared if isinstance(schema, Mapping)]

@@ -77,15 +77,15 @@ class SchemaReader:
             wanted: Name of the bodies' type, for a file with several types; `None`: the file's only type.
 
         Raises:
-            TooLargeError: The schema has more parts than the limit, each reference counted.
+            TooLargeError: The schema has more parts than the limit. Each use of a type counts as a part.
         """
         raise NotImplementedError
 
     def read(self, schema: Any, path: str) -> Found:
-        """Return the type of a part, and whether it may be NULL; after a fault, the type is meaningless.
+        """Return the type of a part, and whether its value may be NULL; meaningless after a fault.
 
         Raises:
-            TooLargeError: The schema has more parts than the limit, each reference counted.
+            TooLargeError: The schema has more parts than the limit. Each use of a type counts as a part.
         """
         self._count()
         self._level += 1
@@ -116,7 +116,12 @@ class SchemaReader:
             raise TooLargeError(f"more than {_MOST_PARTS:,} types, each use of a type counted")
 
     def _variant(self, path: str, fault: str) -> Found:
-        """Return `VARIANT` for a part without a type, or refuse it."""
+        """Return `VARIANT` for a part without a Spark type; add a fault if that isn't allowed.
+
+        Args:
+            path: Path of the field; empty for the whole schema.
+            fault: Why the part has no Spark type.
+        """
         if Allowance.VARIANTS not in self._allowed or not path:
             way_out = f"; allow {Allowance.VARIANTS} to read it as VARIANT" if path else ""
             self._refuse(path, f"{fault}{way_out}")

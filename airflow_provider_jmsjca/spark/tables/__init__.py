@@ -45,9 +45,9 @@ class Rejects(Protocol):
     def adopt(self, files: Sequence[RejectsFile], rows: DataFrame, stored: DataFrame | None) -> None:
         """Take over the outcome of an earlier attempt that has committed.
 
-        The rejects of that attempt become those of this attempt. If `stored` is given, rejects of this
-        attempt are added, except for stored messages. Also, messages of `rows` are rejected that were neither
-        stored nor rejected.
+        The rejects of the earlier attempt become those of this attempt. If `stored` is given, this attempt's
+        own rejects are added, except for messages that the commit stored. This attempt also rejects each
+        message of `rows` that the commit didn't store and the earlier attempt didn't reject.
 
         Args:
             files: The files with the earlier attempt's rejects at its commit.
@@ -83,7 +83,7 @@ class TableAttempt:
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
-        """The batches whose rows those of this write replace: its own and `replaced`."""
+        """Names of the batches whose rows are replaced by those of this write: `batch_id` and `replaced`."""
         return (self.batch_id, *self.replaced)
 
 
@@ -98,7 +98,8 @@ class TableWrite:
         options: Options of Spark's writer, or with `jdbc` of its connection.
         cluster_by: Columns by which a new table is clustered.
         properties: Table properties of a new table.
-        replaces: With `append`, the rows of a later attempt replace those of an earlier one, in every format.
+        replaces: With `append`, whether the rows of a later attempt replace those of an earlier one. Only
+            `delta` needs it: otherwise the first commit of a batch stands.
         keys: With `upsert`, the columns that identify a row.
         order_by: With `upsert`, the column by which the newer of two rows with the same keys is found.
             `None`: by the order of batches, and within a batch by the order in which the messages were

@@ -37,7 +37,9 @@ def reserved(names: Iterable[str]) -> list[str]:
 
 
 def stored_rows(table: str, df: DataFrame) -> DataFrame:
-    """Return the rows with the columns that a table stores: `jms_segment` and `jms_position` for `ORIGIN`.
+    """Return the rows as a table stores them.
+
+    The column `ORIGIN`, if there is one, is replaced by `jms_segment` and `jms_position`.
 
     Args:
         table: The table's name, for the error.

@@ -203,7 +203,10 @@ class _DeltaWrite:
         return None
 
     def _checks(self) -> list[str]:
-        """Compare the rows with the table; return an expression for each constraint: a reason or NULL."""
+        """Compare the columns of the rows with the table's, and return expressions to test the rows.
+
+        For each constraint, the expression is the reason to refuse a row, or NULL.
+        """
         keys = missing_keys(self._write.keys)
         found = _describe(self._spark, self._in_sql)
         self._is_new = found is None
@@ -228,7 +231,9 @@ class _DeltaWrite:
         return [*keys, *checks]
 
     def _widen(self) -> StructType:
-        """Change columns that are too narrow for the rows, and cast narrower rows; return the columns.
+        """Widen the table's columns that are too narrow for the rows, and return the table's columns.
+
+        Rows of a narrower type are cast to the types of the table.
 
         Guarantee: after a kill during the changes, the next attempt makes the missing ones. The table's
         values don't change. If two batches do this at the same time, each makes the changes that are still

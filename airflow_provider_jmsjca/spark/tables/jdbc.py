@@ -276,11 +276,13 @@ class _Upserts:
 
 
 def _storable(rows: DataFrame, rules: Sequence[str]) -> DataFrame:
-    """Return the rows with a column for the reason to refuse them, and NULL for texts that can't be stored.
+    """Return the rows with another column, which has the reason to refuse the row, or NULL.
+
+    A text that PostgreSQL can't store is a reason. In the result such a text is NULL.
 
     Args:
         rows: The rows.
-        rules: Expressions that give further reasons to refuse a row, or NULL.
+        rules: Expressions for further reasons to refuse a row; NULL for a row that isn't refused.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql.types import ArrayType, StringType  # noqa: PLC0415 - as above
@@ -479,9 +481,10 @@ class _RowWriter:
         return f"SELECT {_PARTITION}, max({_TRANSACTION}) FROM {self._aside} GROUP BY {_PARTITION}"  # noqa: S608 - quoted
 
     def _block(self) -> str:
-        """Return a block that inserts the rows of each message, or records why the database refuses one.
+        """Return a PL/pgSQL block that inserts the rows of each message.
 
-        For an upsert, this only tests the rows: each message's rows are rolled back at once.
+        If the database refuses a row, the block records the reason and inserts no row of that message. For an
+        upsert, the block only tests the rows: it rolls back each message's rows at once.
         """
         conflict, rows, end = "", "", ""
         if self._is_upsert:
@@ -848,7 +851,12 @@ class _Connection:
         return prepared
 
     def _run(self, call: Any, *, of_rows: bool = False) -> Any:
-        """Call a function of the driver; raise a permanent refusal as an error of configuration or a row."""
+        """Call a function of the JDBC driver, and return its result.
+
+        Raises:
+            _RowRefusedError: The database refuses a row, and `of_rows` is `True`.
+            ConfigurationError: The database refuses the call for another reason that a retry can't fix.
+        """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
 
         try:
@@ -866,7 +874,7 @@ class _Connection:
 
 
 def _sql_state(error: Py4JJavaError) -> str:
-    """Return the SQLSTATE of an exception of the driver; empty for others."""
+    """Return the SQLSTATE of an exception of the JDBC driver; empty for other exceptions."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
 
     try:

@@ -212,7 +212,13 @@ def replace_by_overwrite(
 
 
 class _LocalTable:
-    """A table on this machine's file system; the batch `without`, which is being replaced, is ignored."""
+    """A table on this machine's file system.
+
+    Args:
+        table: The table's folder.
+        spark: The session.
+        without: Name of a batch whose files are ignored, because they are being replaced.
+    """
 
     def __init__(self, table: Path, spark: SparkSession, *, without: str) -> None:
         self._table = table
@@ -247,7 +253,13 @@ class _LocalTable:
 
 
 class _RemoteTable:
-    """A table on one of Hadoop's file systems; the batch `without`, which is being replaced, is ignored."""
+    """A table on one of Hadoop's file systems.
+
+    Args:
+        table: URI of the table's folder.
+        spark: The session.
+        without: Name of a batch whose files are ignored, because they are being replaced.
+    """
 
     def __init__(self, table: str, spark: SparkSession, *, without: str) -> None:
         self._table = table
