@@ -270,7 +270,7 @@ def sort_json(
     rescue: str | None = None,
     finds_reasons: bool = True,
 ) -> DataFrame:
-    """Read each body as one JSON object with these fields, and find the reason for each that doesn't fit.
+    """Read each body as one JSON object with these fields, and find out why a message doesn't fit.
 
     Text, bytes (as UTF-8) and map bodies are read. A message is rejected in these cases, at any depth:
 
@@ -304,9 +304,9 @@ def sort_json(
         messages: Messages with the columns of the message schema.
         schema: Fields of the body, as a `StructType` or DDL: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
             that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
-        keep: Columns to add to the fields: columns of the message, or expressions in SQL with a name. Such as
-            `message_id` or `properties['region'] AS region`. A message is rejected if an expression fails for
-            it.
+        keep: Columns to add to the fields: columns of the message, such as `message_id`, or expressions in
+            SQL with a name, such as `properties['region'] AS region`. A message is rejected if an expression
+            fails for it.
         body_format: Format of the bodies if they are XML, CSV or Avro. Their values follow the rules of JSON
             values with the same text.
         timestamp_formats: Further forms of `TIMESTAMP`; the first that fits is used. `usual` reads the forms
@@ -315,8 +315,9 @@ def sort_json(
         rescue: Column to add for names in the body that the schema doesn't have, at any depth. `_rescued` is
             added as `VARIANT`, and `_rescued STRING` as JSON text. The column is NULL for a body without such
             names. In an array, items are named by index: `{"items": {"3": {"colour": "red"}}}`.
-        finds_reasons: Find the reasons. Otherwise a message that may not fit gets the reason `DOUBTFUL`, even
-            if it does fit. For a small batch, planning the reasons takes longer than everything else.
+        finds_reasons: Whether to find the reasons. If `False`, a message that may not fit gets the reason
+            `DOUBTFUL`, even if it does fit. For a small batch, planning the search for reasons takes longer
+            than everything else.
 
     Returns:
         The argument of `split`: each message with its values, its reason, or both.
@@ -419,7 +420,9 @@ def _rescued_struct(fields: StructType, column: tuple[str, str]) -> str:
 
 
 def _rescued(kind: DataType, value: str) -> str:
-    """Return an expression for a VARIANT with the names of a value that its type doesn't have; NULL if none.
+    """Return an expression for those members of a value that aren't in the value's type, at any depth.
+
+    The expression is a VARIANT; NULL if the type has all members of the value.
 
     Args:
         kind: Type of the value, with a STRUCT in it.
@@ -497,7 +500,12 @@ def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[
 
 
 def _fields(schema: StructType | str) -> StructType:
-    """Return a schema in which every type has a rule in `sort_json`."""
+    """Return the fields of a schema after checking that `sort_json` has a rule for every type in it.
+
+    Raises:
+        ConfigurationError: The schema has no fields, a reserved name, or a type without a rule. Or Spark
+            can't parse its DDL.
+    """
     from pyspark.errors import ParseException  # noqa: PLC0415 - only jobs have pyspark
     from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
 
@@ -645,7 +653,7 @@ def _shape_of(kind: DataType, body_format: BodyFormat, path: str, faults: list[s
 
 
 def _read_as(kind: DataType) -> str:
-    """Return the type as which from_json reads a field without rounding, overflow or guessing."""
+    """Return the type as which from_json must read a field to avoid rounding, overflow and guessing."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:
@@ -868,8 +876,8 @@ def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: st
 
     Args:
         text: An expression for the text.
-        limits: Names from `_LIMITS` of limits to lift.
-        foreign: Names from `_NOT_OF_JSON` of extensions to permit.
+        limits: Limits of Spark's JSON reader to lift, by their names in `_LIMITS`.
+        foreign: Extensions of JSON to permit, by their names in `_NOT_OF_JSON`.
         as_fields: Fields of the value to read, as DDL.
     """
     options = {"columnNameOfCorruptRecord": _UNPARSED}
@@ -884,14 +892,17 @@ def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
 
     Args:
         text: An expression for the text.
-        foreign: Names from `_NOT_OF_JSON` of extensions to permit.
+        foreign: Extensions of JSON to permit, by their names in `_NOT_OF_JSON`.
     """
     # Only a single value can be both the value of a name and the item of an array.
     return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"
 
 
 def _foreign() -> str:
-    """Return an expression that names the extensions of JSON that make a body one value, or NULL."""
+    """Return an expression that names the extensions of JSON that a body uses.
+
+    The expression is NULL if the body uses none, or isn't one value even with the extensions.
+    """
     marked, every = f"{_BODY}.text", tuple(_NOT_OF_JSON)
     begins = f"startswith({marked}, '{_BYTE_ORDER_MARK}')"
     text = f"ltrim('{_BYTE_ORDER_MARK}', {marked})"
@@ -1065,5 +1076,5 @@ def _member(value: str, name: str) -> str:
 
 
 def _variable(value: str) -> str:
-    """Return a name for a lambda variable over parts of a value, unlike the names in enclosing lambdas."""
+    """Return a name for a lambda variable over parts of a value; no enclosing lambda has the same name."""
     return f"_jms_{len(value)}"

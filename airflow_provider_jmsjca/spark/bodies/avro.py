@@ -60,7 +60,7 @@ class _EndError(EncodingError):
 
 
 def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
-    """Return a body that is exactly one record as JSON text.
+    """Decode a body that consists of exactly one Avro record, and return the record as JSON text.
 
     Args:
         schema: The schema with which the body was written: an Avro record as JSON.

@@ -173,7 +173,7 @@ class Xml:
     `ARRAY` reads an element that may be repeated.
 
     Attributes:
-        root: Name of the root element, or with its namespace `{http://example.com/orders}order`.
+        root: Name of the root element: `order`, or `{http://example.com/orders}order` with the namespace.
         empty_as_null: Whether an element without content is NULL. Otherwise it is an empty text, which only
             fits `STRING`.
 
