@@ -33,9 +33,10 @@ CommandFunction = Callable[[argparse.Namespace], None]
 
 
 def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
-    """Return a row as it is printed, for a table or plain text with control characters escaped.
+    """Return a row in the form in which it is printed.
 
-    Long cells of a table are cut, because the time that rich needs grows with the square of their length.
+    For `table` and `plain`, control characters are escaped. For `table`, long cells are cut, because the time
+    that rich needs grows with the square of their length.
 
     Args:
         row: Texts by column name. They may be text of producers and brokers.
@@ -63,12 +64,13 @@ def echo(text: str) -> None:
 def print_rows(rows: Sequence[Mapping[str, str]], output: str, *, optional: Sequence[str] = ()) -> None:
     """Print rows; on a terminal too narrow for a table, print each row as lines.
 
-    A table would break ids and times, so that users couldn't copy them.
+    In a table that is too wide, ids and times would be broken over lines, and users couldn't copy them.
 
     Args:
         rows: Texts by column name; all rows have the same columns.
         output: The format: `table`, `plain`, `json` or `yaml`.
-        optional: Columns that may be left out of a table. They are removed in this order until it fits.
+        optional: Columns that may be left out of a table. They are removed in this order until the table
+            fits.
     """
     console = AirflowConsole()
     if output != "table" or not rows or not is_tty():
@@ -108,7 +110,8 @@ def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 def _lines(row: Mapping[str, str], width: int) -> str:
     """Return a row as lines, each with the name of a column and its text.
 
-    If the row itself has a name and a value, return a line with these two, and further texts in parentheses.
+    If the row's first two columns are a name and a value, return a line with this name and value. The texts
+    of the other columns follow the name in parentheses.
     """
     pairs = list(row.items())
     if pairs[0][0] in _NAMES:
@@ -143,11 +146,13 @@ def print_page(
     """Print a page of a list; if there are more rows, print on standard error how to list them.
 
     Args:
-        args: Arguments of the command: `limit` is the length of a page, `after` the start of this one.
-        rows: The rows of the page, and the first row of the next page if it has any.
+        args: Arguments of the command: `limit` is the number of rows of a page, `after` the start of the page
+            to print.
+        rows: The rows of the page. A further row shows that there is a next page.
         number: The column whose value `--after` takes; empty if `--after` takes the number of rows to skip.
-        more: Whether there are more rows, even if `rows` contains none of the next page.
-        optional: Columns that may be left out of a table. They are removed in this order until it fits.
+        more: Whether there is a next page, even if `rows` has no further row.
+        optional: Columns that may be left out of a table. They are removed in this order until the table
+            fits.
     """
     page = rows[: args.limit]
     print_rows(page, args.output, optional=optional)
@@ -167,7 +172,7 @@ def check_choice(
     ways: str,
     things: str = "messages",
 ) -> None:
-    """Refuse a change that selects no objects, or both single ones and all.
+    """Refuse a command that selects no objects to change, or gives both `--all` and ids.
 
     Args:
         args: Arguments of the command: `all` selects all objects.

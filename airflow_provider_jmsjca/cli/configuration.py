@@ -178,7 +178,10 @@ def _left_out(named: str, shown: str | None) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file; of a too long file one byte more than is accepted."""
+    """Return the content of a file; if it is too long, only its beginning.
+
+    The beginning is one byte longer than is accepted, so that the caller refuses it.
+    """
     try:
         with path.open("rb") as file:
             return file.read(LONGEST_TEXT + 1)

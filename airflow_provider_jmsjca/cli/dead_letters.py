@@ -116,7 +116,9 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def replay_command(args: argparse.Namespace) -> None:
-    """Send dead letters back; print the numbers sent by destination and left by reason.
+    """Send dead letters back.
+
+    Print how many letters were sent to each destination, and how many stay on the queue for each reason.
 
     Ctrl-C or SIGTERM ends the replay after the current unit of work, with exit code 130. The exit code is 1
     if a requested id is missing.

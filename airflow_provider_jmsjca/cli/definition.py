@@ -76,7 +76,10 @@ def _store_commands() -> GroupCommand:
 
 
 def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return a parser for a whole number from `least` to `most`; by default a database column can hold it."""
+    """Return a parser for a whole number from `least` to `most`.
+
+    The default of `most` is the largest number that a database column can hold.
+    """
 
     def read(text: str) -> int:
         # Python itself refuses to convert a text with too many digits.

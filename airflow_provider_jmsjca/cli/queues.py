@@ -54,7 +54,10 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @contextlib.contextmanager
 def broker_connection(conn_id: str) -> Iterator[Connection]:
-    """Open a separate connection to the broker of an Airflow connection, without that one's client id."""
+    """Open a separate connection to the broker of an Airflow connection.
+
+    The client id of the Airflow connection isn't used, because a running consumer may be using it.
+    """
     with open_connection(JmsHook(conn_id).settings()) as connection:
         yield connection
 
@@ -243,7 +246,10 @@ def _attempts(message_id: str) -> dict[str, str]:
 
 
 def _all_connections() -> list[str]:
-    """Return the JMS connections that Airflow lists, and the default one if a secrets backend has it."""
+    """Return the ids of the JMS connections that Airflow lists.
+
+    The default connection is included even if only a secrets backend has it, which Airflow can't list.
+    """
     found = set(jms_connections())
     with contextlib.suppress(AirflowException, ValueError):
         JmsHook.get_connection(_DEFAULT)

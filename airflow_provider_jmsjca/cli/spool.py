@@ -109,7 +109,7 @@ def prune_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def adopt_command(args: argparse.Namespace) -> None:
-    """Finish batches that their runs left unfinished, and print the URI of each manifest."""
+    """Finish batches that their tasks left unfinished, and print the URI of each manifest."""
     spool = spool_path(args.spool_path)
     for name in args.batches:
         manifest = adopt(spool, name)

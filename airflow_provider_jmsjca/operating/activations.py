@@ -50,9 +50,9 @@ def list_activations(store: Store, *, ended: bool = False) -> list[ActivationSta
     """Return the activations with runs or requests, sorted by name.
 
     Args:
-        store: The store in which they are registered.
-        ended: Also return ended runs, and lost runs that another run of the same owner has replaced. The
-            store keeps ended runs for a day, and lost runs for seven days.
+        store: The store in which the activations are registered.
+        ended: Also return ended runs, and runs with the status `LOST` even if the same task, asset or
+            application has a later run. The store keeps ended runs for a day, and lost runs for seven days.
 
     Raises:
         TransientStoreError: The store can't be used now.
@@ -168,7 +168,10 @@ def _named(store: Store, names: Iterable[str], *, also_new: bool) -> list[str]:
 
 
 def _current(runs: list[ActivationRun]) -> Iterator[ActivationRun]:
-    """Yield the runs that have not ended, except for lost runs with a later run of the same owner."""
+    """Yield the runs that have not ended.
+
+    A run with the status `LOST` is left out if the same task, asset or application has a later run.
+    """
     successors: dict[tuple[str, str], datetime] = {}
     for run in runs:
         if run.report.status is not RunStatus.LOST:

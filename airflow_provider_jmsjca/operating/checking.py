@@ -66,7 +66,7 @@ def check_connection(
         settings: How to connect. The client id is not used, because a running consumer may be using it.
         round_trip: A queue to which a message is sent, and from which it is received. Other messages on this
             queue may be received too; they return to it, marked as redelivered. `None`: no message is sent.
-        listener: Settings of a listener, checked against the broker without consuming. `None`: no such check.
+        listener: Settings of a listener, checked against the broker without consuming; `None` checks none.
     """
     try:
         connection = connect(replace(settings, client_id=None))

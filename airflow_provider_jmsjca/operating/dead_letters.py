@@ -272,10 +272,10 @@ class ReplayResult:
     Attributes:
         sent: Number of letters sent back, by destination; with `dry_run` those that would be sent.
         left: Number of letters left on the queue, by reason.
-        complete: Whether all selected letters on the queue were examined. Many letters left at the front of
-            the queue keep the broker from delivering later ones: 200 on ActiveMQ Classic, 500 elsewhere. A
-            dry run without browsing examines the first 10,000; on ActiveMQ Classic those that the broker
-            shows (`maxBrowsePageSize`).
+        complete: Whether all selected letters on the queue were examined. The replay ends when 500 letters
+            are left at the front of the queue. After 200, ActiveMQ Classic delivers no later letters. A dry
+            run without browsing examines the first 10,000 letters. On ActiveMQ Classic a dry run examines
+            only the letters that the broker shows (`maxBrowsePageSize`).
         missing: Requested ids that none of the examined letters has. Unless `complete`, letters with these
             ids may still be on the queue.
     """
@@ -456,7 +456,11 @@ class _Replayer:
             self._complete = False
 
     def _is_done(self) -> bool:
-        """Return whether the replay is stopped, or has sent all letters that it may or must send."""
+        """Return whether the replay has ended.
+
+        The replay ends when it is stopped, when all requested ids were found, or when the maximum number of
+        letters was sent.
+        """
         if self._stopped.is_set() or (self._asked.ids and not self._missing):
             return True
         return self._asked.most is not None and self._sent.total() >= self._asked.most
@@ -518,7 +522,10 @@ class _Replayer:
             self._stopped.wait(min(max(0.0, due - time.monotonic()), threading.TIMEOUT_MAX))
 
     def _outgoing(self, received: Received) -> Outgoing | None:
-        """Return the message to send for a letter; count the letter and return `None` if it is left."""
+        """Return the message to send for a letter; `None` if the letter stays on the queue.
+
+        A letter that stays is counted by its reason.
+        """
         try:
             return self._chosen(received.message)
         except PoisonMessageError:

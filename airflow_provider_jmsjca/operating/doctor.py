@@ -564,7 +564,7 @@ def _activations(store: Store) -> Iterator[Finding]:
 
 
 def _lost(runs: Sequence[ActivationRun]) -> Finding:
-    """Return one finding about all lost runs of a process, because a triggerer has many."""
+    """Return one finding about all runs with the status `LOST` of a process: a triggerer may have many."""
     last = max(runs, key=lambda run: run.seen_at)
     report, more = last.report, len(runs) - 1
     others = f" and {_counted(more, 'other')}" if more else ""

@@ -123,7 +123,7 @@ class QueueList:
 
     Attributes:
         queues: The queues, sorted by name.
-        note: Why the broker's counts are missing, as a sentence; empty if they are not.
+        note: Why the broker's counts are missing, as a sentence; empty if the broker reports them.
     """
 
     queues: tuple[QueueEntry, ...]
@@ -317,7 +317,8 @@ class MessagePage:
     Attributes:
         messages: The messages in queue order.
         more: Whether the queue has more messages after this page.
-        note: Side effect of browsing, and whether the broker hides messages, as sentences; empty if neither.
+        note: Sentences on a side effect of browsing, and on messages that the broker doesn't show. Empty if
+            browsing has no side effect and the broker shows all messages.
     """
 
     messages: tuple[JmsMessage, ...]
@@ -481,7 +482,7 @@ def change_messages(
 def uncounted(
     administration: QueueAdministration, queue: str, selection: MessageSelection, counted: int
 ) -> str:
-    """Return why the queue may have more messages of a selection than were counted; empty if it has not.
+    """Return why the queue may have more messages of a selection than were counted; "" if the count is exact.
 
     Args:
         administration: Administration of the broker.
@@ -495,7 +496,7 @@ def uncounted(
 
 
 def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
-    """Return the number of messages on a queue, or of those that match a selector; 0 if it doesn't exist.
+    """Return the number of messages on a queue, or of those that match a selector; 0 for a missing queue.
 
     With a selector the queue may have more matching messages than counted, see `uncounted`.
 
@@ -516,8 +517,10 @@ class QueueReading:
     Attributes:
         read: Number of messages read.
         more: Whether the queue has more messages, or may have more.
-        total: Number of all messages on the queue, with or without a match, if `more`; `None` if not known.
-        note: Side effect of browsing, and whether the broker hides messages, as sentences; empty if neither.
+        total: Number of all messages on the queue, including those that don't match the selector. `None` if
+            `more` is `False`, or the number isn't known.
+        note: Sentences on a side effect of browsing, and on messages that the broker doesn't show. Empty if
+            browsing has no side effect and the broker shows all messages.
     """
 
     read: int

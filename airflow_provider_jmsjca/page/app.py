@@ -199,7 +199,10 @@ def _status(error: JmsError) -> int:
 
 
 def _login(request: Request) -> Response:
-    """Redirect to Airflow's login, which leads back; tell a page that polls for updates to reload."""
+    """Redirect to Airflow's login, which then redirects back to the requested page.
+
+    If an open page polls for updates, answer with 401 and let the browser reload the page instead.
+    """
     if _polls(request):
         return Response(status_code=401, headers={"hx-refresh": "true"})
     root = request.scope.get("app_root_path", "")

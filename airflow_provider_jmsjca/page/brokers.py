@@ -27,7 +27,8 @@ class AskFirstError(Exception):
 def chosen_connection(visit: Visit) -> tuple[str | None, list[str]]:
     """Return the Airflow connection that a view shows, and all JMS connections.
 
-    The first is that of the URL, or else the only JMS connection. It is `None` if there are several or none.
+    The view shows the connection that the URL names, or else the only JMS connection. If the URL names none,
+    and there are several JMS connections or none, the first value is `None`.
 
     Raises:
         ConfigurationError: Airflow has no JMS connection with the id in the URL.

@@ -86,7 +86,10 @@ def changed(visit: Visit) -> Response:
 
 
 def edited(visit: Visit) -> Response:
-    """Show a message as text to edit, then the changes; once confirmed, send the copy, delete the message."""
+    """Show a message as text to edit. Then show the user's changes, and ask for a confirmation.
+
+    After the confirmation, send the edited copy and delete the message.
+    """
     conn_id, queue, message_id = asked_connection(visit), required(visit, "queue"), required(visit, "id")
     visit.require(Permission.READ_MESSAGES, conn_id)
     visit.require(Permission.OPERATE, conn_id)

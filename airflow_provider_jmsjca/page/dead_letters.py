@@ -70,7 +70,10 @@ def listed(visit: Visit) -> Response:
 
 
 def changed(visit: Visit) -> Response:
-    """Send dead letters back or delete them; without an action, the form confirms browsing, and show them."""
+    """Send dead letters back or delete them, depending on the form's `action`.
+
+    A form without `action` only confirms that browsing may have a side effect; then show the dead letters.
+    """
     if "action" not in visit.form:
         return listed(visit)
     conn_id = asked_connection(visit)

@@ -1,4 +1,7 @@
-"""Findings of `airflow jms doctor`. The first screen loads them later, those of brokers by another request.
+"""Findings of `airflow jms doctor`.
+
+The first screen loads findings only after it is shown. The page requests findings about brokers separately,
+so that a slow broker doesn't delay the other findings.
 
 Every user of the page sees symptoms. Causes and fixes are shown only with the permission to read messages,
 because causes often contain texts of exceptions, and fixes contain ids of messages.
