@@ -831,7 +831,7 @@ def _check_command() -> ActionCommand:
 
 
 def get_jms_cli_commands() -> list[CLICommand]:
-    """Return the group `jms`; Airflow calls this for each of its own commands."""
+    """Return the command group `jms`. Airflow calls this function whenever one of its commands is run."""
     return [
         GroupCommand(
             name="jms",

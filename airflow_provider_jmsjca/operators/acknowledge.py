@@ -33,7 +33,7 @@ class JmsAcknowledgeOperator(BaseOperator):
     If the trigger crashes before that, it reads the outcome after its restart, so no DAG run is repeated.
 
     Args:
-        asset: The asset that started the run. If another DAG file defines its watcher, use
+        asset: The asset that started the DAG run. If another DAG file defines its watcher, use
             `Asset.ref(name="...")` here. A second definition without watchers would remove the existing ones.
         outcome: `"acknowledge"`, or `"roll_back"` to apply the redelivery handling to the messages.
         message_ids: Ids of the messages that the outcome applies to, usually the XCom of the task that

@@ -112,7 +112,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         jms_conn_id: The Airflow connection.
         message_selector: Selects the messages to collect; `None` for all. Templated.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
-            has none.
+            has no client id.
         max_messages: Maximum number of messages in a batch.
         max_time: Seconds after which the batch ends, even if it has fewer messages.
         idle_time: Seconds without a message after which the batch ends.

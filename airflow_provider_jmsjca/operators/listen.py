@@ -89,7 +89,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     settings differ from the Airflow connection, because the triggerer has only the Airflow connection.
 
     The task fails, without retries, when the function stops the delivery. With `use_store` of the spec the
-    stop is permanent: later runs consume nothing and are skipped, until `airflow jms activations resume`.
+    stop is permanent: the task is skipped in later DAG runs, until `airflow jms activations resume`.
 
     Guarantee: a message is settled only after the function has returned. After a crash before the broker has
     confirmed the settlement, the message is redelivered. On ActiveMQ, messages that the function sent are
@@ -225,7 +225,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             return self._listen(context, run_state)
 
     def on_kill(self) -> None:
-        """Stop: running calls are finished or rolled back, other messages return to the broker."""
+        """Stop consuming: running calls end or are rolled back, and other messages return to the broker."""
         self._killed.set()
 
     def _check(self) -> None:
@@ -493,7 +493,7 @@ def _not_up(activation: Listener) -> Sequence[str]:
 
 
 def _instance(task: Any) -> str:
-    """Return the name that identifies this task and is the same in every run."""  # W31
+    """Return the name that identifies this task and is the same in every DAG run."""  # W31
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"

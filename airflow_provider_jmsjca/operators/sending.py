@@ -241,7 +241,7 @@ def send(
 ) -> list[int]:
     """Send messages, and wait until the broker has confirmed them.
 
-    Guarantee: that of `JmsPublishOperator`.
+    Guarantee: the same as that of `JmsPublishOperator`.
 
     Args:
         connection: The connection.
@@ -255,8 +255,8 @@ def send(
 
     Raises:
         CapabilityError: The broker lacks a capability; nothing was sent.
-        PermanentBrokerError: The broker refused a message; it may have others.
-        InDoubtError: The connection was lost; the broker may have some of the messages.
+        PermanentBrokerError: The broker refused a message; it may have stored other messages.
+        InDoubtError: The connection was lost; the broker may have stored some of the messages.
     """
     outgoing = stamped(outgoing)  # here, for those that go to limbo
     shelved = limbo is not None and not connection.capabilities.delayed_delivery

@@ -114,16 +114,16 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         spark_arguments: Further arguments of the Spark provider's `SparkSubmitHook`, for example
             `{"driver_memory": "2g", "py_files": "..."}`. Templated.
         jdbc_conn_id: Airflow connection of the database for `--format jdbc`, of type `postgres` or `jdbc`.
-            Its address, user and password are passed to the driver in the environment variables
-            `JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER` and `JMSJCA_JDBC_PASSWORD`. Only for a driver that runs on
-            the worker. Templated.
+            Its address, user and password are passed to the Spark driver in the environment variables
+            `JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER` and `JMSJCA_JDBC_PASSWORD`. Only for a Spark driver that
+            runs on the worker. Templated.
         dead_letter_destination: Destination of rejected messages; `$` is replaced by the destination's name.
             Templated.
         bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch
             repeatedly, until the failing messages are isolated. These become dead letters with the exception.
             The job must not have stored anything before it fails. It runs several times in one Spark driver.
-        deferrable: Leave the worker while the job runs, and wait in the triggerer. Only if the driver runs on
-            the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
+        deferrable: Leave the worker while the job runs, and wait in the triggerer. Only if the Spark driver
+            runs on the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
             connection must set `yarn_resourcemanager_webapp_address`.
         poll_interval: Seconds between two status requests of the triggerer to the cluster.
         bisect_splits: Maximum number of splits of one batch. If more were needed, the task fails, and
@@ -136,7 +136,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     While the job runs, the log of the task has Spark's output, with a line on the progress of its stages
     every ten seconds. The link "Spark UI" and the XCom `spark_ui` lead to Spark's web page, as soon as the
-    driver reports its address.
+    Spark driver reports its address.
 
     For lineage the tables are outputs of the task, and so is a dead-letter destination that was used.
 
@@ -220,7 +220,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     @property
     def linked_spark_ui(self) -> str:
-        """Address of Spark's web page; empty until the driver reports it."""
+        """Address of Spark's web page; empty until the Spark driver reports it."""
         return self._spark_ui
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -532,12 +532,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._push(JmsSparkUiLink().xcom_key, address)
 
     def _with_credentials(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the arguments of the hook; with credentials if the driver is a child process.
+        """Return the arguments of the hook; with credentials if the Spark driver is a child process.
 
-        For other drivers, the credentials would be visible to everyone on a command line.
+        For a Spark driver elsewhere, everyone could see the credentials on a command line.
 
         Raises:
-            ConfigurationError: The driver isn't a child process, and `jdbc_conn_id` is given.
+            ConfigurationError: The Spark driver isn't a child process, and `jdbc_conn_id` is given.
         """
         arguments = dict(self.spark_arguments or {})
         environment = store_environment(manifest.folder)
@@ -570,7 +570,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
 
 def _trace() -> dict[str, str]:
-    """Return the current span as Spark properties, for the driver and for environments on a cluster."""
+    """Return the current span as Spark properties, for the Spark driver and for environments on a cluster."""
     traceparent = current_traceparent()
     if traceparent is None:
         return {}
@@ -600,7 +600,7 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
 
 
 def _how_it_ended(process: subprocess.Popen[str] | None) -> str:
-    """Describe the end of `spark-submit`: an exit code over 128 is a signal to its driver."""
+    """Describe the end of `spark-submit`: an exit code over 128 is a signal to the Spark driver."""
     code = None if process is None else process.returncode
     number = 0 if code is None else -code if code < 0 else code - _SIGNALLED
     try:

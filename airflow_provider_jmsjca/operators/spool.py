@@ -32,8 +32,8 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         spool_path: Directory of the batches; `None` uses the default of the other operators. Templated.
         older_than: Only batches unchanged for this number of seconds are removed. A `timedelta` is also
             accepted, here and for `forget` and `care_after`. (`airflow jms spool prune` takes days.)
-        collected: Also remove batches without a submitted job: those of `JmsCollectOperator`. Their readers
-            must have finished by then.
+        collected: Also remove batches for which no job was submitted, such as those of `JmsCollectOperator`.
+            The tasks that read them must have finished.
         forget: Also remove the reports of batches unchanged for this number of seconds; `None` keeps them. A
             task that is cleared after that collects again under the name of the old batch.
         care_after: A batch needs care if it is unfinished, undone, damaged or has unsent rejects. After this

@@ -65,7 +65,7 @@ class JmsDeadLettersLink(BaseOperatorLink):
 
 
 class JmsSparkUiLink(BaseOperatorLink):
-    """A link to the web page of the Spark application, as soon as the driver reports its address."""
+    """A link to the web page of the Spark application, as soon as the Spark driver reports its address."""
 
     name = "Spark UI"
 

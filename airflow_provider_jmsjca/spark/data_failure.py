@@ -5,7 +5,7 @@
 | `PoisonMessageError`, which a script raises for a bad message | errors of the spool and the configuration |
 | a row that Spark or a table refuses: SQLSTATE 22, 23, `raise_error` (P0001) | lost executors, memory |
 | an exception in a Python or Scala function | a Python function that lacks a module, a file or memory |
-| `ValueError`, `ArithmeticError` of the driver's script | any other exception of the script |
+| `ValueError`, `ArithmeticError` in the script itself | any other exception of the script |
 """
 
 from __future__ import annotations

@@ -697,7 +697,8 @@ class Batch:
         aren't in the table.
 
         Guarantee: if the call is repeated after a crash, the table has the rejects of the batch once. A later
-        attempt replaces the rejects of an earlier one, and a replay those of the batches that it replays.
+        attempt replaces the rejects of an earlier attempt. A replay replaces the rejects of the batches that
+        it replays.
 
         Args:
             spark: The session.

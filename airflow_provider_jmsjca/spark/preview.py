@@ -107,7 +107,7 @@ class Preview(Batch):
         return dict(sorted(found.items()))
 
     def kept(self, rows: DataFrame) -> DataFrame:
-        """Return rows without those of rejected messages."""
+        """Return the rows, except for rows of rejected messages."""
         for df in self._rejected:
             rows = without(rows, df)
         return rows

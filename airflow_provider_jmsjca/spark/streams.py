@@ -45,9 +45,9 @@ class ForeachBatch:
     micro-batches consist of whole batches of the spool. The job processes each of these in turn, like a job
     that was submitted for that batch.
 
-    Guarantee: `Batch.write` stores each batch once, even if the driver dies at any point. A batch that is
-    done, by this query or by another job, is skipped. A driver that was superseded by another one commits
-    nothing. Dead letters are sent after the batch is done; see `dead_letters.send_dead_letters`.
+    Guarantee: `Batch.write` stores each batch once, even if the Spark driver dies at any point. A batch that
+    is done, by this query or by another job, is skipped. A Spark driver that was superseded by another one
+    commits nothing. Dead letters are sent after the batch is done; see `dead_letters.send_dead_letters`.
 
     Args:
         spool: Folder of the batches: the path of the stream, as an absolute path or URI.

@@ -1,8 +1,8 @@
 """Fences and the report of a batch. Fences decide which attempt at the batch may commit.
 
 An attempt takes a fence number before it submits its job. A job may commit only while its number is the
-highest. After a retry of the task, an older driver may still run, because killing the JVM doesn't kill a
-Python driver. That driver finds a higher fence number and stops.
+highest. After a retry of the task, an older Spark driver may still run, because killing the JVM doesn't kill
+a Python driver. That driver finds a higher fence number and stops.
 
 Files in the batch's folder:
 

@@ -1,4 +1,4 @@
-"""An index of the messages in an activation's batches, so that opening a batch doesn't read all others.
+"""An index of the messages in an activation's batches: to open a batch, the other batches need not be read.
 
 Folder `.known/<digest of the activation>` of the spool:
 

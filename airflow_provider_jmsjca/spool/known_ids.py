@@ -39,7 +39,7 @@ class DeduplicationWindow:
 
 
 def read_ids(segment: SpoolPath) -> list[str]:
-    """Return the keys (see `message_key`) of the messages in a segment; messages without id have none.
+    """Return the keys (see `message_key`) of the messages in a segment, except for messages without id.
 
     Raises:
         SpoolError: The segment can't be read.
@@ -110,13 +110,13 @@ def table_identities(table: pa.Table) -> Iterator[Identity]:
 
 
 def table_keys(table: pa.Table) -> list[str]:
-    """Return the keys of the messages in a table; messages without id have none."""
+    """Return the keys of the messages in a table, except for messages without id."""
     ids, places = table.column("message_id").to_pylist(), table.column("destination").to_pylist()
     return [message_key(*pair) for pair in zip(ids, places, strict=True) if pair[0] is not None]
 
 
 def message_key(message_id: str, destination: str | None) -> str:
-    """Return a message's key for the first lookup. Only if it matches are whole identities compared.
+    """Return a message's key for the first lookup. Whole identities are compared only if keys are equal.
 
     The id alone isn't enough: a broker that copies a message to several queues gives all copies the same id.
     """

@@ -119,7 +119,7 @@ class BatchSequence:
             raise self._refusal(error) from error
 
     def load(self) -> int:
-        """Read the positions that readers have assigned, and return their number; assign none."""
+        """Read the positions that readers have assigned, and return their number. No position is assigned."""
         try:
             self._load()
         except OSError as error:

@@ -80,7 +80,7 @@ class DataFailure:
     stored: tuple[str, ...] = ()
 
     def record(self, folder: SpoolPath, fence: int) -> None:
-        """Durably record the failure of an attempt; a failure that is recorded already stays.
+        """Durably record the failure of an attempt, unless a failure of this attempt is recorded already.
 
         Args:
             folder: The folder of the batch or part.
@@ -121,7 +121,7 @@ def all_rows(manifest: Manifest) -> RowRange:
 
 
 def part_folder(manifest: Manifest, rows: RowRange) -> SpoolPath:
-    """Return the folder of a part; for all rows of the batch, its own folder."""
+    """Return the folder of a part; if the rows are all rows of the batch, the folder of the batch."""
     return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
 
 

@@ -65,12 +65,12 @@ class JmsActivationTrigger(BaseEventTrigger):
       event. No message is lost when the triggerer, the broker or the network fails. A message that is
       redelivered while the triggerer runs creates no second event. If the triggerer crashes while an event
       is being stored, its messages may create a second event with the same `message_id`.
-    - `event="ready"`: the queue has messages. None is consumed; a task of the DAG, such as
+    - `event="ready"`: the queue has messages. They are not consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While the queue has messages, there is an event every
       `interval` seconds. While the first message stays the same, events become rarer, down to one in 5
-      minutes. Set `max_active_runs=1` on the DAG: Airflow then combines all events of a run's duration into
-      one further run. So 50,000 messages make a few runs. A message that arrives while a run is ending still
-      gets a run of its own.
+      minutes. Set `max_active_runs=1` on the DAG: Airflow then combines all events during a DAG run into
+      one further DAG run. So 50,000 messages make a few DAG runs. A message that arrives while a DAG run is
+      ending still starts another DAG run.
 
     With `hold_until_ack=True` each event has its own DAG run. The message is acknowledged when the DAG runs
     of all DAGs on the asset have succeeded. A `JmsAcknowledgeOperator` in one of them can acknowledge it
@@ -114,14 +114,14 @@ class JmsActivationTrigger(BaseEventTrigger):
     every member, replies.
 
     Args:
-        jms_conn_id: The Airflow connection; `None` takes that of the spec.
+        jms_conn_id: The Airflow connection; `None` takes the connection of the spec.
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
             `destination.object` of `[jmsjca]`. Several destinations, in a list or with `;` between them, take
             turns.
         message_selector: Selects the messages; `None` for all. Parameters such as `${region}` are replaced.
         spec: An `ActivationSpec`, or its fields. Secrets are refused, because Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
-            has none.
+            has no client id.
         prefetch: Maximum number of in-flight messages, until their events are stored, 1 to 1000; 500 by
             default, 100 with `hold_until_ack`. A `prefetch` of the destination takes precedence.
         event: `"message"` or `"ready"`.
@@ -133,9 +133,9 @@ class JmsActivationTrigger(BaseEventTrigger):
         max_body_bytes: With `payload="message"`, maximum size of body and properties as JSON; a larger
             message is passed by reference. A message is refused if its properties alone are larger.
         hold_timeout: With `hold_until_ack=True`: seconds after which an unacknowledged message counts as
-            failed. They count from the start of the message's DAG run or, without a run, from the storing of
-            the event. They start again when the trigger restarts. While the message has no run, they also
-            start again when another run with held messages starts.
+            failed. The time is counted from the start of the message's DAG run or, without a DAG run, from
+            the storing of the event. It starts again when the trigger restarts. While the message has no DAG
+            run, it also starts again when another DAG run with held messages starts.
         dead_letter_destination: Destination of refused messages. By default they go to the target of the
             redelivery handling's move. Without such a target they stay unsettled on the broker, with an error
             in the log.

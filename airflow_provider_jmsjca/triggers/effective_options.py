@@ -171,7 +171,7 @@ class EffectiveOptions:
 
         A poison message that can't be moved stays and lets others pass. Airflow has its own time limit for
         each event, so the transaction timeout counts only if a level sets it. A message that was held when
-        the triggerer ended has not failed: its run may still succeed.
+        the triggerer ended has not failed: its DAG run may still succeed.
 
         Args:
             connection: Settings of the connection; `None` only checks whether the settings are valid.
@@ -251,7 +251,7 @@ def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
 
 
 def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
-    """Return the prefetch of the destination, else that of the activation."""
+    """Return the prefetch of the destination, or else the prefetch of the activation."""
     found = said.get("destination")
     texts = found.value if found is not None and isinstance(found.value, tuple) else ()
     for text in texts:

@@ -1,15 +1,15 @@
 """Holds messages after their events were stored, until their DAG runs end.
 
-The records that have to survive a restart of the triggerer are in Airflow's state store of the watched asset, to
-which triggers, tasks and the scheduler have access:
+The records that have to survive a restart of the triggerer are in Airflow's state store of the watched asset.
+Triggers, tasks and the scheduler have access to this store:
 
 | key | value | written by |
 |---|---|---|
-| `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the run starts |
-| `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
+| `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the DAG run starts |
+| `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a DAG run ends |
 | `jms-held` | the keys of such records, and of some deleted ones | the triggerer, with the event |
 | `jms-heard` | the last outcomes, by token | `JmsAcknowledgeOperator`; the scheduler |
-| `jms-started` | the time at which a run last started | the scheduler, when a run starts |
+| `jms-started` | the time at which a DAG run last started | the scheduler, when a DAG run starts |
 
 A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads only
 the two lists (`jms-held`, `jms-heard`), the records that a list names, and outcomes that are in no list.
@@ -86,7 +86,7 @@ def record_key(message: JmsMessage, destination: Destination) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """The wait of a message for the runs of one event.
+    """The wait of a message for the DAG runs of one event.
 
     Attributes:
         asset: Name of the event's asset.

@@ -117,7 +117,7 @@ def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -
 
 
 def receipt_of(extra: object) -> tuple[str, str, int] | None:
-    """Return key, stream and number from the `extra` of a stored event; `None` if it has none.
+    """Return key, stream and number from the `extra` of a stored event; `None` without a receipt.
 
     An event that was created over Airflow's API doesn't count. It could pass for the trigger's event with
     this number: the message of that event would then be acknowledged although the event isn't stored.
@@ -175,7 +175,7 @@ def is_event(extra: object) -> bool:
 def hold_token(extra: object) -> str | None:
     """Return the token of an event with held messages, from its `extra`; `None` for other events.
 
-    A copy of the event that was created over Airflow's API doesn't count: no message waits for its runs.
+    A copy of the event that was created over Airflow's API doesn't count: no message waits for its DAG runs.
     """
     found = _hold(extra).get("token")
     return found if isinstance(found, str) and not _is_made_by_hand(extra) else None
@@ -215,7 +215,7 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
 
 
 def awaited_dags(word: object) -> list[str]:
-    """Return the DAGs that an outcome waits for: they have no run, and all other runs have succeeded."""
+    """Return the DAGs that an outcome waits for: they have no DAG run, and all DAG runs have succeeded."""
     found = word.get("awaits") if isinstance(word, Mapping) else None
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
@@ -285,7 +285,7 @@ def heard(kept: object) -> dict[str, Any]:
 
 
 def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
-    """Return whether a message of an event may still wait for its runs.
+    """Return whether a message of an event may still wait for its DAG runs.
 
     Args:
         extra: The event's `extra`.
@@ -359,7 +359,7 @@ def weight(message: JmsMessage, limit: int, form: Payload) -> int:
 
 
 def _size(part: str, message: JmsMessage, limit: int) -> int:
-    """Return the bytes of the body or the properties as JSON; a lower bound if above the limit."""
+    """Return the size of the body or the properties as JSON, in bytes; above the limit, a lower bound."""
     # The cheap bound first: serializing a body of many megabytes would block the event loop.
     least = _least_size(getattr(message, part))
     return least if least > limit else len(json.dumps(to_json(message)[part]))

@@ -121,7 +121,7 @@ class JmsReadyTrigger(BaseTrigger):
         Args:
             queue: The queue.
             member: Host of the connection to watch; `None` for any reachable host.
-            selector_is_final: Whether the selector is the effective one, with that of the connection applied.
+            selector_is_final: Whether the trigger's selector contains the connection's selector already.
 
         Raises:
             PermanentBrokerError: The broker refuses.

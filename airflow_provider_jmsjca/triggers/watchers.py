@@ -155,7 +155,8 @@ def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
 def _without_run(session: Session, asset: str, dag_id: str) -> int:
     """Return the number of an asset's events for which a DAG has no run, and none is queued.
 
-    Such events were stored while the DAG was paused. Airflow adds them to the run that the next event starts.
+    Such events were stored while the DAG was paused. Airflow adds them to the DAG run that the next event
+    starts.
     """
     from airflow.models.asset import (  # noqa: PLC0415 - as above
         AssetDagRunQueue,

@@ -171,7 +171,7 @@ class _Kinds:
 
         Args:
             schema: The type, or its name.
-            namespace: Namespace of names that have none.
+            namespace: Namespace for names without a namespace.
 
         Raises:
             ValueError: The schema is invalid.

@@ -1,8 +1,8 @@
 """`jms`: messages of a broker, as a table or as a stream, through a write-ahead spool.
 
-The driver receives messages while Spark requests the end offset of the next micro-batch. Received messages
-are sealed in the spool first and acknowledged afterwards. So a planned offset refers to files, which Spark
-can read any number of times.
+The Spark driver receives messages while Spark requests the end offset of the next micro-batch. Received
+messages are sealed in the spool first and acknowledged afterwards. So a planned offset refers to files, which
+Spark can read any number of times.
 
 | crash | effect |
 |---|---|

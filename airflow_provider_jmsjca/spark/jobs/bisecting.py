@@ -2,9 +2,9 @@
 
     spark-submit bisecting.py --application job.py --splits 64 --manifest ... --batch-id ... --fence ... [...]
 
-The script runs unchanged, in this driver, once for each part; its arguments name the part like a batch. The
-rows of a part are stored under the part's name. A message that fails alone is rejected with the exception.
-Once all parts are processed, the batch is done, with the rows and rejects of its parts.
+The script runs unchanged, in this Spark driver, once for each part; its arguments name the part like a batch.
+The rows of a part are stored under the part's name. A message that fails alone is rejected with the
+exception. Once all parts are processed, the batch is done, with the rows and rejects of its parts.
 
 Guarantee: every message is stored once or rejected once. After a crash at any point, the next attempt
 continues with the parts that aren't done.
@@ -78,7 +78,7 @@ class _Bisection:
 
     Args:
         manifest: The batch.
-        fence: Fence number of this attempt, which is also that of its attempts at parts.
+        fence: Fence number of this attempt; its attempts at parts have the same number.
         application: Path of the script.
         rest: Arguments of the script.
         limit: Maximum number of splits over all attempts.

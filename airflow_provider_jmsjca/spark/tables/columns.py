@@ -142,7 +142,7 @@ def misfit(name: str, kind: str, value: str) -> str:
 
 
 def without(df: DataFrame, refused: DataFrame) -> DataFrame:
-    """Return the rows without those of refused messages.
+    """Return the rows, except for rows of refused messages.
 
     Args:
         df: Rows with the column `ORIGIN`, or rows from `stored_rows`.

@@ -758,7 +758,7 @@ def _literal(text: str) -> str:
 
 
 class _Connection:
-    """A connection of the driver's JVM to the database, in a transaction; closing it rolls back.
+    """A connection of the Spark driver's JVM to the database, in a transaction; closing it rolls back.
 
     Args:
         df: A DataFrame of the Spark session.

@@ -166,9 +166,9 @@ def replace_by_overwrite(
 
     Guarantee: if a batch is written twice, the table has its rows once. The fence is checked before and after
     the write. If a newer attempt begins during the write, the older one may still finish, with the same rows.
-    If this attempt has no rows, those of an earlier attempt stay. The rows of `attempt.replaced` are removed
-    after these rows have become visible. If two batches add columns at the same time, readers may not see the
-    columns of one of them until it is written again.
+    If this attempt has no rows, the rows of an earlier attempt stay. The rows of `attempt.replaced` are
+    removed after these rows have become visible. If two batches add columns at the same time, readers may not
+    see the columns of one batch until that batch is written again.
 
     Args:
         df: The rows.

@@ -110,7 +110,7 @@ def exists(place: SpoolPath) -> bool:
 
 
 def is_folder(place: SpoolPath) -> bool:
-    """Return whether the name is that of a folder, and not of a symbolic link to one."""
+    """Return whether this is a folder; `False` for a symbolic link to a folder."""
     if isinstance(place, ObjectPath):
         return objects.is_folder(place)
     return place.is_dir() and not place.is_symlink()
@@ -192,8 +192,8 @@ def make_folder(folder: SpoolPath) -> None:
     """Create a folder and its missing parents, and restrict access to the owner, also if the folder exists.
 
     Raises:
-        OSError: The folder can't be created, belongs to another user, or the name is that of something else,
-            such as a symbolic link.
+        OSError: The folder can't be created or belongs to another user, or something else has the name, such
+            as a symbolic link.
     """
     if isinstance(folder, ObjectPath):
         objects.make_folder(folder)

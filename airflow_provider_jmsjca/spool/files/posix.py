@@ -125,8 +125,8 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents, and restrict access to the owner, also if the folder exists.
 
     Raises:
-        OSError: The folder can't be created, belongs to another user, or the name is that of something else,
-            such as a symbolic link.
+        OSError: The folder can't be created or belongs to another user, or something else has the name, such
+            as a symbolic link.
     """
     if not folder.parent.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -55,8 +55,8 @@ class SkippedSegment:
 def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
     """Give up the damaged segments of a batch, and keep all others.
 
-    Guarantee: no message of a sound segment is lost, and the rest of a damaged one is kept. After a kill at
-    any point, another call continues. An unfinished batch stays unfinished, and its task continues it. A
+    Guarantee: no message of a sound segment is lost, and the files of damaged segments are kept. After a kill
+    at any point, another call continues. An unfinished batch stays unfinished, and its task continues it. A
     finished batch is submitted, streamed and recognised as before, without the messages given up. If the
     broker redelivers one of these, it is stored once more.
 

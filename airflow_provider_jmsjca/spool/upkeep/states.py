@@ -3,7 +3,7 @@
 | state | meaning | removed by `prune` |
 |---|---|---|
 | `collecting` | a writer holds the batch | no |
-| `unfinished` | acknowledged messages without a manifest; the run was never retried | no |
+| `unfinished` | acknowledged messages without a manifest; the task was never retried | no |
 | `empty` | no message was acknowledged for it | yes |
 | `collected` | finished, and no job was ever submitted for it | if requested |
 | `undone` | submitted, and no job has finished it | no |
