@@ -63,9 +63,9 @@ class JmsRequestOperator(JmsSensor):
             `MULTIPLE_HITS` succeed. With any other result, or without the property, the task fails without
             retries, and the body of the answer is the error. If this task is cleared, it sends a new request.
             `None`: every answer succeeds.
-        correlation_id: Correlation id of the request; `None`: an id made of the ids of DAG, DAG run and task,
-            the map index, and a code computed with a secret in the spool. If others can guess an id of your
-            own, they can answer before the service. Templated.
+        correlation_id: Correlation id of the request. `None` makes an id from DAG, DAG run, task, map index,
+            and a code computed with a secret in the spool. If others can guess an id of your own, they can
+            answer before the service. Templated.
         response_selector: A message selector that selects the answer, instead of the correlation id. A blank
             selector counts as none. Templated.
         properties: Properties of a request that is given as a value; see `JmsPublishOperator`. Templated.
