@@ -65,11 +65,12 @@ class AsyncJmsConnection:
     """A connection for one task of an event loop. Use it as a context manager; leaving it closes the streams.
 
     Streams of all tasks of a process that consume from the same broker share one connection to it, and
-    reconnect automatically. Sends use a separate connection, which is kept open for a while for the next one.
+    reconnect automatically. Sends use a separate connection, which stays open for further sends until its
+    idle timeout.
 
-    Guarantee: a message is settled only after `StreamDelivery.returned`. After a crash, a cancellation or the
-    end of this connection before that, the message is redelivered. Settlement continues in the background: a
-    crash soon after `returned` may cause a redelivery.
+    Guarantee: a message is settled only after `StreamDelivery.returned`. If a crash, a cancellation or the
+    end of this connection comes before that call, the message is redelivered. The settlement follows in the
+    background: a crash soon after `returned` may cause a redelivery.
 
     Args:
         hook: The hook for the Airflow connection.
@@ -84,7 +85,7 @@ class AsyncJmsConnection:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        """Return the connection, which connects when it is used first."""
+        """Return this object. Connections to the broker open on first use."""
         return self
 
     async def __aexit__(
@@ -157,16 +158,19 @@ class AsyncJmsConnection:
         timeout: float | None = None,  # noqa: ASYNC109  # as `JmsSession.receive`
         message_selector: str | None = None,
     ) -> StreamDelivery | None:
-        """Wait for a message. End its delivery with `returned`, or with `raised` after a failure.
+        """Wait for a message, and return its delivery.
+
+        Once the message is handled, end the delivery with `returned`, or with `raised` if handling failed.
+        Do so before the next call with the same destination and selector. `consume` allows several
+        deliveries in flight.
 
         The first call subscribes, and the subscription stays until the connection is closed. So messages
-        published to a topic between two calls are available to the second call. End a delivery before you
-        request the next one of the same destination and selector; `consume` can have several in flight.
+        published to a topic between two calls are available to the second call.
 
         Args:
             destination: The destination, in the forms of `send`.
             timeout: Seconds to wait; `None` waits forever.
-            message_selector: Only messages that match.
+            message_selector: Selects the messages to receive; `None`: all messages.
 
         Returns:
             The delivery, or `None` if no message arrived in time.
@@ -175,7 +179,7 @@ class AsyncJmsConnection:
             ConfigurationError: The destination, the selector or the Airflow connection can't be used; or the
                 previous delivery isn't ended.
             TransientBrokerError: The broker couldn't be reached within the timeout.
-            PermanentBrokerError: The broker refuses.
+            PermanentBrokerError: The broker refuses the connection or the subscription.
         """
         self._check_open()
         key = (destination, message_selector)
@@ -202,8 +206,8 @@ class AsyncJmsConnection:
     async def consume(self, spec: str | ActivationSpec | Mapping[str, Any], **fields: Any) -> DeliveryStream:
         """Return the deliveries of a destination, for `async for`.
 
-        The rules are those of a listener: the spec overrides the connection and `[jmsjca]`. Its
-        `concurrency_mode` sets the maximum number of in-flight deliveries, one by default.
+        Options apply as for a listener: the spec's override those of the Airflow connection and `[jmsjca]`.
+        The spec's `concurrency_mode` sets the maximum number of in-flight deliveries, by default 1.
 
         Args:
             spec: A destination as for `send`, an `ActivationSpec`, or its fields.
@@ -211,19 +215,20 @@ class AsyncJmsConnection:
                 `concurrency_mode`, `prefetch` ...
 
         Raises:
-            ConfigurationError: Names every fault of every level, or an option that only listeners support.
+            ConfigurationError: Names every fault in the spec, the Airflow connection and `[jmsjca]`; or the
+                spec has an option that only listeners support.
             TransientBrokerError: Airflow can't be queried for its connection now.
         """
         self._check_open()
         return await self._stream(_spec_of(spec, fields))
 
     async def aclose(self) -> None:
-        """Close the streams: returned messages are settled, others return to the broker.
+        """Close the streams: settle the messages of returned deliveries, and hand all others back.
 
         Closing twice is harmless.
 
-        Guarantee: returns within half a second; a thread waits for a broker that doesn't answer. Every stream
-        is closed, even if the caller is cancelled during the close.
+        Guarantee: returns within half a second. If the broker doesn't answer in time, a thread continues the
+        close. Every stream is closed, even if the caller is cancelled during the close.
         """
         self._closed = True
         streams, self._streams = self._streams, []

@@ -1,4 +1,4 @@
-"""Cached connections: when its user closes one, it is kept for a while for the next user."""
+"""Caches connections: a connection that its user closes stays open for a while for the next user."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def jms_connection(
     """Return a cached connection that is up, or open a new one.
 
     Users of one process with the same settings share a connection, each with its own sessions. A connection
-    without successful use for the idle timeout, or with a request refused by the broker, is not reused; it is
-    closed when its last user closes it. The same applies to the least recently used one when there are more
-    than `connection_cache_size`. `no_connection_factory_cache` opens a connection for this user alone;
-    so does `bypass_ra`, which also disables all other rules of the connection factory.
+    gets no further user if its last successful use is longer ago than the idle timeout. The same applies if
+    the broker has refused a request on it. Such a connection is closed when its last user closes it. Above
+    `connection_cache_size` connections, those without a user are closed, the longest idle ones first.
+
+    `no_connection_factory_cache` opens a connection for this user alone. So does `bypass_ra`; `ignore_tx`,
+    `strict`, `prefetch` and `pool_max_size` then have no effect.
 
     Args:
         settings: The connection settings.

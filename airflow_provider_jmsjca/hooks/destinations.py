@@ -55,17 +55,17 @@ def finder() -> Callable[[str], Destination]:
 def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
     """Return the spec with every reference to an administered object replaced by its destination.
 
-    This covers its destinations, the destinations to which it moves messages, and the targets of the move in
-    its redelivery handling. `$` in such a target is replaced by the destination's name in the spec, so that
-    `dlq_$` stays in the folder of `lookup://a/b/in`.
+    The references may name the spec's destinations, the destinations to which it moves messages, or targets
+    of the move in its redelivery handling. A target with `$` stays in the folder of the spec's destination:
+    with `lookup://a/b/in`, `dlq_$` names the object `a/b/dlq_in`.
 
     Args:
         spec: The spec in force.
         variables: Whether to query Airflow variables, too; see `find_destination`.
 
     Raises:
-        ConfigurationError: An object doesn't exist or can't be read; or one move would need a different
-            object for each of several destinations.
+        ConfigurationError: An object doesn't exist or can't be read. Or the spec has several destinations,
+            and `$` in a target names a different object for each of them.
 
     Source: J50, J87, J140.
     """
@@ -113,7 +113,10 @@ def _looked_up_moves(
 
 
 def _target(target: MoveTarget, reference: DestinationReference) -> MoveTarget:
-    """Return the target for messages of a destination, by name; it may have to be looked up."""
+    """Return the target with `$` filled in for messages of one destination.
+
+    The name of the result begins with `lookup://` if it refers to an administered object.
+    """
     kind = reference.kind or DestinationKind.QUEUE
     original = Destination(kind, f"{LOOKUP}{reference.name}" if reference.lookup else reference.name)
     found = MoveTarget.of(target.destination(original))
@@ -141,7 +144,13 @@ def _resolve(reference: DestinationReference, *, variables: bool = True) -> Dest
 
 
 def _entry(name: str) -> str | None:
-    """Return the entry of `[jmsjca]` that defines this object; case counts only to distinguish entries."""
+    """Return the entry of `[jmsjca]` that defines an object, ignoring case; `None` if there is no entry.
+
+    If the names of several entries differ only in case, the entry with exactly this name counts.
+
+    Raises:
+        ConfigurationError: Such entries have different values, and no entry has exactly this name.
+    """
     entries = {
         key[len(_PREFIX) :]: str(value)
         for key, value in (conf.getsection("jmsjca") or {}).items()

@@ -107,8 +107,8 @@ class JmsHook(BaseHook):
     async def aoptions(self) -> Resolved:
         """Return every option in force, with its origin; for an event loop.
 
-        Concurrent calls for the same connection, and calls within a second, share one answer.
-        A thousand triggers look it up once.
+        Concurrent calls for the same connection, and calls within the next second, share one query of
+        Airflow. So a thousand triggers cause one query.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
@@ -151,7 +151,10 @@ class JmsHook(BaseHook):
         return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
-        """Return the Airflow connection, unresolved, and the connections its URL refers to, by id.
+        """Return the layer of this Airflow connection, and the layers of all connections involved by id.
+
+        Involved are this connection and those that its `lookup://` URL refers to. Their options aren't
+        merged.
 
         Raises:
             ConfigurationError: The connection is not defined, or its extra field is no JSON object.
@@ -162,17 +165,19 @@ class JmsHook(BaseHook):
     def activation(
         self, spec: ActivationSpec, *, instance: str = ""
     ) -> tuple[ActivationSpec, ConnectionSettings]:
-        """Return the effective spec of all levels, and its connection settings.
+        """Return the spec with the options in force, and the settings for its connection.
 
-        Administered objects are looked up, so don't call it in an event loop. A spec with a `connection_url`
-        needs no Airflow connection: the default connection may be missing.
+        The options come from the spec, the Airflow connection and `[jmsjca]`. Don't call this in an event
+        loop, which the queries of connections and administered objects would block. A spec with a
+        `connection_url` needs no Airflow connection: the default connection may be missing.
 
         Args:
             spec: The activation's spec as given.
-            instance: Distinguishes this consumer from others of the activation, for its own client id.
+            instance: Identifier of this consumer. It is appended to the client id if every consumer of the
+                activation needs its own client id.
 
         Raises:
-            ConfigurationError: Every fault of every level.
+            ConfigurationError: Names every fault in the spec, the Airflow connection and `[jmsjca]`.
 
         Source: J41, J46-J49, J77, J113, W30, W31.
         """
@@ -185,11 +190,14 @@ class JmsHook(BaseHook):
     async def alevels(self, activation: Layer) -> Resolved:
         """Return the effective options of an activation over this connection; for an event loop.
 
-        Levels are resolved as in `activation`, and the connection is read as in `aoptions`. The default
-        connection may be missing if the activation has its own address.
+        Options are merged as in `activation`. Concurrent calls share one query of Airflow, as in `aoptions`.
+        The default connection may be missing if the activation has a `connection_url`.
+
+        Args:
+            activation: The layer of the activation's spec.
 
         Raises:
-            ConfigurationError: Every fault of every level.
+            ConfigurationError: Names every fault in the spec, the Airflow connection and `[jmsjca]`.
             TransientBrokerError: Airflow can't be queried now.
 
         Source: J31, J68-J72, J113.
@@ -209,10 +217,14 @@ class JmsHook(BaseHook):
         return _resolved(layer, activation, connections)
 
     async def asaid(self, activation: Layer) -> tuple[object, ...]:
-        """Return the fields of this Airflow connection, and of those that the activation's URL names.
+        """Return the stored fields of this Airflow connection and of the connections that URLs refer to.
 
-        Equal results mean equal settings, and comparing results takes a tenth of the time of computing
-        settings. A connection that isn't defined is `None` in the result. Call it in an event loop.
+        Use this to find out whether a connection was edited: while the result stays equal, so do the
+        settings. Comparing two results takes a tenth of the time of computing the settings. A connection that
+        isn't defined is `None` in the result.
+
+        Args:
+            activation: The layer of the activation's spec, whose URL may refer to connections, too.
 
         Raises:
             ConfigurationError: A connection can't be used.
@@ -239,10 +251,10 @@ class JmsHook(BaseHook):
         """Connect, or share a connection that this process has already.
 
         Args:
-            username: User to log in as instead of the connection's. A connection URL here takes the place
-                of the connection's address, and may hold `username` and `password` in its query.
-                `lookup://other` takes another Airflow connection.
-            password: Password of that user.
+            username: User to log in as; `None`: the connection's user. A connection URL as the username
+                replaces the connection's address, and may hold `username` and `password` in its query.
+                `lookup://other` uses another Airflow connection.
+            password: Password of that user; `None`: the connection's password.
 
         Returns:
             A connection to send, receive and use transactions; close it, or use it as a context manager.
@@ -325,7 +337,10 @@ class JmsHook(BaseHook):
 
     @staticmethod
     def _next_lookup(found: list[Connection]) -> str | None:
-        """Return the connection that the last one refers to; the resolution reports a cycle later."""
+        """Return the id of the connection that the last of `found` refers to; `None` ends the search.
+
+        A reference back to a connection in `found` also ends the search. Merging the options reports it.
+        """
         name = lookup_of(found[-1])
         return None if name in {connection.conn_id for connection in found} else name
 
@@ -373,7 +388,7 @@ def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
     An activation with the URL `lookup://name` uses the Airflow connection of that name.
 
     Raises:
-        ConfigurationError: Every fault of every level.
+        ConfigurationError: Names every fault in the spec, the Airflow connection and `[jmsjca]`.
 
     Source: J31, J68-J72, J113.
     """
@@ -389,7 +404,11 @@ def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
 def _resolved(
     connection: Layer | None, activation: Layer | None, connections: Mapping[str, Layer]
 ) -> Resolved:
-    """Merge the three levels; tasks, commands and triggers all use this function."""
+    """Merge `[jmsjca]`, the Airflow connection and the activation into the options in force.
+
+    Tasks, commands and triggers all use this function. `connections` has the layers of connections that
+    URLs refer to, by id.
+    """
     layers = [connector_layer(own_entries(_section()), os.environ)]
     layers += [each for each in (connection, activation) if each is not None]
     return resolve(layers, connections)

@@ -80,7 +80,7 @@ def _is_jms(conn_id: str) -> bool:
 def destination_uses() -> list[DestinationUse]:
     """Return the destinations in watchers and tasks of this installation's DAGs, including paused ones.
 
-    Destinations that only a run resolves, such as templates, are left out.
+    Destinations that are known only in a DAG run, such as templates, are left out.
 
     Raises:
         TransientStoreError: Airflow's database cannot be read.
@@ -158,7 +158,10 @@ def watchers(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def destinations_of(value: object) -> list[Destination]:
-    """Return the destinations of an argument, without those that only the trigger can resolve."""
+    """Return the destinations in an argument: a list, or text with semicolons between destinations.
+
+    References to administered objects are left out, because only the trigger looks them up.
+    """
     texts = value if isinstance(value, list | tuple) else str(value or "").split(";")
     found = []
     for text in texts:

@@ -1,8 +1,8 @@
-"""Sends metrics through Airflow's statistics: to StatsD, Datadog or OpenTelemetry, by `[metrics]`.
+"""Sends metrics to StatsD, Datadog or OpenTelemetry through Airflow, as `[metrics]` configures it.
 
-One daemon thread of a process measures its listeners, triggers and collectors every ten seconds, and sends
-changed values. If no statistics are configured, nothing runs and nothing is measured. A failure to measure or
-to send is logged once, and stops no consumption.
+Each process has one daemon thread for this. It measures listeners, triggers and collectors every ten seconds,
+and sends changed values. If no statistics are configured, nothing runs and nothing is measured. A failure to
+measure or to send is logged once, and stops no consumption.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Measure = Callable[[], Measured]
 
 
 class Statistics(Protocol):
-    """The part of Airflow's statistics that is used."""
+    """The functions of Airflow's statistics that this package calls."""
 
     def incr(self, stat: str, count: Any = None, *, tags: dict[str, Any] | None = None) -> object:
         """Increase a counter."""
@@ -85,11 +85,11 @@ class Watch:
 
 
 class MetricsSender:
-    """Sends the metrics of a process. Its thread ends with the last watch.
+    """Sends the metrics of a process, in a thread that ends when the last watch is left.
 
     Args:
-        emit: Returns Airflow's statistics, to which metrics are sent; called in each round, because they
-            change at a fork.
+        emit: Returns Airflow's statistics, to which metrics are sent; called in each round, because a fork
+            changes them.
         every: How often metrics are measured and sent.
         queues_every: How often brokers are queried for the backlog of queues.
         open_connection: Opens a connection to a broker.
@@ -137,8 +137,8 @@ class MetricsSender:
 
         Args:
             watch: The watch.
-            wait: Whether to send in this thread, because a task's process may end at once. Otherwise the
-                sender's thread sends, for callers that must not block.
+            wait: `True`: send in the calling thread, because a task's process may end at once. `False`: the
+                sender's thread sends, and the call doesn't block.
         """
         with self._reported("measuring"):
             watch.last = _ended(watch.measure())
@@ -216,7 +216,7 @@ class MetricsSender:
 
 
 def _ended(found: Measured) -> Measured:
-    """Return the final values of a watch, with gauges at 0, so that none keeps an old value for ever."""
+    """Return the final values of a watch, with gauges at 0, because a gauge keeps its last value."""
     values = {
         name: 0 if BY_NAME[name].kind is MetricKind.GAUGE else value for name, value in found.values.items()
     }
@@ -247,7 +247,7 @@ def sender() -> MetricsSender | None:
 
 @contextlib.contextmanager
 def sending(measure: Measure, probe: ProbedQueues | None = None) -> Iterator[None]:
-    """Send the metrics of a listener or a collector during the block, and the final ones at its end.
+    """Send the metrics of a listener or a collector during the `with` block, and final values at its end.
 
     Args:
         measure: Returns the current values; called in another thread, and must not block.

@@ -20,9 +20,12 @@ _making = threading.Lock()
 
 
 def installed_registrar() -> Registrar | None:
-    """Return the registrar of this installation's store; `None` if no store is configured or exists.
+    """Return the object that registers this process's activations in the installation's store.
 
-    All tasks and triggers of a process share it. The store is opened in the registrar's own thread.
+    All tasks and triggers of a process share it. The store is opened in a thread of the registrar.
+
+    Returns:
+        The registrar; `None` if no store is configured and the default file doesn't exist.
     """
     if not store_in_use():
         return None
@@ -34,10 +37,10 @@ def installed_registrar() -> Registrar | None:
 
 
 def task_supervision(task_instance: object, connection: ConnectionSettings) -> Supervision | None:
-    """Return the supervision of a listener that a task runs; `None` without a store.
+    """Return the object that registers the listener of a task in the store; `None` without a store.
 
     Args:
-        task_instance: The task.
+        task_instance: The task instance that runs the listener.
         connection: Connection settings of the listener.
     """
     registrar = installed_registrar()
@@ -45,7 +48,7 @@ def task_supervision(task_instance: object, connection: ConnectionSettings) -> S
 
 
 def task_name(task_instance: object) -> str:
-    """Return DAG, task, run and map index of a task instance as text."""
+    """Return the DAG, task, map index and DAG run of a task instance as text."""
     found = [str(getattr(task_instance, name, "")) for name in ("dag_id", "task_id")]
     index = getattr(task_instance, "map_index", -1)
     name = ".".join(found) + (f"[{index}]" if isinstance(index, int) and index >= 0 else "")

@@ -13,8 +13,14 @@ def selector_in_force(
     """Return the selector to consume with; `None` selects all messages.
 
     This is `JMSJCA.selector` of the connection or the installation, if there is one, else the consumer's own.
-    `${subscribername}`, `${selector}`, `${andselector}`, `${selectorand}` and configured parameters in it are
-    replaced by their values.
+    `${subscribername}`, `${selector}`, `${andselector}`, `${selectorand}` and configured parameters in the
+    selector are replaced by their values.
+
+    Args:
+        options: The options in force.
+        destination: The destination to consume from.
+        own: The consumer's own selector; `None`: it has no selector.
+        subscription_name: The value of `${subscribername}`.
 
     Raises:
         ConfigurationError: The result isn't a valid selector.

@@ -87,7 +87,7 @@ def resolve_connection(
 
 
 def connection_layer(connection: AirflowConnection) -> Layer:
-    """Return an Airflow connection as the level of the connection factory.
+    """Return the options of an Airflow connection as the layer of the connection factory.
 
     Raises:
         ConfigurationError: The extra field isn't a JSON object, or the port is out of range.
@@ -111,7 +111,7 @@ def own_entries(section: Mapping[str, str]) -> dict[str, str]:
 
 
 def lookup_of(connection: AirflowConnection) -> str | None:
-    """Return the id of the connection that this one's URL refers to; `None` if to none. Source: J69."""
+    """Return `other` for a connection with the URL `lookup://other`; `None` otherwise. Source: J69."""
     return lookup_name(connection.host)
 
 
@@ -139,10 +139,11 @@ def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
 
 
 def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> bool:
-    """Return the value of the field `tls`.
+    """Return whether the field `tls` in a connection's extra is on.
 
     Raises:
-        ConfigurationError: TLS is on and the host is a URL without it; or the field isn't a boolean.
+        ConfigurationError: TLS is on, but the host is a URL with a scheme without TLS. Or the field isn't a
+            boolean.
     """
     try:
         wanted = read_value(OPTIONS_BY_NAME["tls"], extra.get("tls"), "tls") is True
@@ -158,7 +159,11 @@ def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> boo
 
 
 def _address(connection: AirflowConnection, tls: bool) -> ConnectionUrl | str:
-    """Return the address, with the connection's port for hosts without one; as text if it isn't a URL."""
+    """Return the URL of the broker, with the connection's port added to hosts without a port.
+
+    If the connection has no port, or the URL is invalid, return the URL as text. Faults in it are reported
+    later, together with all others.
+    """
     text = _url_text(connection, tls)
     if not text or connection.port is None:
         return text
@@ -204,9 +209,9 @@ def _extra(text: str | None, title: str) -> dict[str, object]:
 
 
 def with_client_id(settings: ConnectionSettings, subscription_name: str | None) -> ConnectionSettings:
-    """Return the settings of a consumer without a spec.
+    """Return the settings for a consumer without a spec.
 
-    A client id is added if there is none: the name of the durable subscription.
+    If the settings have no client id, the name of the durable subscription becomes the client id.
 
     Source: J41, J49.
     """
@@ -218,14 +223,13 @@ def with_client_id(settings: ConnectionSettings, subscription_name: str | None) 
 def with_client_id_of(
     settings: ConnectionSettings, spec: ActivationSpec, instance: str
 ) -> ConnectionSettings:
-    """Return the settings with the client id with which an activation connects.
-
-    `ActivationSpec.client_id_for` determines the client id.
+    """Return the settings with the client id of an activation, from `ActivationSpec.client_id_for`.
 
     Args:
         settings: Settings with the client id of the connection factory, if it has one.
         spec: The spec in force.
-        instance: Distinguishes this consumer from others of the activation; may be empty.
+        instance: Identifier of this consumer, appended to the client id if every consumer of the activation
+            needs its own client id; may be empty.
 
     Source: J41, J49, W30, W31.
     """

@@ -64,14 +64,15 @@ def spark_submit_hook() -> Any:
             self._py_files = ",".join(filter(None, [others, str(archive)]))
 
         def watch_address(self, heard: Callable[[str], object], marker: str) -> None:
-            """Report the address of Spark's web page as soon as Spark's output has it.
+            """Call `heard` with the address of Spark's web page, as soon as the output has the address.
 
-            Jobs print texts of messages, which may look like a line with an address. So the line of the job
-            library is identified by a random text. On YARN the first line of spark-submit counts.
+            The job library prints the address in a line with a random text. So a job can't forge the line by
+            printing the text of a message. On YARN, the first line with the address may also come from
+            spark-submit.
 
             Args:
-                heard: Called with the address.
-                marker: The value of the Spark property `MARKER`.
+                heard: Called with the address, once.
+                marker: The random text: the value of the Spark property `MARKER`.
             """
             self._heard = heard
             self._own_line = re.compile(rf"{SPARK_UI} {re.escape(marker)}: (https?://\S+)\s*")
@@ -161,7 +162,7 @@ class ClusterAwayError(AirflowException):
 
 
 class Cluster(enum.StrEnum):
-    """The cluster manager that runs the driver."""
+    """The cluster manager that runs a Spark driver."""
 
     YARN = "yarn"
     KUBERNETES = "kubernetes"
@@ -169,13 +170,13 @@ class Cluster(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkApplication:
-    """A driver that runs on a cluster.
+    """A Spark application whose driver runs on a cluster.
 
     Attributes:
-        cluster: The cluster manager that runs it.
-        name: The application id, or the name of the driver's pod.
-        place: Address of YARN's resource manager, or the namespace of the pod.
-        kerberos: Whether the resource manager wants a ticket.
+        cluster: The cluster manager that runs the driver.
+        name: The application id on YARN; the name of the driver's pod on Kubernetes.
+        place: Address of YARN's resource manager; namespace of the pod on Kubernetes.
+        kerberos: Whether requests to YARN's resource manager need a Kerberos ticket.
     """
 
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""Location and ownership of batches."""
+"""The folders of batches, the keys that tasks and queues have there, and access to object stores."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ def spool_path(given: str | Path | None = None) -> SpoolPath:
     """Return the directory of all batches.
 
     Args:
-        given: A path, or a URI: `file:///`, of an object store such as `s3://aws_default@bucket/prefix`, or
-            of HDFS such as `hdfs://webhdfs_default@namenode:8020/path`. The part before `@` names the Airflow
-            connection with the credentials; without it, the environment has them. `None` or empty text uses
-            `[jmsjca] spool_path`, by default `jms-spool` under AIRFLOW_HOME.
+        given: A path or a URI. The URI names a folder of this machine (`file:///path`), an object store
+            (`s3://aws_default@bucket/prefix`) or HDFS (`hdfs://webhdfs_default@namenode:8020/path`). The part
+            before `@` names the Airflow connection with the credentials. Without that part, the credentials
+            come from the environment. `None` or empty text: `[jmsjca] spool_path`, by default `jms-spool`
+            under AIRFLOW_HOME.
 
     Raises:
         ConfigurationError: The URI has another scheme, or the value isn't text. Or the connection is missing
@@ -86,7 +87,7 @@ def spool_path(given: str | Path | None = None) -> SpoolPath:
 def spool_roots() -> list[SpoolPath]:
     """Return the trusted spools of this installation: `[jmsjca] spool_path`, then `[jmsjca] spool_roots`.
 
-    Files that an event or an XCom names are opened only below these.
+    Files that an event or an XCom names are opened only below these directories.
 
     Raises:
         ConfigurationError: A directory can't be used; see `spool_path`.
@@ -118,7 +119,9 @@ def _object_path(text: str) -> ObjectPath:
 
 
 def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str, str]:
-    """Return the options of a connection, named like environment variables in lower case.
+    """Return the options for a store in an Airflow connection.
+
+    Their names are those of the store's environment variables in lower case.
 
     Raises:
         ConfigurationError: The connection has an unsupported option, or lacks a required one.
@@ -161,10 +164,11 @@ def store_environment(place: SpoolPath) -> dict[str, str]:
 
 
 def spark_properties(place: SpoolPath) -> dict[str, str]:
-    """Return the properties by which Spark finds the store of a spool; none of them is a secret.
+    """Return the Spark properties for access to the store of a spool; they contain no secret.
 
-    Hadoop's S3 client detects the region only inside AWS. With an endpoint, the properties make it address
-    buckets as this package does. A driver on a cluster gets the addresses of HDFS in its environment.
+    Hadoop's S3 client detects the region only inside AWS, so a configured region is among the properties.
+    With a configured endpoint, the client puts the bucket into the path of a URL, as this package does. A
+    Spark driver on a cluster gets the addresses of HDFS in its environment.
     """
     environment = {**os.environ, **store_environment(place)}
     properties = {}
@@ -178,7 +182,9 @@ def spark_properties(place: SpoolPath) -> dict[str, str]:
 
 
 def reference_retention() -> timedelta:
-    """Return how long messages are kept that events refer to: `[jmsjca] reference_retention_days`, or 30.
+    """Return how long the spool keeps messages to which events refer.
+
+    This is `[jmsjca] reference_retention_days`, by default 30 days.
 
     Raises:
         ConfigurationError: The setting isn't a number of days above 0.
@@ -207,5 +213,8 @@ def task_key(context: Context) -> TaskKey:
 
 
 def known_with(jms_conn_id: str, queue: Destination) -> str:
-    """Return the key under which batches that compete for messages of a queue share their known ids."""
+    """Return the key of a queue; batches with the same key share the ids of messages they know.
+
+    Batches that compete for the messages of a queue need the same key, to recognise redelivered messages.
+    """
     return f"{jms_conn_id} {queue}"

@@ -57,7 +57,7 @@ def store_database() -> Database:
 
 @contextlib.contextmanager
 def store_for(spec: ActivationSpec) -> Iterator[SqlStore | None]:
-    """Open the store of this installation for a spec that uses it; `None` for any other.
+    """Open the store of this installation for a `with` block, if the spec uses a store; else yield `None`.
 
     Raises:
         ConfigurationError: The store's settings can't be used; see `installed_store`.
@@ -99,10 +99,11 @@ _sharing = threading.Lock()
 
 
 def shared_store() -> SqlStore:
-    """Return the shared store of this process and URL; call `leave_shared_store` when you no longer use it.
+    """Return the store that all callers in this process share; call `leave_shared_store` after use.
 
-    The first caller opens the store, and the others wait for it, so that a thousand triggers share one pool
-    of connections. Other processes see the callers as one process, which lives as long as any of them.
+    The first caller opens the store, and the others wait until it is open. So a thousand triggers share one
+    pool of database connections. In the store, all callers are one owner, which lives until the last of them
+    leaves.
 
     Raises:
         ConfigurationError: `[jmsjca] store_url` or `[core] fernet_key` can't be used.

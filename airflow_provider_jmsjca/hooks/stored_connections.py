@@ -1,4 +1,4 @@
-"""Access to Airflow's connections from a process, and from a plain script that reads Airflow's database."""
+"""Lets a plain script read connections from Airflow's database, and explains undefined connections."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def undefined(conn_id: str) -> str:
 
 
 def _asks_airflow() -> bool:
-    """Return whether this is a task, a trigger or a parser, which read connections from Airflow's API."""
+    """Return whether a task, a trigger or DAG parsing runs here; these read connections from an API."""
     runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
     return getattr(runner, "SUPERVISOR_COMMS", None) is not None

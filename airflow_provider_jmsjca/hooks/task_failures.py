@@ -59,11 +59,18 @@ def timed_out(task: Task) -> str:
 
 
 def deferral_timeout(timeout_at: float | None, own: timedelta | None = None) -> timedelta | None:
-    """Return the time after which Airflow ends a deferral if no triggerer reports its timeout.
+    """Return the `timeout` to pass to `defer`: the rest of `execution_timeout`, plus 30 seconds.
+
+    The trigger itself reports the end of `execution_timeout`. If no triggerer runs, Airflow ends the deferral
+    after the additional 30 seconds.
 
     Args:
-        timeout_at: End of `execution_timeout`, in seconds since the epoch; `None`: never.
-        own: The operator's own limit; `None`: no limit.
+        timeout_at: End of `execution_timeout`, in seconds since the epoch; `None`: the task has no
+            `execution_timeout`.
+        own: Maximum of the result; `None`: no maximum.
+
+    Returns:
+        The timeout; `None` if the task has neither limit.
     """
     if timeout_at is None:
         return own
