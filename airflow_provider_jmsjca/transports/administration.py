@@ -53,7 +53,7 @@ class QueueStatistics:
         consumers: Consumers of the queue over all connections.
         enqueued: Messages that arrived since the broker started.
         dequeued: Messages that were acknowledged since the broker started.
-        oldest: Time at which the first message was sent.
+        oldest: Time at which the first message on the queue was sent.
     """
 
     name: str
@@ -136,7 +136,7 @@ class QueueAdministration:
 
     Attributes:
         browse_note: The side effect of browsing on this broker, as a sentence; empty if browsing has none.
-        way_out: Alternative for operations that the broker does not offer, as the end of a sentence.
+        way_out: What to do instead of an operation that the broker does not offer, as the end of a sentence.
         blocked_hint: How to find out on the broker whether it blocks producers, as a sentence without a
             period.
         selects_ids: Whether a consumer's selector can compare `JMSMessageID`.

@@ -2,7 +2,7 @@
 
 A `Connection` carries many `Consumer`s. The broker keeps a received message until it is settled: through
 `Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`, which `Received.unit` opens.
-Before that, the broker redelivers it after a crash, a lost connection or `Consumer.recover`.
+After a crash, a lost connection or `Consumer.recover`, the broker redelivers unsettled messages.
 
 Every method may be called from any thread. Callbacks run on the connection's own thread and must not block.
 An exception in a callback is logged and ends the connection, so that its messages are redelivered. All waits
@@ -156,13 +156,13 @@ class Subscription:
             0, such a broker may send large messages one at a time.
         in_order: The caller promises to settle in the order of arrival, so that a transport may acknowledge
             many messages at once. A message settled early is acknowledged after all messages before it. A
-            unit of work can settle only the next message.
+            unit of work can settle only the oldest unsettled messages, and must not skip a message.
         alone: The caller promises to have no other consumer on the connection. The transport may then send
             one acknowledgement for many messages, even if it covers all messages of the connection. The
             transport refuses a second consumer.
-        own_session: The transport may open a session of its own for the consumer, over another connection, so
-            that one acknowledgement settles many messages (`Capabilities.own_sessions`). If that connection
-            is lost, the whole connection is lost.
+        own_session: The transport may open a further connection to the broker for this consumer alone, so
+            that one acknowledgement settles many messages (`Capabilities.own_sessions`). If the further
+            connection is lost, this `Connection` is lost, too.
         one_of_several: The caller has several consumers of the destination and sets no prefetch. On a broker
             that does not show message groups, the transport then receives one message at a time, to keep each
             group in order.
@@ -188,7 +188,8 @@ class Outgoing:
 
     Attributes:
         delay: Delay of its delivery; needs `Capabilities.delayed_delivery`.
-        deduplication_id: The broker drops a second message with this id if `Capabilities.deduplicating_send`.
+        deduplication_id: Id by which the broker recognises and drops a second message; needs
+            `Capabilities.deduplicating_send`.
         message_id: Message id for a broker that assigns none. Of the characters that STOMP escapes, it may
             contain only the colon. `None`: a new id.
 
@@ -272,7 +273,7 @@ class Received:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the message was returned to the broker, which redelivers it."""
+        """Whether the message was handed back to the broker, which redelivers it."""
         return self.generation != self.consumer.generation
 
     def forget_message(self) -> None:
@@ -289,7 +290,7 @@ class Received:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the message is on disk until it is first read."""
+        """Whether the message is kept on disk; the first use of `message` reads the disk."""
         return False
 
     @property
@@ -351,7 +352,7 @@ class Consumer(Protocol):
         """
 
     def recover(self) -> None:
-        """Return all unsettled messages of this consumer to the broker, which redelivers them.
+        """Hand all unsettled messages of this consumer back to the broker, which redelivers them.
 
         Raises:
             ConnectionLostError: The connection is lost; the broker redelivers the messages in this case, too.
@@ -404,7 +405,7 @@ class UnitOfWork(Protocol):
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again, and the caller keeps them.
 
-        To return them to the broker, call `Consumer.recover`.
+        `Consumer.recover` hands them back to the broker.
         """
 
 
@@ -437,7 +438,7 @@ class Connection(Protocol):
         """Call `function` on the connection's own thread, after the messages that it has already read."""
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
-        """Start receiving.
+        """Subscribe, and return the consumer, which calls `on_received` with each message.
 
         Raises:
             CapabilityError: The subscription needs a missing capability.

@@ -32,8 +32,8 @@ class Capabilities:
         durable_subscription: Topics keep messages for a named subscriber that is disconnected.
         delayed_delivery: `Outgoing.delay` is honoured without blocking later messages.
         typed_properties: The broker preserves property types.
-        unit_frees_prefetch: Acknowledging in a unit frees prefetch before its commit. Without it a unit can't
-            settle more messages than the prefetch.
+        unit_frees_prefetch: Acknowledging in a unit frees prefetch before its commit. Without this
+            capability a unit can't settle more messages than the prefetch.
         cumulative_acknowledgement: With `Subscription.in_order`, an acknowledgement settles all earlier
             messages of its consumer, and none of other consumers.
         own_sessions: `cumulative_acknowledgement` holds for each consumer with `Subscription.own_session`.

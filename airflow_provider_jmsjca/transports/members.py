@@ -70,7 +70,7 @@ def limbo_name(jms_conn_id: str, member: str) -> str:
 
 
 def in_limbo(name: str) -> tuple[str, str | None]:
-    """Split a name in limbo into the Airflow connection id and the member, `None` if it names no member."""
+    """Split a name in limbo into the Airflow connection id and the member (`None`: no member)."""
     jms_conn_id, _, member = name.partition("@")
     return jms_conn_id, member or None
 

@@ -51,7 +51,7 @@ class BufferedConsumer:
         return self._consumer.settles_in_order
 
     def renew(self, subscription: Subscription) -> None:
-        """Return unsettled messages to the broker, and open a new consumer.
+        """Hand unsettled messages back to the broker, and consume with a new subscription.
 
         Raises:
             ConnectionLostError: The connection is lost.
@@ -70,12 +70,12 @@ class BufferedConsumer:
         self._queue.put(None)
 
     def take(self, at_most: int, *, within: float, each_within: float = 0.0) -> list[Received]:
-        """Return deliveries in order.
+        """Return the next deliveries in order of arrival, and wait for them if necessary.
 
         Args:
             at_most: Maximum number of deliveries.
-            within: Seconds to wait for the first one.
-            each_within: Seconds to wait for each further one.
+            within: Seconds to wait for the first delivery.
+            each_within: Seconds to wait for each further delivery.
 
         Returns:
             The deliveries; empty if none arrived in time.

@@ -66,7 +66,8 @@ def move_selected(
 ) -> int:
     """Move messages in units of work of 100; return their number.
 
-    A message with a body that this transport cannot read stays on its queue.
+    Messages that the broker hid from a browse, as `hides` reports, are moved in further rounds. A message
+    with a body that this transport cannot read stays on its queue.
 
     Raises:
         ConfigurationError: Source and target are the same queue, or a name means more than one queue.
@@ -83,6 +84,8 @@ def delete_selected(
     connection: Connection, source: str, selection: MessageSelection, *, hides: Hides = _hides_nothing
 ) -> int:
     """Delete messages in units of work of 100; return their number.
+
+    Messages that the broker hid from a browse, as `hides` reports, are deleted in further rounds.
 
     Raises:
         ConfigurationError: The name means more than one queue.
@@ -103,7 +106,7 @@ def copy_selected(
 
     Raises:
         ConfigurationError: As for `move_selected`.
-        CapabilityError: A browse hides some of the messages; nothing was copied.
+        CapabilityError: The broker hid messages from the browse, as `hides` reports; nothing was copied.
     """
     refuse_same_queue(source, target)
     refuse_patterns(connection, source, target)
@@ -145,12 +148,15 @@ def ids_selector(ids: Sequence[str], operator: str = "IN") -> str:
 
 
 def both(one: str | None, other: str) -> str:
-    """Return a selector for messages that match both selectors; an empty first one matches all."""
+    """Return a selector for messages that match both selectors; an empty or missing `one` matches all."""
     return f"{other} AND ({one})" if one else other
 
 
 def _selectors(selection: MessageSelection) -> Iterator[str | None]:
-    """Yield one selector for each group of ids, combined with the selection's own."""
+    """Yield selectors for the messages of a selection, each with at most 50 ids.
+
+    Each includes the selection's own selector, if it has one. Without ids, yield only that selector.
+    """
     if not selection.ids:
         yield selection.selector
         return

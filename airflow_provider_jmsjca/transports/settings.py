@@ -30,14 +30,14 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
     """Return the connection settings for the configured broker.
 
     Logs a warning once per process for each option of the connection or the installation that has no effect.
-    Also logs one for each option that overrides an option of an activation.
+    Does the same for each option of the activation that the connection or the installation overrides.
 
     Args:
         resolved: The result of `resolve`.
 
     Raises:
-        ConfigurationError: No level names a broker, no transport supports its scheme, or the URL has a path,
-            which its scheme does not support.
+        ConfigurationError: The configuration has no URL of a broker, no transport supports the URL's scheme,
+            or the URL has a path, which its scheme does not support.
 
     Source: J3, J32, J38, J46, J65, J76, J77.
     """
@@ -106,7 +106,7 @@ def _warn_without_effect(resolved: Resolved) -> None:
 
 
 def warn_once(log: logging.Logger, sentence: str) -> None:
-    """Log a warning once per process."""
+    """Log `sentence` as a warning, unless this process has logged the same sentence before."""
     with _lock:
         if sentence in _said:
             return

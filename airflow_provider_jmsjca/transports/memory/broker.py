@@ -249,7 +249,7 @@ class MemoryBroker:
             del self._queues[name]
 
     def listen(self, topic: str, wants: Callable[[JmsMessage], bool]) -> MessageQueue:
-        """Begin a non-durable subscription, and return its messages."""
+        """Begin a non-durable subscription, and return the queue that will hold its messages."""
         messages = MessageQueue()
         self._listeners.setdefault(topic, []).append((wants, messages))
         return messages
@@ -265,9 +265,16 @@ class MemoryBroker:
     def durable(
         self, key: tuple[str, str], topic: str, selector: str | None, wants: Callable[[JmsMessage], bool]
     ) -> MessageQueue:
-        """Return the messages of a durable subscription, which is created if needed.
+        """Return the queue with the messages of a durable subscription; create the subscription if needed.
 
-        A different topic or selector replaces the subscription and deletes its messages.
+        If the subscription exists with another topic or selector, a new one replaces it. Messages of the
+        replaced subscription are deleted.
+
+        Args:
+            key: Client id and subscription name.
+            topic: Name of the topic.
+            selector: The selector, to be compared with that of an existing subscription.
+            wants: Returns whether a message matches the selector.
 
         Source: JMS 2.0 section 8.3.3.
 

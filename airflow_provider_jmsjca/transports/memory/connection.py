@@ -91,7 +91,7 @@ class MemoryConsumer:
             self._dispatch()
 
     def recover(self) -> None:
-        """Return every unsettled message to the queue, including those in an open unit of work."""
+        """Hand every unsettled message back to the queue, including those in an open unit of work."""
         with self._connection.guard():
             if self._open:
                 self._hand_back()
@@ -158,7 +158,7 @@ class MemoryConsumer:
         self._queue.remove(delivery.entry)
 
     def end(self) -> None:
-        """Leave the queue and return unsettled messages."""
+        """Leave the queue, and hand unsettled messages back to it."""
         self._open = False
         self._connection.forget(self)
         self._queue.leave(self)
@@ -290,7 +290,9 @@ class CallbackThread:
                 self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Drop pending callbacks and wait for the running one, unless called from it.
+        """Drop pending callbacks, and wait until the running callback has ended.
+
+        A call from within a callback returns without waiting.
 
         Args:
             timeout: Maximum wait in seconds.
@@ -322,7 +324,7 @@ class CallbackThread:
 
 
 def _nothing() -> None:
-    """Wake the thread."""
+    """Do nothing: posted as a callback, this wakes the thread."""
 
 
 CAPABILITIES = Capabilities(

@@ -162,7 +162,7 @@ class _Browser:
         return self._is_refused and self._receipts.refused is None and self._link.is_up
 
     def close(self) -> None:
-        """End the subscription; UNSUBSCRIBE is sent with the next frames, or after a nudge."""
+        """End the subscription. UNSUBSCRIBE is buffered, and sent with later frames or by `Wire.nudge`."""
         self._forget()
         with contextlib.suppress(ConnectionLostError):  # it ended with the connection
             self._link.wire.append(encode("UNSUBSCRIBE", [("id", self._identifier)]))

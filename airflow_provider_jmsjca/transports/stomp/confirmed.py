@@ -29,9 +29,9 @@ class ConfirmedUnit(StompUnit):
     messages, but never loses one.
 
     If the broker drops duplicates and the unit settles exactly one message, its sends get deduplication ids
-    derived from the id of that message. After a redelivery, the broker then drops the repeated sends. With
-    several messages no id would be safe, because a redelivered batch may have other boundaries. A wrong id
-    would make the broker drop a valid message.
+    derived from the id of that message. After a redelivery, the broker then drops the repeated sends. If a
+    unit settles several messages, its sends get no such ids: after a redelivery, the messages may be divided
+    among units in another way, and the broker would drop valid sends.
     """
 
     def __init__(self, link: Link) -> None:

@@ -1,7 +1,7 @@
 """Consumers and their unsettled messages.
 
 `UnsettledMessages` tracks unsettled messages and reservations by units of work. It has no I/O and no lock.
-`StompConsumer` sends and receives, and guards it with its lock.
+`StompConsumer` sends and receives; its lock guards the `UnsettledMessages`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class UnsettledMessages:
         return True
 
     def take_in_order(self, received: Iterable[Received]) -> tuple[bytes | None, int]:
-        """Remove messages, or mark them as acknowledged out of order; reserved messages stay.
+        """Remove messages that no unsettled message precedes; mark others as acknowledged out of order.
+
+        Messages that a unit of work has reserved stay unchanged.
 
         Returns:
             The id of the last removed message (`None`: no message was removed), and the number of removed
@@ -180,9 +182,9 @@ class UnsettledMessages:
             del self.frames[token], self._reserved[token]
 
     def cover(self, tokens: Iterable[bytes]) -> None:
-        """Remove earlier messages than `tokens` that were acknowledged out of order.
+        """Remove messages acknowledged out of order that arrived before the last message of `tokens`.
 
-        The ACK that settles `tokens` settles them, too.
+        The ACK that settles the messages of `tokens` also settles the removed messages.
         """
         if not self._early:
             return
@@ -279,8 +281,9 @@ class StompConsumer:
     The lock is held only briefly, and never while writing to the socket, because the reader takes it too.
 
     With `Subscription.in_order`, and if the broker supports cumulative acknowledgement, one frame
-    acknowledges all messages up to the named one. ActiveMQ Classic then needs half the time. In a transaction
-    it needs a fifth, because it searches the transaction once for each frame.
+    acknowledges all messages up to the named one. Compared with one frame for each message, ActiveMQ Classic
+    needs half the time. In a transaction it needs a fifth, because it searches the transaction once for each
+    frame.
 
     Attributes:
         generation: The current generation. `recover` and `close` begin a new one, which makes earlier
@@ -491,7 +494,7 @@ class StompConsumer:
         return self._limit is not None and len(self._unsettled.frames) >= self._limit
 
     def _hand_out(self) -> None:
-        """Deliver waiting messages while the limit allows it; called by the reader."""
+        """Pass waiting messages to the callback until the prefetch is reached; called by the reader."""
         while True:
             with self._lock:
                 if self._closed or not self._waiting or self._is_full():
@@ -582,7 +585,7 @@ class StompConsumer:
         return Claim.DONE
 
     def late_is_over(self, count: int) -> None:
-        """Subtract `count` messages that no longer wait for the COMMIT of their unit."""
+        """Free the capacity of `count` acknowledgements that no longer wait for the COMMIT of their unit."""
         with self._lock:
             self._late -= count
         self._link.give_back_late(count)
@@ -613,7 +616,9 @@ class StompConsumer:
         return b"" if last is None else ack(last, headers)
 
     def sorted(self, received: list[Received]) -> list[Received]:
-        """Return the reserved messages of a unit, in order of arrival with cumulative acknowledgement.
+        """Return the messages of a unit that are still unsettled, in order of arrival.
+
+        Without cumulative acknowledgement, return `received` unchanged.
 
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
@@ -629,7 +634,10 @@ class StompConsumer:
             self._unsettled.release(received)
 
     def settled(self, received: Iterable[Received]) -> None:
-        """Settle reserved messages after the commit of their unit."""
+        """Record that the commit of a unit has settled its messages.
+
+        Messages that were acknowledged out of order, and waited only for these, are acknowledged now.
+        """
         with self._lock:
             self._unsettled.settle(received)
             full = self._acknowledge_up_to(self._unsettled.catch_up())
@@ -638,7 +646,7 @@ class StompConsumer:
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
-        """Acknowledge a reserved message, with cumulative acknowledgement also all earlier ones.
+        """Acknowledge a reserved message; a cumulative ACK also settles all earlier messages.
 
         The frame is sent when the caller waits for the broker.
 
@@ -671,7 +679,7 @@ class StompConsumer:
         return frames
 
     def recover(self) -> None:
-        """Return every unsettled message of this consumer to the broker, which redelivers them."""
+        """Hand every unsettled message of this consumer back to the broker, which redelivers it."""
         if self._closed:
             return
         if not self._link.is_up:
@@ -705,7 +713,7 @@ class StompConsumer:
 
     @contextlib.contextmanager
     def _given_up_on_failure(self) -> Iterator[None]:
-        """Close the connection if returning messages or resubscribing fails.
+        """Close the connection if handing back messages or resubscribing fails.
 
         Otherwise the consumer would stay open and receive nothing.
         """
@@ -741,7 +749,7 @@ class StompConsumer:
             self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
 
     def close(self, *, delete_durable: bool = False) -> None:
-        """End the subscription and return unsettled messages to the broker. Closing twice is harmless."""
+        """End the subscription, and hand unsettled messages back to the broker. Closing twice is harmless."""
         with self._lock:
             if self._closed:
                 return

@@ -236,7 +236,7 @@ class ReceivedFrame(Received):
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the frame is on disk because the memory limit was reached."""
+        """Whether the frame is kept on disk, because the memory limit was reached."""
         return isinstance(self._frame, SpilledFrame)
 
     @property

@@ -38,7 +38,7 @@ BROKER: Final = "broker"
 
 
 def queue_resource(name: str) -> str:
-    """Return the resource of one queue."""
+    """Return the name of a queue's management resource."""
     return f"queue.{name}"
 
 

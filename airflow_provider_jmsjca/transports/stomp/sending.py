@@ -39,7 +39,12 @@ _SECOND_CONNECTION_FROM: Final = 3
 
 class _SendStrategy(Protocol):
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Encode all messages, then send them; an encoding error raises before any is sent."""
+        """Encode all messages, then send them; after an encoding error, none of them is sent.
+
+        Args:
+            messages: The messages.
+            before: Number of messages sent by earlier calls, for errors.
+        """
 
     def finish(self) -> None:
         """Wait until the broker has confirmed all messages; return immediately after a failure."""
@@ -123,7 +128,13 @@ class _ConfirmedSends:
         self._largest = 0
 
     def send(self, messages: list[Outgoing], before: int, frames: list[bytes] | None = None) -> None:
-        """Wait until at most one batch is unconfirmed, then send messages with receipts."""
+        """Wait until at most one batch is unconfirmed, then send messages with receipts.
+
+        Args:
+            messages: The messages.
+            before: Number of messages sent by earlier calls, for errors.
+            frames: The encoded messages; `None`: encode `messages`.
+        """
         link, receipts = self._link, self._receipts
         if frames is None:
             frames = [link.encode(one) for one in messages]
@@ -200,9 +211,9 @@ class _TransactionBatch:
 class _TransactedSends:
     """Sends in large transactions; the broker commits one while it receives the next.
 
-    A broker serves each connection with one thread, so from the third transaction on every other one uses a
-    second connection. COMMIT is sent only after the previous transaction is committed. This preserves the
-    order: after any failure, the messages on the broker are a prefix of the sent ones, without gaps.
+    A broker serves each connection with one thread. So from the third transaction on, transactions alternate
+    between two connections. COMMIT is sent only after the previous transaction is committed. This preserves
+    the order: after any failure, the messages on the broker are a prefix of the sent ones, without gaps.
     """
 
     def __init__(self, link: Link) -> None:
@@ -211,7 +222,7 @@ class _TransactedSends:
         self._transactions = 0
 
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Send a transaction, after COMMIT of the previous one was sent."""
+        """Send COMMIT of the previous transaction, then the new messages; see `_SendStrategy.send`."""
         self._transactions += 1
         if self._transactions == _SECOND_CONNECTION_FROM:
             self._connect()
@@ -262,7 +273,7 @@ class _TransactedSends:
             link.close()
 
     def _advance(self) -> None:
-        """Advance the oldest transaction by one step."""
+        """Send COMMIT of the oldest transaction; if that was done before, wait until the broker confirms."""
         bulk = self._bulks[0]
         self._explained(bulk, self._conclude if bulk.decided else self._decide)
 
@@ -292,7 +303,7 @@ class _TransactedSends:
             raise
 
     def _lost(self, bulk: _TransactionBatch, error: JmsError) -> JmsError:
-        """Give up after the loss of this batch's connection, and return the error to raise."""
+        """Abandon all open transactions after the loss of a batch's connection; return the error to raise."""
         oldest = self._bulks[0]
         if oldest.decided and oldest.link is not bulk.link:
             with contextlib.suppress(JmsError):  # then it stays in the queue, in doubt

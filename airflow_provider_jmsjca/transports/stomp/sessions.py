@@ -1,4 +1,4 @@
-"""Consumers with a connection of their own, where an acknowledgement covers a whole connection."""
+"""Consumers with a connection of their own, for brokers whose ACK can cover a whole connection."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Sessions:
             link.wait(receipts)
 
     def close(self) -> None:
-        """Close all links at once, within the reply timeout of one."""
+        """Close all links concurrently, within one reply timeout."""
         with self._lock:
             links = list(self._links)
         threads = [threading.Thread(target=self._end, args=(link,), name="stomp close") for link in links]

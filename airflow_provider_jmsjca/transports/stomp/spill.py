@@ -144,7 +144,9 @@ class FrameMemory:
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return a copy of a large frame to keep instead: in memory if the limit allows, else on disk.
+        """Return a frame to keep in place of a large received frame.
+
+        It is in memory if the limit allows that, or if memory holds no other large frame; else on disk.
 
         Raises:
             ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.

@@ -296,7 +296,7 @@ class TransactionUnit(StompUnit):
         self._give_back_late()
 
     def _late_acknowledgements(self) -> Iterator[bytes]:
-        """Yield the acknowledgements deferred to COMMIT, except for messages already returned."""
+        """Yield the acknowledgements deferred to COMMIT, except for messages handed back since then."""
         for each in self._late:
             if not each.is_stale:
                 yield ack(each.token, self._header)

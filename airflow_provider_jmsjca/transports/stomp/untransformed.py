@@ -76,7 +76,7 @@ def set_apart(link: Link, subscription: Subscription) -> tuple[str, ...]:
 
 
 def split_by_id(subscription: Subscription, ids: tuple[str, ...]) -> tuple[Subscription, Subscription]:
-    """Split a subscription into one without these messages, and an untransformed one for only these."""
+    """Split a subscription: one for messages without these ids, an untransformed one for those with them."""
     selector = subscription.selector
     listed = ", ".join(map(_quoted, ids))
     others = f"NOT (JMSMessageID IN ({listed}))"

@@ -379,7 +379,15 @@ def _number(message_id: str) -> int:
 def _full(
     settings: Mapping[str, Any], percent: int, messages: int, size: int, memory: int
 ) -> tuple[str, str] | None:
-    """Return the limit that an address exceeds, with figures; `None` if it exceeds none."""
+    """Return the name of the limit that an address exceeds, and figures; `None` if it exceeds no limit.
+
+    Args:
+        settings: The settings of the address.
+        percent: Use of the memory limit of the address in percent, as the broker reports it.
+        messages: Number of messages of the address.
+        size: Size of the address in bytes.
+        memory: Use of the memory limit of all addresses in percent.
+    """
     try:
         most_bytes = int(settings.get("maxSizeBytes", -1))
         most_messages = int(settings.get("maxSizeMessages", -1))

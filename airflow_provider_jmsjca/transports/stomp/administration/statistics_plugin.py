@@ -115,21 +115,22 @@ class StatisticsPluginAdministration(QueueAdministration):
         """Return a page of messages in queue order.
 
         If a policy entry applies to the queue, a browse returns at most `maxBrowsePageSize` messages (400 by
-        default). `unseen` returns a text if the broker hid any.
+        default). If the broker hid messages, `unseen` returns a text.
         """
         return list(islice(self._browsed(queue, selector), skip, skip + limit))
 
     def browse_all(
         self, queue: str, *, selector: str | None = None, most: int | None = None
     ) -> Iterator[JmsMessage]:
-        """Yield messages in queue order, from one browse with the limit of `browse`."""
+        """Yield messages in queue order; the broker limits their number as in `browse`."""
         return islice(self._browsed(queue, selector), most)
 
     def find(self, queue: str, selection: MessageSelection) -> Iterator[JmsMessage]:
         """Yield the messages of a selection; messages selected by id are found at any depth.
 
         Raises:
-            CapabilityError: An id was not found, and the broker has not read the whole queue.
+            CapabilityError: A message with one of the ids was not found, but may be on the queue, because the
+                broker has not read the whole queue into memory.
         """
         if not selection.ids:
             yield from self.browse_all(queue, selector=selection.selector)
@@ -229,7 +230,18 @@ class StatisticsPluginAdministration(QueueAdministration):
         change: Callable[[Hides], int],
         done: str,
     ) -> int:
-        """Make a change for messages at any depth; raise if some may be out of reach."""
+        """Make the broker read the selected messages into memory, then call `change`; return its result.
+
+        Args:
+            queue: The queue's name.
+            selection: The messages.
+            change: Changes the messages, and returns their number.
+            done: Participle for the error, such as "moved".
+
+        Raises:
+            CapabilityError: The broker could not read the whole queue. The text has the number of messages
+                that were changed.
+        """
         refuse_patterns(self._connection, queue)
         out_of_reach = ""
         if selection.ids:
@@ -297,15 +309,17 @@ class StatisticsPluginAdministration(QueueAdministration):
             raise _unreadable(error) from error
 
     def _look_deeper(self, queue: str, look: Callable[[], bool]) -> str:
-        """Call `look` until nothing is missing. Each browse makes the broker read 200 further messages.
+        """Call `look` until it has found everything, or the broker can read no further messages.
+
+        Each browse makes the broker read 200 further messages of the queue into memory.
 
         Args:
             queue: The queue's name.
             look: Function that browses, and returns whether it has found everything.
 
         Returns:
-            The reason why the broker has not read the whole queue, as sentences; empty if it has, or if
-            nothing is missing.
+            The reason why the broker has not read the whole queue, as sentences. Empty if the broker has read
+            the whole queue, or if `look` has found everything.
         """
         if look():
             return ""

@@ -52,10 +52,11 @@ def register_dialect(server: str, dialect: Dialect) -> None:
 
     The dialect is checked first. It must
 
-    * be an instance of `Dialect`, with a method wherever `Dialect` has one
-    * read destination names as it writes them
+    * be an instance of `Dialect`, and override methods of `Dialect` only with methods
+    * read each destination back from the header that it has written for it
     * read id, delivery count and expiration of a message only from headers that senders can't set
-    * override the methods and have the unit kind that its capabilities require, and not claim `backlog`
+    * override the methods that its capabilities require, and have the required `unit_kind`
+    * not have the capability `backlog`
     * return bytes from `orphan`, and bytes or `None` from `acknowledgement`, without raising an error.
 
     Args:

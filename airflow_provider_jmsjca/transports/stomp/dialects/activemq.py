@@ -142,7 +142,7 @@ class ActiveMqDialect(Dialect):
     def prefetch(self, subscription: Subscription) -> int:
         """Return 1 if the caller has several consumers of the destination.
 
-        The broker hides message groups set by other clients, so only this keeps a group in order.
+        The broker hides message groups set by other clients, so only a prefetch of 1 keeps a group in order.
         """
         return 1 if subscription.one_of_several else super().prefetch(subscription)
 
@@ -226,10 +226,11 @@ class ActiveMqDialect(Dialect):
         headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Send bytes with a content-length and text without: the broker distinguishes them by it.
+        """Return the encoded body; add a content-length for bytes, but not for text.
 
-        Text that contains NUL also needs a content-length. The header `amq-msg-type` then marks it as text.
-        The broker passes both headers on to the consumer.
+        The broker treats a body with a content-length as bytes. Text that contains NUL needs a
+        content-length, too; the header `amq-msg-type` then marks the body as text. The broker passes both
+        headers on to the consumer.
         """
         if message.body_kind is BYTES:
             body = bytes_of(message)

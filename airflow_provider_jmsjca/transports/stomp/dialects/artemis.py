@@ -69,8 +69,8 @@ class ArtemisDialect(Dialect):
     object message without its body, like a Java message without a body, and empty or null text. All of these
     count as undecodable unless this package sent them.
 
-    Text with NUL is sent as bytes with a marker header. This package receives it as text, Java as a bytes
-    message.
+    Text with NUL is sent as bytes with a marker header. This package receives it as text, but a Java client
+    receives a bytes message.
     """
 
     product: ClassVar[str] = "artemis"
@@ -143,7 +143,7 @@ class ArtemisDialect(Dialect):
         return Recovery.RESUBSCRIBE
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
-        """Return the last `ack` header: the broker writes its own after one forged by a producer."""
+        """Return the last `ack` header, which is the broker's; a header forged by a producer precedes it."""
         return frame.last(ACK)
 
     def destination(self, destination: Destination) -> str:
@@ -162,7 +162,11 @@ class ArtemisDialect(Dialect):
             headers.append(("_AMQ_DUPL_ID", outgoing.deduplication_id))
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
-        """Send bytes with a content-length and text without: the broker distinguishes them by it."""
+        """Return the encoded body; add a content-length for bytes, but not for text.
+
+        The broker treats a body with a content-length as bytes. Text that contains NUL needs a
+        content-length, too; the marker of this package then tells that the body is text.
+        """
         if message.body_kind is BYTES:
             body = bytes_of(message)
             headers.append(("content-length", str(len(body))))
@@ -179,9 +183,9 @@ class ArtemisDialect(Dialect):
     def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse headers for which the broker would end the connection, often without an ERROR.
 
-        The broker stores text in two bytes per character. All headers must fit into one record, whose limit
-        is the size of the journal buffer. If the body is so large that it gets a separate file, the limit is
-        the minimum size of such a body.
+        The broker stores each character in two bytes, and all headers of a message in one record. The size of
+        the journal buffer limits the record. If the body is so large that the broker stores it in a separate
+        file, the limit of the record is the minimum size of such a body.
         """
         if sum(len(name) + len(value) for name, value in headers) < _FEW_CHARACTERS:
             return
@@ -198,13 +202,14 @@ class ArtemisDialect(Dialect):
             )
 
     def property_name(self, header: str) -> str:
-        """Return the property name of a header, with the original name for JMSXGroupID."""
+        """Return the property name of a header; the broker sends `JMSXGroupID` under another name."""
         return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Decode the body; determine its kind by the marker of this package, else by content-length.
 
-        The broker puts content-length last only for text.
+        Without the marker, a body is text if the header content-length is missing or comes last. The broker
+        puts content-length last only for text.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or the broker may have left out the body.
@@ -254,7 +259,7 @@ def _window(prefetch: int | None) -> int:
 
 
 def _selector(portable: str) -> str:
-    """Return the selector in the broker's syntax, with the prefix for comparing numbers.
+    """Return the selector in the broker's syntax, with a prefix for comparing text properties with numbers.
 
     Raises:
         CapabilityError: The selector uses a name that never matches on this broker.

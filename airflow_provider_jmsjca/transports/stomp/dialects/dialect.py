@@ -219,11 +219,12 @@ class Dialect(ABC):
         names: Syntax of destination names.
         unit_kind: How units of work are implemented.
         administration: The interface for queue statistics, browsing and changes of messages.
-        bulk_transactions: Whether bulk sends are faster in a transaction, which is then atomic and durable.
+        bulk_transactions: Whether many messages are sent in transactions, because that is faster on this
+            broker, and each transaction is atomic and durable.
         errors_name_frames: Whether an ERROR names its frame by `receipt-id`. Otherwise an ERROR fails all
             sends that wait for receipts at that moment.
         frame_end: Terminator of a body without content-length.
-        cumulative: Which further messages an `ack:client` acknowledges.
+        cumulative: Which messages an ACK settles besides the named one, in a subscription with `ack:client`.
         returns_through_another: Whether a NACK needs another active subscription once the subscription of the
             message has ended. The transport then opens a topic subscription.
         writes_singly: Whether the broker writes each message separately.
@@ -337,13 +338,13 @@ class Dialect(ABC):
 
     @abstractmethod
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
-        """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
+        """Return the headers of SUBSCRIBE; the caller adds `ack`, `receipt` and, if it is missing, `id`."""
 
     def after_subscribe(self, subscription: Subscription, identifier: str) -> list[Command]:
         """Return the frames to send once the broker has confirmed a SUBSCRIBE.
 
-        Override this for a broker that otherwise withholds messages that were waiting before. The consumer
-        has started when the broker has confirmed the last frame. Most brokers need no frames.
+        Override this for a broker that otherwise withholds messages that arrived before SUBSCRIBE. The
+        consumer has started when the broker has confirmed the last frame. Most brokers need no frames.
 
         Args:
             subscription: The confirmed subscription.
@@ -366,14 +367,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def recovery(self, subscription: Subscription) -> Recovery:
-        """Return how unsettled messages are returned to the broker."""
+        """Return the way in which unsettled messages are handed back to the broker."""
 
     def orphan(self, token: bytes, keeper: str) -> bytes:
         """Return the value of `id` in the NACK of a message whose subscription has ended.
 
         Args:
             token: The message's acknowledgement id, as received on the wire.
-            keeper: The subscription through which the message is returned; empty if none is needed.
+            keeper: Id of the active subscription that the NACK uses; empty if the broker needs no such id.
 
         Returns:
             Bytes to send unchanged: escaped input stays escaped.
@@ -382,7 +383,7 @@ class Dialect(ABC):
         return token
 
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
-        """Return the token of a message sent to an ended subscription, if `error` reports one.
+        """Return the token of a message sent to an ended subscription, if `error` reports such a message.
 
         Args:
             error: The text of an ERROR frame.
@@ -499,7 +500,7 @@ class Dialect(ABC):
             raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
 
     def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
-        """Return encoded header lines with message id and timestamp, if the broker sets none.
+        """Return encoded header lines with message id and timestamp; empty if the broker sets them.
 
         Args:
             given: The id to send; `None`: use a new id.
@@ -537,7 +538,7 @@ class Dialect(ABC):
 
         Raises:
             ConfigurationError: The text is no valid selector.
-            CapabilityError: The selector has too many names of this kind.
+            CapabilityError: The selector uses too many properties with names of headers.
         """
         return Selector.parse(selector).portable_with({name: f"{RENAMED}{name}" for name in self.taken})
 

@@ -115,8 +115,8 @@ class RabbitMqDialect(Dialect):
     slashes, percent signs and non-ASCII characters. It passes `reply-to` on unchanged.
 
     With a thousand pending receipts, each character of a receipt id costs about one percent of throughput.
-    With four characters, a forged receipt matches with a probability below one in ten thousand. One that
-    doesn't match ends the connection.
+    With four characters, a forged receipt matches a pending one with a probability below one in ten thousand.
+    A forged receipt that doesn't match ends the connection.
     """
 
     product: ClassVar[str] = "rabbitmq"
@@ -160,7 +160,10 @@ class RabbitMqDialect(Dialect):
     warnings: ClassVar[Mapping[str, str]] = {"x-max-length": _FULL, "x-max-length-bytes": _FULL}
 
     def proof(self, session: str) -> str | None:
-        """Return the session id, a part of every `ack` header; ids of durable subscriptions are names."""
+        """Return the session id as it stands in every `ack` header; `None` for a guessable, short id.
+
+        Ids of durable subscriptions are no proof, because they are names that a producer may know.
+        """
         return f"@@{session}@@" if len(session) >= _LEAST_SESSION else None
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
@@ -187,9 +190,9 @@ class RabbitMqDialect(Dialect):
     def orphan(self, token: bytes, keeper: str) -> bytes:
         """Return the id for a NACK through another, active subscription.
 
-        The plugin looks up the subscription in the id, and then uses only the number behind it, which counts
-        deliveries of the whole connection. NACK is necessary because UNSUBSCRIBE doesn't requeue. Before
-        UNSUBSCRIBE, a requeued message would be redelivered to the same subscription.
+        The plugin looks up the subscription that the id names. Then it uses only the number at the end of the
+        id, which counts deliveries of the whole connection. A NACK is necessary, because UNSUBSCRIBE doesn't
+        requeue messages. A NACK before UNSUBSCRIBE would redeliver the message to the same subscription.
         """
         return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
@@ -235,7 +238,10 @@ class RabbitMqDialect(Dialect):
         return _decoded(text)
 
     def reply_to(self, destination: Destination) -> str:
-        """Return the `reply-to` header: the plain AMQP name for a queue that the plugin can't name."""
+        """Return the `reply-to` header.
+
+        The plugin can't address a queue with `%2F` in its name, so the header then has the plain AMQP name.
+        """
         name = destination.name
         if _SLASH in name and Destination.from_header(name) == destination:
             return name
@@ -315,7 +321,7 @@ class RabbitMqDialect(Dialect):
         return number(headers, EXPIRATION, 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
-        """Return the count of a quorum queue; `None` on its first delivery and on classic queues."""
+        """Return the delivery count of a quorum queue; `None` for a first delivery or a classic queue."""
         count = number(headers, "x-delivery-count", None)
         return None if count is None else count + 1
 

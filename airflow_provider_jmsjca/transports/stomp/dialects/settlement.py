@@ -6,7 +6,7 @@ import enum
 
 
 class Recovery(enum.Enum):
-    """The way in which a consumer returns unsettled messages on rollback and on close."""
+    """The way in which a consumer hands unsettled messages back to the broker, on rollback and on close."""
 
     RESUBSCRIBE = enum.auto()
     """UNSUBSCRIBE and SUBSCRIBE again. The server requeues unsettled messages at UNSUBSCRIBE."""

@@ -131,8 +131,8 @@ class Routes:
     def expect(self, identifier: str) -> None:
         """Ignore messages that arrive for a subscription without a route.
 
-        Ids chosen by the user are kept for the lifetime of the connection. There are at most as many as
-        durable subscriptions.
+        An id that the user has chosen stays known while the connection is open. There are no more such ids
+        than durable subscriptions.
         """
         key = escape(identifier).encode()
         if not key.startswith(self.prefix):
@@ -167,9 +167,10 @@ class Routes:
 
 
 class UnsettledAfterUnsubscribe:
-    """Returns messages that were unsettled when their subscription ended, if the broker keeps them.
+    """Hands messages back to the broker that were unsettled when their subscription ended.
 
-    Some brokers need an active subscription for that: the keeper, opened on first use on an unused topic.
+    This is for brokers that keep such messages. Some of these brokers accept the NACK only through an active
+    subscription: the keeper, opened on first use on an unused topic.
 
     Attributes:
         last: The last message received on the connection; set by the reader.
@@ -185,7 +186,7 @@ class UnsettledAfterUnsubscribe:
         self.last: Frame | None = None
 
     def hand_back_undelivered(self, error: str) -> bool:
-        """Return a message to the broker if `error` reports that it was sent to an ended subscription.
+        """Hand a message back to the broker if `error` reports that it was sent to an ended subscription.
 
         Returns:
             Whether `error` is such a report.
@@ -204,15 +205,16 @@ class UnsettledAfterUnsubscribe:
         return True
 
     def hand_back(self, tokens: list[bytes]) -> None:
-        """Return messages to the broker, also those sent to an ended subscription; wait for its answer.
+        """Hand messages back to the broker after UNSUBSCRIBE, and wait for the broker's answers.
 
-        The broker normally reports a message sent to an ended subscription before it answers a request sent
-        after UNSUBSCRIBE. If the report is late by more than a round trip, the message is returned when the
-        report arrives, behind later messages. No request waits for such a report.
+        This includes messages that the broker reports as sent to the ended subscription. The broker normally
+        reports them before it answers a request sent after UNSUBSCRIBE. If a report is late by more than a
+        round trip, its message is handed back when the report arrives, behind later messages. No request
+        waits for such a report.
 
         Raises:
             PermanentBrokerError: The broker refused a NACK.
-            ConnectionLostError: The connection was lost, which also returns the messages.
+            ConnectionLostError: The connection was lost, which also hands the messages back.
         """
         receipts = self._link.replies.receipts(blame=True) if tokens else self._link.ask()
         for token in tokens:
@@ -423,7 +425,7 @@ class Link:
 
         Args:
             reason: Passed to the callbacks for a lost connection.
-            logged: The loss was logged as that of another link of the connection.
+            logged: Whether the loss of another link of the same connection was logged already.
         """
         with self._lock:
             if self._state is ConnectionState.UP:

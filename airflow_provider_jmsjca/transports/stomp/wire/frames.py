@@ -211,12 +211,13 @@ class FrameParser:
     as a random subscription id.
 
     If bytes without a proof follow a message, the parser reads the message again, up to the next frame with a
-    proof. If the message was already delivered, the parser raises an error that ends the connection. When the
-    message is redelivered, the parser reads it up to the next proof from the start.
+    proof. If the message was already delivered, the parser raises an error that ends the connection, and adds
+    the message's id to `suspects`. When the message is redelivered, the parser doesn't trust its
+    content-length: the body extends to the next frame with a proof.
 
     Args:
         end: Initial value of the attribute `end`.
-        suspects: Ids of messages to read up to the next proof from the start.
+        suspects: Ids of messages with a content-length that the parser doesn't trust.
 
     Attributes:
         end: Terminator of a body without content-length: NUL, or a longer sequence for a broker that allows
@@ -321,11 +322,11 @@ class FrameParser:
         return frames
 
     def _next(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> tuple[int, int]:
-        """Read a frame of any kind.
+        """Read the frame of any kind at `at`, and append it to `frames`.
 
         Returns:
-            The offset of the frame if it can be read again, else -1; and the offset to continue at, or -1 if
-            more input is needed.
+            Two offsets in `chunk`. The first is the offset of the frame if the frame can be read again,
+            else -1. The second is the offset to continue at; -1 if more input is needed.
         """
         end, body_at = self._head_end(chunk, at)
         if end < 0:
@@ -359,7 +360,7 @@ class FrameParser:
         return -1, -1
 
     def _joined(self, chunk: bytes) -> bytes:
-        """Return kept bytes and this chunk; keep both and return nothing if the frame needs more input."""
+        """Return the kept bytes with `chunk`; if the frame needs more input, keep both and return `b""`."""
         self._parts.append(chunk)
         self._size += len(chunk)
         if not self._need or self._size < self._need:
@@ -392,7 +393,7 @@ class FrameParser:
         self._last_bytes = unfinished[-_LONGEST_MARK:]
 
     def _head_end(self, chunk: bytes, at: int) -> tuple[int, int]:
-        """Return the end of the headers and the start of the body; (-1, -1) if it has not arrived yet."""
+        """Return the end of the headers and the start of the body; (-1, -1) if the headers are incomplete."""
         if self._blank <= at:  # cached, so that frames with CRLF don't repeat the search
             found = chunk.find(b"\n\n", at)
             self._blank = len(chunk) if found < 0 else found
@@ -402,7 +403,7 @@ class FrameParser:
         return (self._blank, self._blank + 2) if self._blank < len(chunk) else (-1, -1)
 
     def _body_end(self, chunk: bytes, at: int, end: int, body_at: int) -> int:
-        """Return the end of the body; -1 if it has not arrived yet, `_NO_NUMBER` if it is unknown."""
+        """Return the end of the body; -1: not arrived yet; `_NO_NUMBER`: the content-length is unusable."""
         found = chunk.find(_CONTENT_LENGTH, at, end)
         if found < 0:
             return chunk.find(self.end, body_at)
@@ -547,7 +548,13 @@ class FrameParser:
 
 
 def _fault_of(head: bytes, told: int, true: int | None = None) -> str:
-    """Describe the fault of a declared length; a negative `told` means that it is not a number."""
+    """Describe the fault of a message's content-length.
+
+    Args:
+        head: The header lines of the message.
+        told: The declared length in bytes; negative if the header is no number or occurs twice.
+        true: The length of the body in bytes; `None`: not known, but greater than `told`.
+    """
     if told < 0:
         if head.count(_CONTENT_LENGTH) > 1:
             return "it has more than one content-length"

@@ -29,7 +29,7 @@ class _FrameBuffer:
         self.data = b""
 
     def set_listener(self, name: str, listener: object) -> None:
-        """Register no listener: stomp.py's heart-beats need a thread of their own."""
+        """Ignore the listener: for heart-beats, stomp.py would start a thread of its own."""
 
     def transmit(self, frame: Any) -> None:
         """Keep the encoded frame."""

@@ -658,7 +658,10 @@ class Wire:
             raise ConnectionLostError(str(self._reason))
 
     def _flush_now(self) -> None:
-        """Send as much as the socket accepts. If the lock is taken, its holder checks the buffer again."""
+        """Send as much as the socket accepts, without waiting.
+
+        If another thread is sending, do nothing: that thread checks the buffer again afterwards.
+        """
         while (self._buffer or self._unsent) and self._send_lock.acquire(blocking=False):
             try:
                 done = self._send_some()
@@ -778,7 +781,7 @@ class Wire:
             self._woken = False
 
     def _wait_for_the_rest(self, now: float) -> None:
-        """Handle a frame that stays incomplete, because its length may be wrong.
+        """Request an answer from the broker if a frame stays incomplete: its length may be wrong.
 
         Raises:
             ConnectionLostError: Nothing has arrived for too long.
@@ -796,7 +799,10 @@ class Wire:
         return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
     def _longest_pause(self, now: float) -> float | None:
-        """Return the milliseconds until the next action without input; `None` if there is none."""
+        """Return the milliseconds for which the reader may wait for input; `None`: without a limit.
+
+        The wait ends before the next heart-beat, timeout or flush is due.
+        """
         times = []
         if self._silence_limit:
             times.append(self._last_received + self._silence_limit - now)
