@@ -182,7 +182,10 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
 
     @property
     def linked_batch(self) -> tuple[str | None, bool]:
-        """The name of the batch, `None` if there is none, and whether this try has finished it."""
+        """The name of the batch, and whether this try of the task has finished the batch.
+
+        Without a batch, the name is `None`.
+        """
         return self._batch_id, self._report is not None
 
     def execute(self, context: Context) -> dict[str, Any]:

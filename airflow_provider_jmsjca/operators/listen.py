@@ -421,7 +421,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         return False
 
     def _is_known(self, settings: ConnectionSettings) -> bool:
-        """Return whether the Airflow connection leads to the same broker, as the same user."""
+        """Return whether the Airflow connection has these settings, apart from the client id."""
         try:
             known = JmsHook(self._conn_id).settings()
         except ConfigurationError:  # it has no address of its own

@@ -632,7 +632,7 @@ class Batch:
         table: str,
         noted: Mapping[str, str],
     ) -> tuple[DataFrame, Mapping[str, str]]:
-        """Return the rows with columns for rescued fields, and those columns that the table lacks.
+        """Return the rows with columns for rescued fields, and the types of columns that the table lacks.
 
         Args:
             df: The rows.

@@ -130,7 +130,7 @@ class BatchRejects:
         Raises:
             ConfigurationError: A column is missing, or a row names no message of the batch.
             FencedError: A newer attempt has begun.
-            SpoolError: The files can't be written, or another job runs as this attempt.
+            SpoolError: The files can't be written, or another job uses the same fence number.
         """
         if self._stored is not None:
             df = without(df, self._stored)
@@ -139,7 +139,7 @@ class BatchRejects:
         self.files += found
 
     def refuse(self, refused: DataFrame) -> None:
-        """Reject messages if a table refuses one of their rows; see `tables.Rejects`."""
+        """Reject the messages whose rows a table refuses; see `tables.Rejects`."""
         self.refused.append(refused)
         self.add(refused.selectExpr("*", f"'{EXCEPTION_CLASS}' AS exception_class"))
 
@@ -204,7 +204,7 @@ def write_rejects(
     Raises:
         ConfigurationError: A column is missing, or a row names no message of the batch.
         FencedError: A newer attempt has begun.
-        SpoolError: The files can't be written, or another job runs as this attempt.
+        SpoolError: The files can't be written, or another job uses the same fence number.
     """
     missing = [name for name in REJECT_COLUMNS if name not in df.columns]
     if missing:

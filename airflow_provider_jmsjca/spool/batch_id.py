@@ -38,9 +38,10 @@ class TaskKey:
         """Return the name of the batch: a safe component of a path on every file system.
 
         The four parts are joined by `~~`. Letters, digits, `_`, `.` and `-` are kept; any other byte of the
-        UTF-8 text becomes `~` and two hexadecimal digits. So does a `.` or `_` at the very beginning, because
-        Spark ignores files with such names. `TaskKey.parse` reads the name back. A name over 180 characters
-        is cut and ends in `~~sha256-` and 32 digits of the digest of the whole name; it can't be read back.
+        UTF-8 text becomes `~` and two hexadecimal digits. A `.` or `_` at the very beginning is replaced in
+        the same way, because Spark ignores files with such names. `TaskKey.parse` reads the name back. A name
+        over 180 characters is cut and ends in `~~sha256-` and 32 digits of the digest of the whole name. A
+        cut name can't be read back.
         """
         parts = (self.dag_id, self.run_id, self.task_id, str(self.map_index))
         whole = _SEPARATOR.join(_escape(part) for part in parts)

@@ -141,7 +141,7 @@ class Manifest:
 
 
 def given_up(folder: SpoolPath, number: int) -> SpoolPath:
-    """Return the path to which a damaged segment is moved when it is given up; nothing reads it there."""
+    """Return the path to which `salvage` moves a damaged segment; nothing reads the file there."""
     return folder / f"{_GIVEN_UP}-{number:06d}.parquet"
 
 

@@ -299,7 +299,10 @@ def raw_body(message: JmsMessage) -> bytes:
 
 
 def row_identity(row: Row) -> Identity | None:
-    """Return a message's identity as it would be read from a segment; `None` without a message id."""
+    """Return the identity that `known_ids.read_identities` would read for this row from a segment.
+
+    `None` for a message without an id.
+    """
     return next(table_identities(rows_to_table([row], "", 0)), None)
 
 

@@ -65,7 +65,7 @@ class SequencedBatch(NamedTuple):
 
 
 class BatchSequence:
-    """The finished batches of a spool, each at its position. For one thread at a time.
+    """The finished batches of a spool, each at its position. Only one thread at a time may use an instance.
 
     Args:
         spool: The folder of all batches.

@@ -95,7 +95,7 @@ class SealedElsewhereError(SpoolError):
 class SpoolBatch:
     """One batch, held by one writer at a time. Use it in a `with` statement.
 
-    Not for several threads at once, except that `knows` may be called while `seal` runs.
+    Only one thread at a time may use an instance, except that `knows` may be called while `seal` runs.
 
     Attributes:
         manifest: The manifest of the finished batch; `None` while it is being written.
@@ -487,7 +487,7 @@ class SpoolBatch:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
     def _is_empty(self, folder: SpoolPath) -> bool:
-        """Return whether the batch in a folder has no messages and gets none any more."""
+        """Return whether the batch in a folder has no messages, and no writer adds messages any more."""
         path = folder / MANIFEST
         if exists(path):
             return Manifest.read(path).rows == 0
@@ -566,7 +566,7 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
 
 
 def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
-    """Seal a fence, or the end of the batch, in a place; `False` if the place is taken.
+    """Seal a fence or the end of the batch at a place; return `False` if the place is taken.
 
     Args:
         folder: Folder of the batch.
@@ -580,7 +580,7 @@ def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None 
 
 
 def segment_file(number: int) -> str:
-    """Return the name of the file in a place."""
+    """Return the name of the file at a place."""
     return f"{SEGMENT_STEM}-{number:06d}.parquet"
 
 
@@ -600,7 +600,7 @@ def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:
 
 
 class _SegmentFile:
-    """A segment that is being written, one row group for each `write`; only one is in memory at a time.
+    """A segment that is being written. Each `write` adds a row group and keeps none of the rows in memory.
 
     Args:
         folder: Folder of the batch.

@@ -216,7 +216,10 @@ class JmsActivationTrigger(BaseEventTrigger):
         return Asset(name=name, watchers=[AssetWatcher(name=name, trigger=self)], **arguments)
 
     def shared_stream_key(self) -> Hashable:
-        """Return the arguments that select the events, without those for the form of events."""
+        """Return the key of the shared stream of events.
+
+        Triggers get the same key if they differ only in the arguments for the form of events.
+        """
         path = self.serialize()[0]
         try:
             return path, ActivationOptions.parse(self._arguments).key
@@ -265,7 +268,7 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        """Register as a follower of the stream, for its log records."""
+        """Register this trigger within the context as one that gets the events of the stream."""
         key, follower = self.shared_stream_key(), _Follower(self._who, self._stores())
         followers = _followers.setdefault(key, [])
         followers.append(follower)
@@ -312,11 +315,11 @@ class JmsActivationTrigger(BaseEventTrigger):
     async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
         """Return the event for Airflow, with those messages that need a new event.
 
-        A message that waits for the DAG run of a stored event needs none. A message that is too large is
-        refused.
+        A message that waits for the DAG run of a stored event needs no new event. A message that is too large
+        is refused.
 
         Returns:
-            `None` if no message is left, or if the event can't be created; then `handed.fault` is set.
+            `None` if no message is left. Also `None`, with `handed.fault` set, if the event can't be created.
         """
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
@@ -407,7 +410,10 @@ class JmsActivationTrigger(BaseEventTrigger):
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
 
     def _receipted(self, event: dict[str, Any], handed: OutstandingEvent) -> dict[str, Any]:
-        """Return the event with a receipt; unchanged if no asset is watched."""
+        """Return the event with the key, stream and number of its receipt.
+
+        If no asset is watched, there is no receipt, and the event is returned unchanged.
+        """
         from airflow_provider_jmsjca.triggers.receipts import Receipt  # noqa: PLC0415 - not at parse time
 
         stores = self._stores()

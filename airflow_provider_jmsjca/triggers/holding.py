@@ -169,7 +169,7 @@ class _Held:
 
 
 class Holder:
-    """Settles deliveries by the outcome of their DAG runs; for one event loop.
+    """Settles deliveries by the outcome of their DAG runs. An instance belongs to one event loop.
 
     Guarantee: a message is acknowledged only after the outcomes of all its events acknowledge it.
     On close or crash the messages go back to the broker. When they are redelivered, their records are found.

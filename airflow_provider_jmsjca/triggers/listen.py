@@ -128,7 +128,7 @@ class JmsListenTrigger(JmsReadyTrigger):
             waiting.leave()
 
     async def _first(self) -> dict[str, Any]:
-        """Return the event of the first queue that has messages; an error event if all are refused."""
+        """Return the event of the first queue that has messages; an error event if all queues are refused."""
         refused: dict[str, str | None] = {}
         watches = []
         for destination in (self.destination, *self.further):

@@ -242,8 +242,8 @@ def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool])
     Args:
         kept: The list so far; `None` if there is none.
         keys: Keys of the new records.
-        is_kept: Returns whether the record of a key still exists. Other keys are dropped from the list when
-            it has doubled.
+        is_kept: Returns whether the record of a key still exists. When the list has doubled in length, keys
+            without a record are dropped from it.
     """
     held = _held_keys(kept) or {}
     held |= dict.fromkeys(keys)

@@ -81,7 +81,7 @@ class ConfirmedDeliveries:
 
 
 class Acknowledger:
-    """Acknowledges messages of confirmed events once their receipts exist; for one event loop.
+    """Acknowledges messages of confirmed events once their receipts exist. Belongs to one event loop.
 
     Guarantee: a message is not acknowledged if its event was dropped. It stays unsettled until the trigger
     ends. If the trigger hasn't ended after half a minute, the message is rolled back.

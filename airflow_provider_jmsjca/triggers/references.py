@@ -23,7 +23,7 @@ _swept: dict[SpoolPath, float] = {}
 
 
 async def sealed(message: JmsMessage) -> dict[str, Any]:
-    """Store a message in the spool, and return the reference for its event; for an event loop.
+    """Store a message in the spool without blocking the event loop, and return the reference for its event.
 
     Guarantee: that of `seal_message`. On cancellation the message may be stored, and is deleted later.
 
