@@ -151,10 +151,10 @@ class JmsHook(BaseHook):
         return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
-        """Return the layer of this Airflow connection, and the layers of all connections involved by id.
+        """Return the layer of this Airflow connection, and the layers of a chain of connections by their ids.
 
-        Involved are this connection and those that its `lookup://` URL refers to. Their options aren't
-        merged.
+        The chain begins with this connection, and continues with those that `lookup://` URLs refer to. The
+        layers aren't merged.
 
         Raises:
             ConfigurationError: The connection is not defined, or its extra field is no JSON object.
@@ -339,7 +339,7 @@ class JmsHook(BaseHook):
     def _next_lookup(found: list[Connection]) -> str | None:
         """Return the id of the connection that the last of `found` refers to; `None` ends the search.
 
-        A reference back to a connection in `found` also ends the search. Merging the options reports it.
+        A reference back to a connection in `found` also ends the search. Merging the options reports a cycle.
         """
         name = lookup_of(found[-1])
         return None if name in {connection.conn_id for connection in found} else name

@@ -52,11 +52,11 @@ def spool_path(given: str | Path | None = None) -> SpoolPath:
     """Return the directory of all batches.
 
     Args:
-        given: A path or a URI. The URI names a folder of this machine (`file:///path`), an object store
-            (`s3://aws_default@bucket/prefix`) or HDFS (`hdfs://webhdfs_default@namenode:8020/path`). The part
-            before `@` names the Airflow connection with the credentials. Without that part, the credentials
-            come from the environment. `None` or empty text: `[jmsjca] spool_path`, by default `jms-spool`
-            under AIRFLOW_HOME.
+        given: A path or a URI. The URI names a folder (`file:///path`), a folder in an object store (such as
+            `s3://aws_default@bucket/prefix`), or one in HDFS (`hdfs://webhdfs_default@namenode:8020/path`).
+            The part before `@` names the Airflow connection with the credentials. Without that part, the
+            credentials come from the environment. `None` or empty text: `[jmsjca] spool_path`, by default
+            `jms-spool` under AIRFLOW_HOME.
 
     Raises:
         ConfigurationError: The URI has another scheme, or the value isn't text. Or the connection is missing

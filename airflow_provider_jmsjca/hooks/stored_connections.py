@@ -36,6 +36,9 @@ def undefined(conn_id: str) -> str:
 
 
 def _asks_airflow() -> bool:
-    """Return whether a task, a trigger or DAG parsing runs here; these read connections from an API."""
+    """Return whether a task, a trigger or DAG parsing runs in this process.
+
+    These read connections from Airflow's API, not from its database.
+    """
     runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
     return getattr(runner, "SUPERVISOR_COMMS", None) is not None

@@ -425,7 +425,8 @@ class Link:
 
         Args:
             reason: Passed to the callbacks for a lost connection.
-            logged: Whether the loss of another link of the same connection was logged already.
+            logged: Whether the loss of another link of the same connection was logged already. If so, this
+                loss is logged at level DEBUG only.
         """
         with self._lock:
             if self._state is ConnectionState.UP:
