@@ -132,7 +132,7 @@ class LimboSender:
     def _start_over(self) -> None:
         """Lease messages under a new owner name from now on.
 
-        So send markers with the old name only name messages that were leased under the old name.
+        So a send marker with the old owner name lists only messages that were leased under that name.
         """
         self._owner = uuid.uuid4().hex
         self._send_markers.clear()

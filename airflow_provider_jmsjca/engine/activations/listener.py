@@ -138,7 +138,7 @@ class _RunConsuming(threading.Event):
 
     Args:
         whole: The listener's event.
-        every: Events of all runs; this one is appended.
+        every: Events of all runs; the new event is appended to this list.
     """
 
     _lock = threading.Lock()
@@ -293,7 +293,10 @@ class Listener:
 
     @property
     def server_type(self) -> str:
-        """Product name of the broker; empty until the first connection. Several are separated by commas."""
+        """Product name of the broker; empty until the first connection.
+
+        With several members, the names of different products are separated by commas.
+        """
         return ",".join(
             dict.fromkeys(each.server_type for each in self._consumers if each.server_type)
         )  # J115
@@ -396,7 +399,7 @@ class Listener:
         return replace(found, holds_subscription=self._mover.state is ActivationState.UP)
 
     def statistics_by_part(self) -> dict[str, Statistics]:
-        """Return a snapshot of each connection, by the name of its activation or member."""
+        """Return a snapshot of the statistics of each connection, by the name of its activation or member."""
         return {each.name: each.statistics() for each in self.runs}
 
     def reset_statistics(self) -> None:
@@ -510,12 +513,15 @@ class Listener:
                 each.request_stop(request, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until a deadline on the clock; return what `stop` returns."""
+        """Wait for the end of a stop, until a deadline on the clock; return whether the stop was clean.
+
+        `False`: the deadline passed first, a handler made the call, or the stop wasn't clean (see `stop`).
+        """
         ended = [each.await_stop(deadline) for each in self.runs]
         return all(ended)
 
     def await_end(self, seconds: float) -> bool:
-        """Wait at most `seconds` for a run to stop; return whether one has stopped."""
+        """Wait at most `seconds` for any of the `runs` to stop; return whether any run has stopped."""
         return self.runs[0].await_end(seconds) or any(each.await_end(0) for each in self.runs)
 
     def delete_subscription(self) -> None:

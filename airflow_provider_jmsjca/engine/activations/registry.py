@@ -118,7 +118,11 @@ class Supervised(Protocol):
         """Return the state of the run."""
 
     def obey(self, order: ActivationOrder | None) -> None:
-        """Carry out a request; called when it changes. `None`: the request was withdrawn."""
+        """Carry out the request for the activation; called when the request changes.
+
+        Args:
+            order: The new request; `None`: the request was withdrawn.
+        """
 
 
 def spec_digest(spec: ActivationSpec | None) -> str:
@@ -426,7 +430,7 @@ class _Rounds:
 
 
 def _sample(report: RunReport, before: RunReport | None, now: datetime) -> ActivationSample:
-    """Return the counts of a run since an earlier report of it."""
+    """Return the counts of a run since the report `before`; since its start if that is `None`."""
 
     def since(name: str) -> int:
         done: int = getattr(report, name) - (0 if before is None else getattr(before, name))

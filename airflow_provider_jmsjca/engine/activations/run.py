@@ -220,7 +220,7 @@ class ListenerRun:
         return any(each.durable_name is not None for each in self.settings.subscriptions)
 
     def statistics(self) -> Statistics:
-        """Return a snapshot of the run."""
+        """Return a snapshot of the run's statistics."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.counters.statistics(
@@ -286,7 +286,7 @@ class ListenerRun:
             dispatcher.ask_stop(request, delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
-        """Wait for the end of a stop, until the deadline on the clock; return whether it was clean."""
+        """Wait for the end of a stop, until a deadline; see `Listener.await_stop`."""
         if not self._started:
             return True
         dispatcher = self._dispatcher

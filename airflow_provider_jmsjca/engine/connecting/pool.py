@@ -107,7 +107,7 @@ class Usage:
             self._listeners += 1
 
     def unlisten(self) -> None:
-        """Remove a listener; the idle timeout applies again."""
+        """Remove a listener; after the last one, the idle timeout applies again, from now on."""
         with self._lock:
             self._listeners -= 1
         self.succeeded()

@@ -262,19 +262,19 @@ class AttemptLog:
     # -- after it -----------------------------------------------------------------------------------------
 
     def failed(self, message: str, failure: Failure, secrets: Iterable[str]) -> None:
-        """Note the exception that ended an attempt, without these secrets; it is written later."""
+        """Note the exception that ended an attempt, without secrets, for the next write to the store."""
         shown = without_secrets(failure, secrets)
         with self._lock:
             self._failures[message] = shown
 
     def take_back(self, message: str) -> None:
-        """Note that an attempt at a message doesn't count; this is written later."""
+        """Note that an attempt at a message doesn't count; the next write to the store undoes it."""
         with self._lock:
             self._unused.append(message)
             self._begun.discard(message)
 
     def settled(self, messages: Collection[str]) -> None:
-        """Note that messages are settled and need no counts any more; this is written later."""
+        """Note that messages are settled; the next write to the store deletes their attempts."""
         with self._lock:
             self._settled += messages
             self._begun.difference_update(messages)
@@ -372,7 +372,10 @@ class AttemptLog:
 
     @contextmanager
     def _pending_written(self) -> Iterator[None]:
-        """Write pending records in one transaction with the writes of the block; if it fails, keep them."""
+        """Write pending records and the block's own records in one transaction.
+
+        If the transaction fails, the pending records are kept for the next write.
+        """
         with self._lock:
             failures, self._failures = self._failures, {}
             unused, self._unused = self._unused, []

@@ -50,7 +50,7 @@ _MOST_SAID = 100
 
 
 class LeftInDoubtError(PermanentBrokerError):
-    """Messages are in doubt, and the spec requires the start to fail; the broker refused nothing."""
+    """The start fails because messages are in doubt, as the spec requires; not a refusal by the broker."""
 
 
 @dataclass(slots=True)

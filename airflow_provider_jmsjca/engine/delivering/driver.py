@@ -216,7 +216,10 @@ class Driver(ABC):
 
     @abstractmethod
     def idle_for(self) -> float:
-        """Return the seconds without anything to do; 0 while busy. Call it from any thread."""
+        """Return for how many seconds the run has had nothing to do; 0 while busy.
+
+        Call it from any thread.
+        """
 
     @abstractmethod
     def keeps(self) -> bool:

@@ -50,7 +50,7 @@ class RepeatedMessages:
         self.waiting: list[Received] = []
 
     def connected(self) -> None:
-        """Log the next repetition, because it is the first one over a new connection."""
+        """Note that there is a new connection, so that the first repetition over it is logged."""
         self._said = False
 
     def settle(self) -> None:
@@ -175,7 +175,7 @@ class ReceiveBuffer:
         return self.held.pop(number)
 
     def stop_counting(self, number: int) -> None:
-        """Stop counting the memory of a message that stays unsettled, so that others can be taken."""
+        """Stop counting the memory of a message that stays unsettled, so that other messages can be taken."""
         self.bytes -= self._large.pop(number, 0)
 
     @classmethod
@@ -460,7 +460,7 @@ class Receiver:
     def _identities(
         self, received: Received, message: JmsMessage | None, origin: Destination
     ) -> tuple[Identity | None, Identity | None]:
-        """Return the identity of a message at the broker, and the one with which it was published."""
+        """Return a message's identity at the broker, and the identity with which it was published."""
         if message is None:
             return None, None
         here = received.readable
@@ -498,7 +498,7 @@ class Receiver:
     def _note_settled(
         self, buffer: ReceiveBuffer, received: Received, message: JmsMessage, origin: Destination | None
     ) -> None:
-        """Remember that a message was settled, by the identity at the broker and the one it was sent with."""
+        """Remember a settled message by its identity at the broker and by its identity as published."""
         memory = self.memory
         note = memory.note if buffer.link is memory.link else memory.settled_before
         if memory.stable:
@@ -633,7 +633,10 @@ class Receiver:
         return verdict
 
     def _lane(self, received: Received) -> object:
-        """Return the consumer of a message if it settles in order, so that its later messages wait, too."""
+        """Return the consumer of a message if the consumer settles in order, else `None`.
+
+        While the message waits for an earlier delivery, later messages of this consumer wait, too.
+        """
         return received.consumer if received.consumer.settles_in_order else None
 
     def comes_again(self, received: Received) -> bool:
@@ -652,7 +655,10 @@ class Receiver:
         return number
 
     def admit_more(self) -> None:
-        """Check for messages after one was released unsettled, because the limit or memory has room again."""
+        """Check for further messages after a message was released unsettled.
+
+        The limit or the memory may then have room for another message.
+        """
         if self.buffer.arrivals:
             self._arrived(self.buffer)
 

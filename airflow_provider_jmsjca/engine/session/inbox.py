@@ -135,7 +135,7 @@ class Inbox:
             self._unsettled -= count
 
     def recover(self) -> None:
-        """Return all unsettled messages to the broker, taken or not; it redelivers them in order.
+        """Hand all unsettled messages, taken or not, back to the broker, which redelivers them in order.
 
         Raises:
             ConnectionLostError: The connection is lost.

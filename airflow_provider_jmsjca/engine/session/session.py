@@ -315,11 +315,11 @@ class JmsSession:
         self._connection.synchronize()
 
     def recover(self) -> None:
-        """Return unsettled messages to the broker, which redelivers them.
+        """Hand unsettled messages back to the broker, which redelivers them.
 
         Raises:
             ConfigurationError: The session is transacted: use `rollback`.
-            ConnectionLostError: The connection is lost, which also returns the messages.
+            ConnectionLostError: The connection is lost; the broker redelivers the messages in this case, too.
         """
         self._check_open()
         if self.transacted:
@@ -355,10 +355,10 @@ class JmsSession:
             inbox.decode_ahead()
 
     def rollback(self) -> None:
-        """Drop the messages sent since the last commit, and return the received ones for redelivery.
+        """Drop the messages sent since the last commit, and hand the received messages back to the broker.
 
         Raises:
-            ConnectionLostError: The connection is lost, which also rolls back.
+            ConnectionLostError: The connection is lost; the transaction is rolled back in this case, too.
             ConfigurationError: The session isn't transacted.
         """
         self._check_transacted("rollback")
@@ -381,7 +381,7 @@ class JmsSession:
         return self._connection.browse(target, self._checked_selector(selector, None))
 
     def close(self) -> None:
-        """End the session: roll back an open transaction, and return unsettled and unread messages.
+        """End the session: roll back an open transaction, and hand unsettled and unread messages back.
 
         Closing twice is harmless.
         """

@@ -43,7 +43,7 @@ def current_traceparent() -> str | None:
 
 
 def with_traceparent(message: JmsMessage, traceparent: str | None) -> JmsMessage:
-    """Return a message with this `traceparent`; keep a valid one that the message already has.
+    """Return a message with this `traceparent`, unless the message already has a valid one.
 
     Args:
         message: The message; it isn't changed.

@@ -96,7 +96,7 @@ class BacklogWatch:
         threading.Thread(target=self._run, name=f"jms-backlog {self._name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no more checks; a running one is not interrupted."""
+        """Start no more checks; a running check is not interrupted."""
         self._over.set()
 
     def _run(self) -> None:

@@ -212,7 +212,7 @@ class LoopDriver(Driver):
         self.receiver.arrived(buffer)
 
     def idle_for(self) -> float:
-        """Return the seconds without anything to do; 0 while busy or not connected."""
+        """Return for how many seconds the stream has had nothing to do; 0 while busy or not connected."""
         buffer = self.receiver.buffer
         if not buffer.open or buffer.held or buffer.arrivals or self.counters.active:
             return 0.0
@@ -390,7 +390,7 @@ class LoopDriver(Driver):
             self._source.apart = True
 
     def _take_more(self) -> None:
-        """Take further messages after an in-flight message was settled or left."""
+        """Take further messages after an in-flight message was settled, or left unsettled at the broker."""
         if (buffer := self.receiver.buffer).arrivals:
             self.arrived(buffer)
 

@@ -34,7 +34,7 @@ class LoopLink(ConsumingLink):
         executor: Runs blocking calls.
 
     Attributes:
-        closed: Future that is done when the consumers are closed and the connection is returned.
+        closed: Future that is done when the consumers are closed and the connection is released.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class LoopLink(ConsumingLink):
         self._executor.submit(self._stop_consuming)
 
     def close(self) -> None:
-        """Close the consumers, so that unsettled messages return to the broker, and return the connection.
+        """Close the consumers, so that unsettled messages return to the broker, and release the connection.
 
-        If it is still connecting, the attempt is given up. Returns at once; closing twice is harmless.
+        An attempt to connect is given up. The call returns at once; closing twice is harmless.
         """
         if self._unwanted:
             return

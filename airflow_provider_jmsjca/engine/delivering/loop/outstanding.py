@@ -87,7 +87,7 @@ class StreamDelivery:
         self._end(HandlerRaised(call=self._ticket.decision.call, failure=Failure.of(error)))
 
     def withdraw(self) -> None:
-        """End the attempt as if it had not begun: the message is delivered again, and no attempt counts.
+        """End the attempt as if it had not begun: it isn't counted, and the message is delivered again.
 
         A second end is ignored.
         """
@@ -182,7 +182,10 @@ class OutstandingDeliveries:
         self._memory.answer(ticket.decision.delivery, ticket.key, ticket.buffer, handled=handled)
 
     def withdraw(self) -> None:
-        """Withdraw deliveries that the user hasn't seen and that can't be settled; they are redelivered."""
+        """Withdraw deliveries that the user hasn't seen and that can't be settled any more.
+
+        The broker redelivers their messages.
+        """
         gone = [ticket.decision for ticket, _ in self._ready if not ticket.buffer.open]
         self._ready = [each for each in self._ready if each[0].buffer.open]
         for decision in gone:

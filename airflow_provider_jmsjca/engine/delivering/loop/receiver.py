@@ -86,7 +86,10 @@ class LoopReceiver(Receiver):
         self._speak()
 
     def _lane(self, received: Received) -> object:
-        """Return the group of a message; later messages of the group wait for it."""
+        """Return the message group of a message; `None` without a group.
+
+        While the message waits for an earlier delivery, later messages of its group wait, too.
+        """
         message = received.readable
         group = None if message is None else message.properties.get("JMSXGroupID")
         return None if group is None or group == "" else str(group)

@@ -20,7 +20,7 @@ class Signal:
         return self._is_set
 
     def set(self) -> None:
-        """Wake all waiters; until the signal is cleared, later ones don't block."""
+        """Wake all waiters; until the signal is cleared, later waiters don't block."""
         self._is_set = True
         for waiter in self._waiters:
             if not waiter.done():

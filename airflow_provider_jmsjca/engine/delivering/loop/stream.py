@@ -142,7 +142,7 @@ class DeliveryStream:
     def finish(self) -> None:
         """End the iteration; deliveries under way can still be ended, and are settled.
 
-        `aclose` returns undelivered messages to the broker.
+        `aclose` hands undelivered messages back to the broker.
         """
         self._finished = True
         if self._driver is not None:

@@ -442,7 +442,7 @@ class Dispatcher(Driver):
         self._alarm_set.set()
 
     def idle_for(self) -> float:
-        """Return the seconds without anything to do; 0 while busy or not connected."""
+        """Return for how many seconds the run has had nothing to do; 0 while busy or not connected."""
         with self.lock:
             machine = self.machine
             if machine.state is not ActivationState.UP or machine.suspended or machine.in_flight:

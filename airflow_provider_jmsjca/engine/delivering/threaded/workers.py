@@ -270,7 +270,7 @@ class Workers:
                 todo = self._perform(work)
 
     def _forward(self, work: Work) -> bool:
-        """Pass work of a batch to the thread that serves the batch; return whether there is one."""
+        """Pass work of a batch to the thread that serves the batch; return whether there is such a thread."""
         mailbox = self._mailboxes.get(getattr(work[1], "unit", 0))
         if mailbox is None:
             return False
