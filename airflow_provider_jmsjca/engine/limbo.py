@@ -75,7 +75,7 @@ class LimboSender:
         limbo: The limbo.
         connect: Opens a connection by its name in limbo.
         connections: Names of the connections to use; `None`: all except private ones.
-        lease: How long messages belong to this sender while it sends them.
+        lease: Duration of the sender's lease on the messages that it is going to send.
         clock: The clock of the store, for leases and due times; `None`: `Limbo.now`.
     """
 

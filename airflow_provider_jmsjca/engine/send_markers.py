@@ -1,8 +1,8 @@
-"""Send markers: records at the broker of the limbo messages that it has received.
+"""Send markers: messages at a broker that list the messages of limbo which the broker has received.
 
 They are read if a sender was killed before it recorded its sends in the store. A send marker is a message on
-a queue of the broker. It contains the numbers of messages and is sent in their transaction. So it exists
-exactly if the broker has these messages.
+a queue of the broker. It contains the numbers of messages, and is sent in the same transaction as these. So
+it exists exactly if the broker has these messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def send_marker(owner: str, numbers: Sequence[int]) -> Outgoing:
 def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], object]) -> None:
     """Read an owner's send markers, record their contents, then remove them from the broker.
 
-    An end message sent behind them shows when all have been received, without guessing a timeout.
+    The call sends an end message behind the send markers. When this message arrives, all send markers have
+    been received.
 
     Guarantee: after a crash the send markers are still at the broker, or their contents are recorded; `note`
     may be called again with the same numbers.

@@ -1,7 +1,7 @@
 """The interface of the store, its values, and the stored form of names.
 
 Every call is one transaction: durable when it returns, without effect when it raises. `Store.transaction`
-joins several calls. Any thread and any process may call.
+joins several calls. Any thread and any process may call any method.
 
 Callers pass times as arguments, with a time zone. The times of leases, due messages and heartbeats are
 compared between hosts. So callers take them from the database's clock, which all processes share

@@ -4,7 +4,7 @@
 |---|---|
 | a request is larger than 8 KiB | it is refused with status 431 |
 | a client is slow | its connection is closed after 5 seconds |
-| more than 8 clients are connected | further ones are closed at once |
+| more than 8 clients are connected | the connections of further clients are closed at once |
 """
 
 from __future__ import annotations

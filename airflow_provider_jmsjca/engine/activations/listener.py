@@ -443,8 +443,8 @@ class Listener:
         Later failures are not raised: if the broker refuses permanently, the activation ends with an ERROR
         in the log. `state`, `fault` and `statistics().refused` show the failure. `run` raises it instead.
 
-        Starting twice is harmless. After a stop, the activation starts again; if a stop is under way, this
-        waits for its end. Handlers run in the context (`contextvars`) of the caller.
+        Starting twice is harmless. After a stop, the activation starts again; if a stop is under way, the
+        call waits for its end. Handlers run in the context (`contextvars`) of the caller.
 
         Raises:
             ConfigurationError: A handler calls this while a stop is under way, and would wait for itself.
@@ -500,7 +500,9 @@ class Listener:
     def request_stop(
         self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
     ) -> None:
-        """Begin to stop, and return at once; this can only shorten the time of a stop under way.
+        """Begin to stop, and return at once.
+
+        If a stop is under way already, the call can only shorten the time that running handlers get.
 
         Args:
             within: Seconds that running handlers get.
@@ -579,9 +581,9 @@ class Listener:
         A durable subscription is deleted if the settings say so, the stop was clean and the connection is up.
         Otherwise it stays, with its messages. A distributed subscription always stays.
 
-        Handlers that return in time have their deliveries committed. A handler that doesn't is abandoned: the
-        connection is closed, which rolls its delivery back. Called in a handler, this only requests the stop
-        and returns `False`.
+        If a handler returns in time, its delivery is committed. Otherwise the handler is abandoned, and its
+        delivery is rolled back, because the connection is closed. Called in a handler, this method only
+        requests the stop and returns `False`.
 
         Args:
             within: Seconds that running handlers get and that this call takes at most, for all members
@@ -622,9 +624,9 @@ class Listener:
     ) -> Counts:
         """Consume until a bound is reached, then stop.
 
-        The bounds apply to the messages of all members together; for a distributed subscription, to those of
-        its queue. With members, `idle_for` requires that one is up, and ignores those that are down. The idle
-        time starts after every member has connected or failed once.
+        The bounds apply to the messages of all members together. For a distributed subscription they apply to
+        the messages of its queue. With members, a run is idle only while at least one member is up; members
+        that are down don't count. The idle time starts after every member has connected or failed once.
 
         Args:
             max_messages: End when this many messages are settled (committed, moved or deleted), and never

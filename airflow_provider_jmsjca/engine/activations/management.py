@@ -144,9 +144,9 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 def operate(activation: ManagedActivation, name: str) -> object:
     """Carry out an operation of the MBean and return its result.
 
-    `stop` returns whether the stop was clean (`Activation.stop`). `isStartable`, `isStoppable`
-    and `isRestartable` return a boolean. `getStatus`, `getProperties` and `getJMSServerType` return a text,
-    the others nothing.
+    `stop` and `stopService` return whether the stop was clean (`Activation.stop`). `isStartable`,
+    `isStoppable` and `isRestartable` return a boolean. `getStatus`, `getProperties` and `getJMSServerType`
+    return a text. All other operations return `None`.
 
     Args:
         activation: The activation.

@@ -1,8 +1,8 @@
 """Distributed durable subscribers: several processes share one durable subscription.
 
 JMS lets one client at a time use a durable subscription. The client that holds it, the active subscriber,
-moves its messages to a queue. Every process consumes that queue; the others are standbys for the active
-subscriber.
+moves its messages to a queue. Every process consumes that queue. The processes without the subscription are
+standbys for the active subscriber.
 
 | event | effect on the messages |
 |---|---|
@@ -14,7 +14,7 @@ subscriber.
 | a message can't be sent on | moved to the dead-letter destination; without one, it stays and is logged |
 
 ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
-these clients: there, all of them are active.
+clients with the same id, so all processes are active subscribers on these brokers.
 """
 
 from __future__ import annotations

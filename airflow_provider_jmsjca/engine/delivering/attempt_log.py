@@ -143,7 +143,7 @@ class AttemptLog:
             raise DeliveryStoppedError(str(order))
 
     def keep_stop(self, reason: str, message_id: str | None, wanted: Callable[[], bool]) -> None:
-        """Store a handler's request to stop the activation, before its message is acknowledged.
+        """Store a handler's request to stop the activation, before the handler's message is acknowledged.
 
         While the store is unavailable, this retries every second. If the message can no longer be
         acknowledged, the stop ends this run only, and the log says so.

@@ -75,7 +75,7 @@ class Consumers:
     Args:
         settings: Contains the subscriptions.
         refusals: Refused destinations, on this and earlier connections.
-        in_doubt: Whether this run has checked for messages in doubt.
+        in_doubt: State of this run's check for messages in doubt.
         clock: Returns seconds, monotonic.
         chance: Returns a random number, 0 up to but not including 1.
 

@@ -51,11 +51,11 @@ class DelayedMessages:
     Attributes:
         limbo: The limbo of the store.
         activation: The activation's name in the store.
-        jms_conn_id: The Airflow connection over which its messages are sent on.
-        most_tries: Attempts to send a message before it stays as failed.
+        jms_conn_id: The Airflow connection over which the messages are sent when they are due.
+        most_tries: Maximum number of attempts to send a message; after that it stays in limbo as failed.
         says_doubt: Log a message in doubt as an error; otherwise as information.
-        clock: The clock of this host. Delays that handlers ask for begin by it; `put` converts them to the
-            clock of the store.
+        clock: The clock of this host. Delays that handlers request are counted from its time; `put` converts
+            due times to the clock of the store.
 
     Source: P12-P16.
     """

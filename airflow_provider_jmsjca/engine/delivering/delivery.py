@@ -52,7 +52,7 @@ class Response:
     """The outcome of a request.
 
     Attributes:
-        result: Result in the answer; `None` if it contains none, or an unknown one.
+        result: Result in the answer; `None` if the answer contains no result, or an unknown one.
         error: Why the request failed: the body of the answer (the first 4,000 characters), or a default text
             if the body is empty; `None` if the request succeeded.
         has_values: Whether the body of the answer contains values that replace those of the request.
@@ -625,8 +625,8 @@ class Delivery(DeliveredMessage):
                 message is acknowledged. A crash in between doesn't send it twice, if the received message has
                 an id.
             deliver_at: The earliest time of its delivery, instead of `delay`: a `datetime` with a time zone,
-                or ISO 8601 text. Without either, the message property `DELIVERY_DATE` applies if the spec has
-                `allow_message_delays`.
+                or ISO 8601 text. Without `delay` and `deliver_at`, the message property `DELIVERY_DATE`
+                applies if the spec has `allow_message_delays`.
             deduplication_id: The broker drops a second message with this id. Single deliveries don't need it.
                 In batches on Artemis, a crash may duplicate messages sent without it. Derive it from the
                 received message's id, if the sent message depends on nothing else.

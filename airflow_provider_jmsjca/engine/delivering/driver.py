@@ -130,7 +130,7 @@ class Driver(ABC):
         sending: Units of work to which a handler has added messages.
         settler: Carries out settlements.
         receiver: Passes messages to the machine; each shell makes its own.
-        link: The current connection, or the attempt at one; each shell makes its own.
+        link: The current connection, or the attempt to open it; each shell makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
         stop_reason: Why the run stopped; empty until it has stopped.
         fault: The refusal that stops the run; `None` if nothing or another reason stops it.

@@ -567,8 +567,8 @@ class Receiver:
     def take(self) -> MessageArrived | None:
         """Take the first message; return `None` if it isn't for the machine.
 
-        A message that can't be read now, for example for lack of memory, stays unsettled. It is redelivered
-        over the next connection, and later messages continue.
+        A message that can't be read now, for example for lack of memory, stays unsettled. The broker
+        redelivers it over the next connection. Later messages are taken as usual.
         """
         received = self.buffer.arrivals.popleft()
         number = next(self.numbers)

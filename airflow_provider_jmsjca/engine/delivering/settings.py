@@ -180,7 +180,8 @@ class ListenerSettings:
             limbo.
         in_doubt: Treatment of messages that another process was handling when it died, as recorded in the
             store.
-        limbo_tries: Attempts to send a message from limbo before it stays there as failed.
+        limbo_tries: Maximum number of attempts to send a message from limbo; after that it stays there as
+            failed.
         balanced: The activation's queue holds copies made by load balancing. Handlers see them as they were
             published. Only then is the origin in a message's properties trusted.
         in_progress: The queue that holds messages while they are handled; `None`: they stay in their own

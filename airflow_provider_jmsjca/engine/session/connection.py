@@ -59,7 +59,7 @@ class SessionLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """Rules for every session of a connection, which its user can't override.
+    """Rules for every session of a connection; the session's user can't override them.
 
     Attributes:
         always_transacted: Every session is transacted, even if that isn't requested. Source: J98, J126.
@@ -138,9 +138,9 @@ class JmsConnection:
                 `ignore_tx` every session is transacted, also with `False` here.
             acknowledge_mode: Mode of a session that isn't transacted; ignored if `transacted` is true.
             prefetch: Maximum number of messages that the broker sends ahead for this session and destination.
-                It limits unsettled messages: a transaction of 500 needs 500. `None` means 1 for a queue in
-                AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as a message: set a higher
-                value for larger ones.
+                It also limits unsettled messages: a transaction of 500 messages needs a prefetch of 500.
+                `None` means 1 for a queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500
+                bytes as a message: set a higher value for larger messages.
 
         Raises:
             ConfigurationError: The connection is closed. Or it has a session, and with the option `strict` it

@@ -110,7 +110,7 @@ class JmsSession:
     Guarantee: the broker redelivers unsettled messages after a crash, a lost connection, `recover` or
     `rollback`, and after closing the session. The original order is kept if the broker keeps it. With
     `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all. Without
-    it sends come first, and a crash in between duplicates messages but loses none.
+    this capability sends come first, and a crash in between duplicates messages but loses none.
 
     Source: JMS 2.0 chapter 6.
     """
@@ -166,7 +166,7 @@ class JmsSession:
         persistent: bool | None = None,
         deduplication_id: str | None = None,
     ) -> None:
-        """Send a message; a transacted session sends it at `commit`, any other before this returns.
+        """Send a message; a transacted session sends it at `commit`, others before the call returns.
 
         Args:
             destination: The destination, for example `queue://orders`.
@@ -204,7 +204,7 @@ class JmsSession:
     def send_all(self, messages: Iterable[Outgoing]) -> None:
         """Send messages; without transactions this is much faster than sending them one by one.
 
-        A transacted session sends them at `commit`, any other before this returns.
+        A transacted session sends them at `commit`, other sessions before the call returns.
 
         Args:
             messages: Messages and their destinations.
@@ -256,8 +256,8 @@ class JmsSession:
             ConfigurationError: The selector can't be parsed; the error names the position. Or no message
                 arrived, and the session holds as many unsettled messages as its prefetch allows.
             CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session
-                doesn't filter by itself, because it would take messages meant for others, or change their
-                order.
+                doesn't filter by itself, because it would take messages meant for other consumers, or change
+                their order.
             ConnectionLostError: The connection is lost.
             PoisonMessageError: The message can't be decoded, and stays unsettled. In a transacted session the
                 next `commit` settles it, in a CLIENT session the next `acknowledge`. In the other modes

@@ -50,8 +50,8 @@ class QueueDepth:
 
     Attributes:
         waiting: Number of messages on the queues, without in-flight ones.
-        oldest: Time at which the oldest message was sent; `None`: there is none, or the broker does not
-            report it.
+        oldest: Time at which the oldest message was sent; `None`: no message waits, or the broker does not
+            report the time.
     """
 
     waiting: int
@@ -61,7 +61,7 @@ class QueueDepth:
 def probed_queues(
     connection: ConnectionSettings | None, sources: Iterable[Destination], members: Collection[str] = ()
 ) -> ProbedQueues | None:
-    """Return the queues among the destinations of a run; `None` if there are none.
+    """Return the queues among the destinations of a run; `None` if the run consumes no queue.
 
     Args:
         connection: Connection settings of the run; `None`: the result is `None`.

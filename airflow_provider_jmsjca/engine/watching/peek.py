@@ -39,8 +39,8 @@ _WAIT = timedelta(seconds=1)
 def peek(connection: Connection, queue: Destination, selector: str | None, within: timedelta = _WAIT) -> bool:
     """Return whether a queue has a message; blocks.
 
-    The queue is browsed where the broker allows it. Otherwise one message is received, and then returned to
-    the broker.
+    The queue is browsed where the broker allows it. Otherwise one message is received, and then handed back
+    to the broker.
 
     Args:
         connection: An open connection.
@@ -81,7 +81,7 @@ def browse_or_receive(
     """Yield messages of a queue in order, and leave them there; blocks.
 
     If the broker allows it, the queue is browsed, and the readable part of an undecodable message is yielded.
-    Otherwise messages are received, and returned to the broker at the end; undecodable ones are skipped.
+    Otherwise messages are received, and handed back at the end; undecodable messages are skipped.
 
     Args:
         connection: An open connection.

@@ -65,10 +65,10 @@ class QueueWatch:
     """Checks whether a queue has messages.
 
     The queue is browsed where the broker allows it, which doesn't count as a delivery. Otherwise one message
-    is received and returned to the broker, which may count as a delivery. Both may set redelivered flags.
+    is received and handed back to the broker, which may count as a delivery. Both may set redelivered flags.
 
-    Use an object in one task of one event loop. Guarantee: it consumes nothing, also when cancelled or
-    killed.
+    Use an object in one task of one event loop. Guarantee: the watch consumes nothing, even if the task is
+    cancelled or the process is killed.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class DeliveryTicket:
 
 
 class StreamDelivery:
-    """One attempt at a message; end it once with `returned` or `raised`, in the event loop.
+    """One attempt at a message; end it once with `returned`, `raised` or `withdraw`, in the event loop.
 
     Attributes:
         message: The decoded message.
@@ -64,7 +64,7 @@ class StreamDelivery:
 
     @property
     def ended(self) -> bool:
-        """Whether `returned` or `raised` was called."""
+        """Whether the attempt was ended with `returned`, `raised` or `withdraw`."""
         return self._ended
 
     def returned(self) -> None:

@@ -31,7 +31,7 @@ class LoopReceiver(Receiver):
         buffer: A closed receive buffer, used until the first consumers are opened.
         memory: Remembers messages with an outcome.
         feed: Passes events to the machine.
-        flush_log: Called after each check for messages; settles repeated ones.
+        flush_log: Called after each check for messages; settles repeated messages.
     """
 
     def __init__(

@@ -7,7 +7,7 @@
 | `raised(PoisonMessageError(...))` | moved to the dead-letter destination |
 | the connection is lost before the end of the attempt | redelivered; the new delivery waits for that end |
 | the connection is lost after `returned()` | redelivered, settled and not delivered again |
-| the stream is closed or its task cancelled | returned to the broker, unless `returned()` was called |
+| the stream is closed or its task cancelled | handed back to the broker, unless `returned()` was called |
 | the process is killed | redelivered, to this or another process |
 """
 
