@@ -38,10 +38,10 @@ from airflow_provider_jmsjca.store.base import PRIVATE, Limbo, LimboMessage, Sto
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 
 LEASE: Final = timedelta(seconds=60)
-"""How long messages belong to the process that sends them."""
+"""Duration of a process's lease on the messages that it is going to send."""
 
 EVERY: Final = timedelta(seconds=1)
-"""How often to look for due messages."""
+"""Interval at which due messages are sent."""
 
 _SWEEP_EVERY: Final = timedelta(minutes=10)
 _ENDING_SECONDS: Final = 3.0

@@ -25,7 +25,7 @@ SEND_MARKERS: Final = Destination.queue("jmsjca.limbo.witnesses")
 """The queue of send markers; limbo senders empty it."""
 
 KEPT_FOR: Final = timedelta(days=7)
-"""How long send markers are kept that nobody reads, because their sender recorded all sends."""
+"""Retention period of send markers that nobody reads, because their sender recorded all sends."""
 
 _OWNER: Final = "owner"
 _END: Final = "end"

@@ -272,7 +272,10 @@ class LimboState(StrEnum):
     WAITING = "waiting"
     """The message is sent when it is due."""
     FAILED = "failed"
-    """Every attempt to send the message failed. The message stays until an operator revives or purges it."""
+    """Sending the message failed too often, or the message had failed before it was put in limbo.
+
+    It stays until an operator revives or purges it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

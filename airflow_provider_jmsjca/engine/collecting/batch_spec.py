@@ -83,7 +83,7 @@ class EndReason(enum.StrEnum):
     FAILURES = "failures"
     """Repeated failures of the same messages (listeners only)."""
     BLOCKED = "blocked"
-    """No message arrived, and the broker may hold some for a blocked connection (listeners only)."""
+    """No message arrived, and the broker may hold messages for a blocked connection (listeners only)."""
     DRAINED = "drained"
     """An operator drained the batch: received messages are sealed (batches only)."""
     COMPLETE = "complete"
