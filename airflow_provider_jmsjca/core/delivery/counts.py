@@ -89,8 +89,8 @@ class DeliveryCounts:
     def _evaluate(self, message: InFlightMessage) -> bool:
         """Decide whether this delivery counts as a redelivery, from the broker's flag and the notes.
 
-        This happens when a unit takes the message, not on arrival: until then, the outcome of the delivery
-        over the earlier connection may arrive.
+        This happens when a unit takes the message, not on arrival. Until then, the outcome of a delivery over
+        an earlier connection may become known.
 
         Returns:
             Whether this delivery counts.
@@ -141,10 +141,10 @@ class DeliveryCounts:
             self._tracker.note(message.key, failure=failure)
 
     def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Record that the unit of these messages timed out.
+        """Store the timeout of a unit in the notes about its messages.
 
-        It may turn out later that a handler was not called. Guarantee: if such a message had no notes before,
-        `given_back` removes this note, so that the timeout does not count as an attempt.
+        It may turn out later that a handler was not called. Guarantee: if its message had no notes before the
+        timeout, `given_back` removes the notes, so that the timeout does not count as an attempt.
         """
         for message in messages:
             message.first_noted = message.key not in self._tracker

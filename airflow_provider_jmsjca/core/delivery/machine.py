@@ -289,7 +289,10 @@ class DeliveryMachine:
         return direct
 
     def duplicate_dropped(self, message_id: str | None) -> None:
-        """Record that the driver settled a message from the in-progress queue without reporting it."""
+        """Record that the driver settled a message from the in-progress queue as a duplicate.
+
+        The driver does not report the arrival of such a message.
+        """
         self._units.duplicate_dropped(message_id)
 
     def returned_to_broker(self, event: MessageArrived) -> None:

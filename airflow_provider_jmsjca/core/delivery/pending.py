@@ -60,7 +60,7 @@ class PendingQueue:
     message that is redelivered after its connection was lost waits while its old handler call still runs.
 
     If there are several destinations, each has a queue, and they take turns. Messages that were put back are
-    taken first. They use no turn, because their destination has already used it.
+    taken first. They use no turn, because they have used a turn before.
 
     A consumer that settles in order has its own queue. A unit that has taken a message from this queue is the
     queue's only user, and takes from no other queue. While the first message of the queue has to wait, the
@@ -98,8 +98,7 @@ class PendingQueue:
     def append(self, message: InFlightMessage) -> None:
         """Add a message at the end of its queue.
 
-        A message from the in-progress queue is taken without a turn, because its destination has already used
-        it.
+        A message from the in-progress queue is taken without a turn: it used a turn before it was put there.
         """
         self.count += 1
         arrival = message.arrival
@@ -187,7 +186,7 @@ class PendingQueue:
         )
 
     def _offered_in_order(self, number: int | None) -> deque[InFlightMessage] | None:
-        """Return the queue of a consumer from which a unit may take the first message, or `None`."""
+        """Return the queue of a consumer whose first message a unit may take; `None` without such a queue."""
         taken_from: Iterable[int | None]
         if number is not None and number in self._consumers:
             taken_from = (self._consumers[number],)

@@ -222,7 +222,7 @@ class AfterFailure(NamedTuple):
     Attributes:
         step: The next step; `None`: the message is redirected.
         text: Text for the log, with a placeholder for the reason.
-        counts: Whether the failed move is counted.
+        counts: Whether the failure counts as a failed move of the message.
     """
 
     step: Step | None

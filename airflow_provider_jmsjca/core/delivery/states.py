@@ -59,18 +59,19 @@ COUNTED = frozenset({Counted.SEEN, Counted.RAISED, Counted.STORED})
 
 
 class Phase(enum.Enum):
-    """Phase of a unit of work, with the event, timer or outcome that ends it.
+    """Phase of a unit of work, with the event, timer or outcome that ends the phase.
 
     Attributes:
         TAKING: The machine decides on the next message.
-        RECORDING: The next message waits until its attempt is stored: `AttemptRecorded`.
-        WAITING: The next message is delayed: timer SLICE.
-        SETTLING: The next message is moved, deleted or parked in a separate unit: outcome of that unit.
-        HANDLING: A handler runs: `HandlerReturned`, `HandlerRaised`, `HandlerNotCalled`.
-        COLLECTING: The batch can take more messages: the next message, timers IDLE and FLUSH.
-        ENDING: A handler runs with EndOfBatch: `HandlerReturned`, `HandlerRaised`.
-        HOLDING: All messages are handled, but not all acknowledged: `Acknowledged`, timer TIMEOUT.
-        COMMITTING: The unit is being committed: outcome of the unit.
+        RECORDING: The next message waits until its attempt is stored. Ended by `AttemptRecorded`.
+        WAITING: The next message is delayed. Ended by timer SLICE.
+        SETTLING: The next message is moved, deleted or parked in a separate unit. Ended by the outcome of
+            that unit.
+        HANDLING: A handler runs. Ended by `HandlerReturned`, `HandlerRaised` or `HandlerNotCalled`.
+        COLLECTING: The batch can take more messages. Ended by the next message, or timer IDLE or FLUSH.
+        ENDING: A handler runs with EndOfBatch. Ended by `HandlerReturned` or `HandlerRaised`.
+        HOLDING: All messages are handled, but not all acknowledged. Ended by `Acknowledged` or timer TIMEOUT.
+        COMMITTING: The unit is being committed. Ended by the unit's outcome.
         OVER: The unit has ended.
     """
 
@@ -87,7 +88,7 @@ class Phase(enum.Enum):
 
 
 class Prospect(enum.IntEnum):
-    """Expected end of a unit of work; it changes only to a later value.
+    """Expected end of a unit of work; it changes only to a value further down in this list.
 
     Attributes:
         COMMIT: The unit may take more messages, and be committed.

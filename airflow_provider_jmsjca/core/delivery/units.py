@@ -146,7 +146,7 @@ class Timers:
                 self.due.pop((kind, owner), None)
 
     def take_due(self) -> Iterator[Timer]:
-        """Yield and stop every due timer, the earliest first; skip those stopped in between."""
+        """Yield and stop every due timer, the earliest first; skip timers stopped in between."""
         for timer in sorted(self.due, key=self.due.__getitem__):
             when = self.due.get(timer)
             if when is not None and when <= self.now:
@@ -157,8 +157,8 @@ class Timers:
 class Units:
     """In-flight messages and their units of work.
 
-    At most `concurrency` units exist at once. Each takes messages one after the other. For each message, it
-    has the attempt recorded, and then follows the redelivery handling for the message's count. The message is
+    At most `concurrency` units exist at once. A unit takes messages one after the other. It has the attempt
+    at each message recorded, and then follows the redelivery handling for the message's count. The message is
     delivered, or a separate unit moves, deletes or parks it. A rolled-back message goes to the front of the
     pending queue and is taken again. Events about calls and units that have ended are ignored.
 
@@ -282,7 +282,7 @@ class Units:
     # -- arrivals, and how units take them -----------------------------------------------------------------
 
     def arrived(self, event: MessageArrived) -> None:
-        """Accept an arrived message."""
+        """Add an arrived message to the pending queue."""
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
             self._log(
@@ -634,7 +634,7 @@ class Units:
         self._go_on(unit)
 
     def rollback_asked(self, event: RollbackAsked) -> None:
-        """Handle a rollback request, by the handler or a thread that got the message from it.
+        """Handle a rollback request, by the handler or by a thread to which the handler passed the message.
 
         A batch ends at once.
 
