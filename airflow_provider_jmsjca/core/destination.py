@@ -15,7 +15,7 @@ _JNDI = "jndi"  # marks a name in the provider's own JNDI and is part of the nam
 
 
 class DestinationKind(enum.StrEnum):
-    """The two messaging styles of JMS."""
+    """Kind of a destination: queue or topic."""
 
     QUEUE = "queue"
     TOPIC = "topic"

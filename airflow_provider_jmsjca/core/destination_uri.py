@@ -39,7 +39,7 @@ class DestinationUri:
 
     @classmethod
     def parse(cls, text: str) -> DestinationUri:
-        """Return the URI for a text. Reserved characters in names are percent-encoded; `/` need not be.
+        """Return the URI for a text. Reserved characters in names are percent-encoded; `/` may stay as it is.
 
         Raises:
             ConfigurationError: The text is not such a URI. User and password are never shown.

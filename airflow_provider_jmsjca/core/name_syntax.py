@@ -27,7 +27,7 @@ class NameSyntax:
         separator: Separates the parts of a composite name. Each part may begin with `/queue/` or `/topic/`.
         any_word: Wildcard for any single word between dots.
         any_words: Wildcard for any number of words between dots, including none.
-        wildcards_in: The kinds of destinations with wildcards in their names.
+        wildcards_in: The kinds of destinations whose names may have wildcards.
         qualifier: Separates an address from one of its queues.
         virtual_topics: Whether a message sent to `topic://VirtualTopic.x` reaches
             `queue://Consumer.y.VirtualTopic.x`.
@@ -97,7 +97,7 @@ class NameSyntax:
         return not self.qualifier or self.is_single(source)
 
     def check_derived(self, name: Destination, source: Destination, broker: str) -> None:
-        """Refuse a name derived from another name that the broker doesn't take literally.
+        """Refuse a derived name if the broker takes neither this name nor the original name literally.
 
         Args:
             name: The derived destination.

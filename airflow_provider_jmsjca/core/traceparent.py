@@ -1,7 +1,7 @@
 """W3C Trace Context in a message: the property `traceparent`, read strictly.
 
-Anyone who can send to a queue writes this property. An invalid value is dropped, so that it brings no text of
-a producer into a trace, a log or a Spark job.
+Anyone who can send to a queue can set this property. An invalid value is dropped, so that it brings no text
+of a producer into a trace, a log or a Spark job.
 
 Source: W3C Trace Context, https://www.w3.org/TR/trace-context/.
 """

@@ -127,7 +127,7 @@ class ActivationSpec(ActivationFields):
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:
-        """Return the spec with the effective values of all levels; the connection is not part of it.
+        """Return the spec with the effective values of all levels, without the options of the connection.
 
         Raises:
             ConfigurationError: The levels contradict each other, for example batches in serial mode.
@@ -258,7 +258,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def durable_name(self) -> str | None:
-        """Name of the durable subscription at the broker; `None` if it isn't durable."""
+        """Name of the durable subscription at the broker; `None` if the subscription isn't durable."""
         return self.subscription.subscriber_name if self.durable and self.subscription else None
 
     @property

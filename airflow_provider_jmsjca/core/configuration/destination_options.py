@@ -107,5 +107,5 @@ def read_text(text: str) -> Destination:
 
 
 def with_options(destination: Destination, options: Mapping[str, str]) -> Destination:
-    """Return the destination with its options replaced."""
+    """Return the destination with `options` instead of its own options."""
     return replace(destination, options=tuple(options.items()))

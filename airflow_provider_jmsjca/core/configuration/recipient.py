@@ -14,9 +14,9 @@ class Recipient:
 
     Attributes:
         url: URL of the broker.
-        verify: Whether its certificate is checked, where the URL has TLS.
+        verify: Whether the broker's certificate is checked, if the URL has TLS.
         ca_file: PEM file of the certificates to trust; `None` means the system's.
-        server_name: Name to expect in its certificate; `None` means the host connected to.
+        server_name: Name to expect in the broker's certificate; `None` means the name of the host.
     """
 
     url: ConnectionUrl

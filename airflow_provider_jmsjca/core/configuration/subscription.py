@@ -22,7 +22,8 @@ class SubscriptionName:
     Attributes:
         subscriber_name: Name of the durable subscription at the broker.
         distributed: Whether the active subscriber moves messages to a queue that every instance consumes.
-        queue: Name of this queue; `None`: `LOADBALQ_`, the topic, `_` and the subscriber name.
+        queue: Name of this queue; `None`: the name consists of `LOADBALQ_`, the topic, `_` and the subscriber
+            name.
         mbean_name: Name of the activation that moves the messages; `None`: the consuming activation's name
             with `-LOADBALQ` appended.
         batch_size: Messages moved in one transaction.
@@ -38,10 +39,11 @@ class SubscriptionName:
 
     @classmethod
     def parse(cls, text: str) -> SubscriptionName:
-        """Parse a subscription name.
+        """Return the subscription that a subscription name describes.
 
-        `jmsjca://?distribution=1&subscribername=s[&queue=q][&mbeanname=m][&batchsize=b]` is also read
-        without the `?`, and with `distributed` for `distribution`; any other text is a plain name.
+        The form for a distributed subscription is
+        `jmsjca://?distribution=1&subscribername=s[&queue=q][&mbeanname=m][&batchsize=b]`. It is also read
+        without the `?`, and with `distributed` for `distribution`. Any other text is a plain name.
 
         Raises:
             ConfigurationError: Lists every unknown key, and every missing or invalid value.

@@ -103,7 +103,7 @@ class ConnectionUrl:
 
     @property
     def endpoints(self) -> frozenset[Host]:
-        """The hosts in lower case, each with its port; `None` if neither host nor scheme has a port."""
+        """The hosts in lower case, each with a port: its own, else the scheme's, else `None`."""
         default = DEFAULT_PORTS.get(self.scheme)
         return frozenset((host.lower(), port or default) for host, port in self.hosts)
 

@@ -69,7 +69,7 @@ class BrokerDeath:
 
 
 def broker_death(properties: Mapping[str, PropertyValue]) -> BrokerDeath | None:
-    """Return the reason of the last move of a message by a broker, or `None`."""
+    """Return the reason of the last move of a message by a broker; `None` if no broker moved it."""
     for death in _deaths(properties.get(DEATHS)):
         return death
     for queue, reason in _QUEUES_AND_REASONS:

@@ -58,7 +58,9 @@ def chosen_delay(
 
 
 def time_left(message: JmsMessage, now: datetime) -> timedelta | None:
-    """Return the remaining delay until a message's delivery date; `None` without a date in the future.
+    """Return the remaining delay until a message's delivery date.
+
+    `None` if the message has no delivery date, or its date is past.
 
     Args:
         message: The message to send.

@@ -44,5 +44,5 @@ def unstaged(message: JmsMessage) -> tuple[JmsMessage, StagedFrom]:
 
 
 def run_selector(run: str) -> str:
-    """Return a selector for the messages that a run put into the in-progress queue."""
+    """Return a selector for the messages that a run of an activation put into the in-progress queue."""
     return f"{RUN} = '{run}'"

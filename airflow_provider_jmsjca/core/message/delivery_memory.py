@@ -267,12 +267,12 @@ class DeliveryMemory(Generic[M]):
             self.recalls = True
 
     def hand_out(self, key: Identity | None) -> None:
-        """Record that a message was delivered to a handler, whose answer is expected."""
+        """Record that a message was delivered to a handler; `answer` later records the outcome."""
         if key is not None:
             self._handed_out[key] += 1
 
     def answer(self, number: int, key: Identity | None, buffer: object, *, handled: bool) -> None:
-        """Record the answer of a handler.
+        """Record the outcome of a delivery to a handler.
 
         Args:
             number: The number of the message in its receive buffer.

@@ -64,8 +64,8 @@ def fits_in(value: int, bits: int) -> bool:
 def inferred_type(value: object) -> ItemType | None:
     """Return the type as which a value is sent if no type is declared.
 
-    `bool` is boolean, `int` is int or, where it needs more than 32 bits, long, `float` is double, `str` is
-    string, `bytes` is bytes.
+    `bool` is boolean, `float` is double, `str` is string, `bytes` is bytes. `int` is int, or long if the
+    value needs more than 32 bits.
 
     Returns:
         The type; `None` for `None` and for values that no type can hold.

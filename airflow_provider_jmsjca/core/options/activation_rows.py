@@ -1,4 +1,4 @@
-"""Options of an activation from JMSJCA and the EJB descriptor, and further ones of this package."""
+"""Options of an activation from JMSJCA and the EJB descriptor, and further options of this package."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Options of other products that are accepted and have no effect here.
 
-Each row gives the reason, and every name under which the option may be given. Its value is not checked.
+Each row gives the reason, and every name under which the option may be given. The option's value is not
+checked.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ OptionValue = str | int | bool | timedelta | tuple[str, ...] | None
 
 
 class Level(enum.IntEnum):
-    """The levels of configuration; a higher one wins. Source: J31, J76."""
+    """The levels of configuration; the value of a higher level wins. Source: J31, J76."""
 
     CONNECTOR = 0
     CONNECTION_FACTORY = 1

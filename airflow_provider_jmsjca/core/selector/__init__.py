@@ -72,11 +72,11 @@ class Selector:
 
     @property
     def portable(self) -> str:
-        """The selector in a form that brokers interpret as JMS does; empty if it is blank.
+        """The selector in a form that brokers interpret as JMS does; empty if the selector is blank.
 
-        `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
-        delivering without an error; `a = NULL` becomes `a IS NULL`, and `a > 2` becomes `a > 2.0`, which also
-        finds the text `3.5`.
+        `NOT a = 'x'` becomes `NOT (a = 'x')`. Without parentheses, ActiveMQ would read `(NOT a) = 'x'`, and
+        then stop delivering without an error. `a = NULL` becomes `a IS NULL`. `a > 2` becomes `a > 2.0`,
+        which also finds the text `3.5`.
         """
         return "" if self._tree is None else write(for_text(self._tree))
 

@@ -83,8 +83,8 @@ def for_text(node: Any) -> Any:
     """Return a selector with doubles for the whole numbers beside properties: `n > 2` becomes `n > 2.0`.
 
     Brokers convert the text of a property to the literal's type of number. Compared with `2` they can't
-    convert `3.5`, so a message with a number sent as text over STOMP would not be selected. For numbers both
-    spellings are equivalent. Numbers without an exact double are kept.
+    convert `3.5`, so a message with a number sent as text over STOMP would not be selected. For properties
+    that are numbers, `2` and `2.0` are equivalent. Numbers without an exact double are kept.
     """
     match node:
         case Compare(left=left, right=right):
