@@ -404,7 +404,7 @@ class _Read:
             notes.extend(_concurrency(server, given))
 
     def _read_links(self, root: Element) -> None:
-        """Read the JNDI names of logical destinations, WebLogic's and GlassFish's."""
+        """Read the JNDI names of logical destinations from a descriptor of WebLogic or GlassFish."""
         for link in root.find("message-destination-descriptor"):
             tags = ("destination-jndi-name", "destination-resource-link")
             tag = next((each for each in tags if link.glimpse(each)), None)
@@ -518,7 +518,8 @@ def _weblogic_beans(root: Element, beans: Collection[str]) -> Iterator[Element]:
 
     Args:
         root: The text.
-        beans: Names of the message-driven beans in all texts; some lack a `message-driven-descriptor`.
+        beans: Names of the message-driven beans in all texts. A bean without a `message-driven-descriptor` is
+            recognised by its name.
     """
     found = list(root.find("weblogic-enterprise-bean"))
     for bean in found or root.find("message-driven-descriptor"):
@@ -650,7 +651,7 @@ def _version(root: Element) -> int:
 def _leaves(
     element: Element, elements: Collection[str] = _ELEMENTS, containers: Collection[str] = _CONTAINERS
 ) -> tuple[dict[str, str], list[str]]:
-    """Return an element's options, from tags and configuration properties, and its unknown properties.
+    """Return an element's options, by tag or configuration property, and the names of unknown properties.
 
     Args:
         element: A bean, or a destination.

@@ -97,7 +97,7 @@ _INSTEAD = {
 
 @dataclass(slots=True)
 class Element:
-    """An element by its local name; namespace prefixes are ignored."""
+    """An XML element; its tag is the local name, without a namespace prefix."""
 
     tag: str
     attributes: Mapping[str, str] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class FailureRules:
     error_destination: str | None
 
     def over(self, base: FailureRules) -> FailureRules:
-        """Return these rules, completed by those of the template."""
+        """Return these rules; a rule that is not set is taken from `base`, the rules of the template."""
         return FailureRules(
             limit=base.limit if self.limit is None else self.limit,
             delay=base.delay if self.delay is None else self.delay,
@@ -389,7 +389,7 @@ def _after(count: str, kind: str, name: str) -> str:
 
 
 def _number(element: Element, tag: str) -> int | None:
-    """Return the number in the first element with the tag; `None` without an element or a number."""
+    """Return the number in the first element with the tag; `None` if that is no number or doesn't exist."""
     given = element.value(tag)
     digits = given.removeprefix("-")
     return int(given) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST else None

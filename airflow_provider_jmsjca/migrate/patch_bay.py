@@ -107,7 +107,7 @@ def _fields(found: Element) -> dict[str, str]:
     """Return the options of an input destination.
 
     Redelivery goes through limbo, as in Patch Bay. A topic without a durable subscription is the exception.
-    No broker keeps its messages across a restart, so this package refuses to use limbo for it.
+    No broker keeps the messages of such a topic across a restart, so this package refuses limbo for it.
     """
     fields = {option: value for tag, option in _FIELDS.items() if (value := found.value(tag))}
     if "destination" in fields:

@@ -122,7 +122,7 @@ class JmsNotifier(BaseNotifier):
         Raises:
             JmsError: Any error of `notify`.
 
-        Guarantee: a cancellation takes effect at once; messages under way may or may not be sent.
+        Guarantee: a cancellation takes effect at once; messages under way may or may not reach the broker.
         """
         hook = JmsHook(self.jms_conn_id)
         options = await hook.aoptions()

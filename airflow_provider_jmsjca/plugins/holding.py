@@ -109,7 +109,7 @@ class RunEnded:
 
     @hookimpl
     def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:
-        """Acknowledge the messages of the run's events."""
+        """Acknowledge the messages of the run's events, unless another run of the event is to decide."""
         del msg
         _ended(dag_run)
 
@@ -124,7 +124,7 @@ class TriggererStarting:
     """Loads the modules of triggers before a triggerer starts its event loop.
 
     Airflow loads a trigger's module in that loop, and this package's modules would block it for a quarter of
-    a second. The process with the loop is forked from the process that is notified of the start.
+    a second. The process with the loop is forked from this process, so it has the modules.
     """
 
     @hookimpl

@@ -48,9 +48,9 @@ def applications() -> list[dict[str, Any]]:
 
 
 def views() -> list[dict[str, Any]]:
-    """Return the page's entries in Airflow: one in the navigation, and a tab of each DAG, task and its runs.
+    """Return the page's entries in Airflow: in the navigation, and as tabs of DAGs, tasks, task instances.
 
-    Airflow shows each in a frame. Tabs show the activations of the DAG or of the task.
+    Airflow shows the page in a frame. A tab shows only the activations of its DAG or task.
     """
     page = f"{urlsplit(str(conf.get('api', 'base_url', fallback=''))).path.rstrip('/')}{_PREFIX}/"
     return [

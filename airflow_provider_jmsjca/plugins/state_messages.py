@@ -175,7 +175,7 @@ class StatePublisher:
 
 
 def _open_sender() -> tuple[Sender, Callable[[], None]]:
-    """Return a function that sends, with a connection for each target, and a function that closes these."""
+    """Return a function that sends over one connection for each target, and one that closes them all."""
     # Only a process that publishes loads these.
     from dataclasses import replace  # noqa: PLC0415
 
@@ -282,7 +282,7 @@ def _plain(value: Any) -> Any:
 
 
 class StateMessages:
-    """Listens to Airflow, and publishes states where that is configured."""
+    """Listens to Airflow, and publishes states if state messages are configured."""
 
     @hookimpl
     def on_dag_run_running(self, dag_run: Any, msg: str) -> None:

@@ -1,8 +1,8 @@
 """Queue provider for `MessageQueueTrigger` of the provider `common.messaging`, with the scheme `jms`.
 
-Airflow imports this module where that provider is installed; otherwise the import fails, and Airflow disables
-the feature. A `MessageQueueTrigger` of any scheme imports this module. So it imports the rest of this package
-only for its own scheme.
+Airflow imports this module where that provider is installed. Otherwise the import fails, and Airflow has no
+such queue provider. A `MessageQueueTrigger` of any scheme imports this module. So the module imports the rest
+of this package only for its own scheme.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self._names_left = True  # once in a run, not after each deferral
 
     def execute(self, context: Context) -> Any:
-        """Probe once, then wait here or in the triggerer."""
+        """Probe once, then wait in this task's process or in the triggerer."""
         if context.get("task_reschedule_count", 0):
             self._names_left = False
         if not self.deferrable:
@@ -284,7 +284,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
     @contextlib.contextmanager
     def _softened(self) -> Iterator[None]:
-        """Skip the task instead of failing it, if so configured, as Airflow does without deferral."""
+        """Skip the task instead of failing it, if `soft_fail` or `never_fail` is set.
+
+        Airflow does the same for a task that is not deferred.
+        """
         try:
             yield
         except (AirflowSensorTimeout, AirflowFailException) as error:
