@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 
 
@@ -31,6 +32,14 @@ def escaped_json(document: str) -> str:
         document: A result of `json.dumps`; outside of strings, its characters are printable or line feeds.
     """
     return "\n".join(_replaced(line, _json) for line in document.split("\n"))
+
+
+def shell_arguments(*words: str) -> str:
+    """Return words quoted for a shell, as the last arguments of a command.
+
+    The command takes no word for an option: if a word begins with a dash, `--` precedes all of them.
+    """
+    return shlex.join([*(["--"] if any(each.startswith("-") for each in words) else []), *words])
 
 
 def _replaced(text: str, escape: Callable[[str], str]) -> str:

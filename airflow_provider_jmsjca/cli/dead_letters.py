@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.cli.queues import administration_of, broker_connect
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
-from airflow_provider_jmsjca.escaping import escaped
+from airflow_provider_jmsjca.escaping import escaped, shell_arguments
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     Replay,
@@ -77,8 +77,8 @@ def list_command(args: argparse.Namespace) -> None:
         notes += filter(None, [found.note])
         if not found.examined:
             notes.append(nothing_on(args.queue, args.selector))
-        elif (example := found.groups[0].example) and args.output == "table":
-            arguments = shlex.join([args.queue, example, "--conn-id", args.conn_id])
+        elif (example := found.groups[0].example) and example.isprintable() and args.output == "table":
+            arguments = f"--conn-id {shlex.quote(args.conn_id)} {shell_arguments(args.queue, example)}"
             notes.append(f"the whole reason and the message: airflow jms dlq show {arguments}")
     if args.rejects or args.queue is None:
         rejects = _rejects(args, limit)

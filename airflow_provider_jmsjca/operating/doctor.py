@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     SpoolError,
 )
+from airflow_provider_jmsjca.escaping import shell_arguments
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.operating.checking import CLOCK_SECONDS, clock_difference
 from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
@@ -521,7 +522,7 @@ def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
             symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, one "
             f"{worst.attempts} times",
             cause=error or "no exception is known: its process died each time",
-            fix=f"airflow jms attempts show {shlex.quote(worst.activation)} {shlex.quote(worst.message)}",
+            fix=f"airflow jms attempts show {shell_arguments(worst.activation, worst.message)}",
         )
 
 

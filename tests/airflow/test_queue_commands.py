@@ -241,7 +241,7 @@ def test_dead_letters_go_back(queue: str, capsys: pytest.CaptureFixture[str]) ->
     assert (group["count"], group["from"]) == ("3", f"queue://{queue}")
     assert group["reason"] == "ValueError: order … is bad"
     run("dlq", "list", f"{queue}.dlq", "--output", "table")
-    shown = f"airflow jms dlq show {queue}.dlq {group['example']} --conn-id {CONN_ID}"
+    shown = f"airflow jms dlq show --conn-id {CONN_ID} {queue}.dlq {group['example']}"
     assert f"note: the whole reason and the message: {shown}\n" in capsys.readouterr().err
     for limits, count, note in (
         (

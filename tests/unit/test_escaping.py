@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import airflow_provider_jmsjca
 from airflow_provider_jmsjca import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.escaping import escaped, escaped_json, escaped_lines
+from airflow_provider_jmsjca.escaping import escaped, escaped_json, escaped_lines, shell_arguments
 from airflow_provider_jmsjca.logs import safe_logger
 
 STEERING = ["Cc", "Cf", "Cs", "Zl", "Zp"]
@@ -47,6 +48,27 @@ def test_json_stays_the_same_document(document: dict[str, str]) -> None:
     shown = escaped_json(json.dumps(document, ensure_ascii=False, indent=1))
     assert json.loads(shown) == document
     assert not steers(shown.replace("\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("orders.dlq", "ID:broker-1:4711"), "orders.dlq ID:broker-1:4711"),
+        (("q", "1; reboot"), "q '1; reboot'"),
+        (("q", "$(reboot)`reboot`"), "q '$(reboot)`reboot`'"),
+        (("q", "'; reboot #"), "q ''\"'\"'; reboot #'"),
+        (("q", "--rejects"), "-- q --rejects"),
+        (("-q", ""), "-- -q ''"),
+    ],
+)
+def test_arguments_of_a_command_are_quoted(words: tuple[str, ...], shown: str) -> None:
+    assert shell_arguments(*words) == shown
+
+
+@given(st.lists(st.text(), max_size=3))
+def test_a_shell_passes_arguments_unchanged(words: list[str]) -> None:
+    shown = shlex.split(shell_arguments(*words))
+    assert (shown[1:] if shown[:1] == ["--"] else shown) == words
 
 
 def test_the_text_of_an_error_is_one_line() -> None:

@@ -99,6 +99,7 @@ def reader_of(schema: str) -> Read:
     """
     try:
         found = json.loads(schema)
+        _written(found).encode()  # escapes in JSON can write half a character, which no column can contain
         if not isinstance(found, Mapping) or found.get("type") not in RECORDS:
             raise ConfigurationError(
                 "avro: the writer's schema is no record; expected an object of the type 'record'"
@@ -307,20 +308,21 @@ def _array(item: Read) -> Read:
 
 def _map(value: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
-        found: list[str] = []
+        found: dict[str, str] = {}
 
         def add(at: int) -> int:
             key, at = _string(data, at)
+            if key in found:
+                raise EncodingError(f"the map has the key {_short(json.loads(key))} twice")
             try:
-                text, at = value(data, at)
+                found[key], at = value(data, at)
             except EncodingError as error:
                 error.path.append(f"[{_short(json.loads(key))}]")
                 raise
-            found.append(f"{key}:{text}")
             return at
 
         at = _blocks(data, at, add)
-        return f"{{{','.join(found)}}}", at
+        return f"{{{','.join(f'{key}:{text}' for key, text in found.items())}}}", at
 
     return read
 
@@ -352,7 +354,12 @@ def _logical(schema: Mapping[str, Any]) -> Read | None:
     match schema["type"], schema.get("logicalType"):
         case "bytes" | "fixed", "decimal":
             precision, scale = schema.get("precision"), schema.get("scale", 0)
-            if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= _MOST_DIGITS:
+            if (
+                type(precision) is int
+                and type(scale) is int
+                and 1 <= precision <= _MOST_DIGITS
+                and 0 <= scale <= precision
+            ):
                 return _decimal(precision, scale, schema.get("size"))
         case "int", "date":
             return _moment("int", timedelta(days=1), "days", 10, "")

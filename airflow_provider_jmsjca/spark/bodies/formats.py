@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,6 +31,7 @@ _XML_BLANKS: Final = " \t\r\n"
 _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 # XML documents can't contain this character, so no name or namespace has it.
 _SEPARATOR: Final = "\f"
+_LONGEST_NAMESPACE: Final = 1_000
 _ATTRIBUTE: Final = "_"
 _CONTENT: Final = "_VALUE"
 
@@ -111,8 +113,8 @@ class Csv:
         if self.header:
             found, start = self._record(text, 0, "the header")
             names = [name for name, _ in found]
-            for number, name in enumerate(names):
-                if name in names[:number]:
+            for name, count in Counter(names).items():
+                if count > 1:
                     raise _FaultyError(f"the header has a name twice, found the string {_shown(name)}")
             if start == len(text):
                 raise _FaultyError("the body has a header and no record")
@@ -196,13 +198,15 @@ class Xml:
         if not body.strip():
             raise _FaultyError(_EMPTY)
         # Bytes have the encoding that the document declares. A text was decoded on receipt, and is UTF-8 now.
-        parser = expat.ParserCreate("utf-8" if is_text else None, _SEPARATOR)
+        # Without a dictionary as third argument, the parser would keep every name until the end.
+        parser = expat.ParserCreate("utf-8" if is_text else None, _SEPARATOR, None)
         parser.buffer_text = True
         document = _Document(self, shape)
         parser.StartElementHandler = document.start
         parser.EndElementHandler = document.end
         parser.CharacterDataHandler = document.text
         parser.StartDoctypeDeclHandler = _refuse_doctype
+        parser.StartNamespaceDeclHandler = _check_namespace
         try:
             parser.Parse(body, True)
         except expat.ExpatError as error:
@@ -243,12 +247,11 @@ class Avro:
     def to_json(self, body: bytes, shape: Shape, *, is_text: bool) -> str:
         """Return a body as a JSON object, with all fields; see `read_body`."""
         del shape, is_text  # the bytes are only readable by their own schema
-        if not body:
-            raise _FaultyError(_EMPTY)
         try:
             return read_record(self.schema, body, self.schema_id)
         except EncodingError as error:
-            raise _FaultyError(str(error)) from None
+            # An empty body is a record if no field of the schema has bytes.
+            raise _FaultyError(str(error) if body else _EMPTY) from None
 
 
 BodyFormat = Csv | Xml | Avro
@@ -416,6 +419,12 @@ class _Document:
 def _refuse_doctype(*_: object) -> None:
     # It may refer to files and URLs, and define entities of unbounded size.
     raise _FaultyError("the body has a document type declaration (<!DOCTYPE ...>), which is not read")
+
+
+def _check_namespace(_: object, namespace: str | None) -> None:
+    # The parser copies it for each element and attribute.
+    if namespace is not None and len(namespace) > _LONGEST_NAMESPACE:
+        raise _FaultyError(f"the body has a namespace of more than {_LONGEST_NAMESPACE:,} characters")
 
 
 def _why_not_xml(error: expat.ExpatError, body: bytes) -> str:

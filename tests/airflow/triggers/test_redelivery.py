@@ -7,23 +7,28 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
 from airflow_provider_jmsjca import (
+    ConfigurationError,
     ConnectionSettings,
     Destination,
     JmsActivationTrigger,
     JmsMessage,
     MemoryBroker,
     Outgoing,
+    SpoolError,
     connect,
 )
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
+from tests.internals.core import Backoff
+from tests.internals.triggers import ActivationOptions, MessageProducer, producers
 
 STORED = AdvanceOutcome(acked=1, failed=0)
 NOT_STORED = AdvanceOutcome(acked=0, failed=1)
@@ -36,6 +41,7 @@ class Events:
     def __init__(self, producer: SharedStreamProducer) -> None:
         self.producer = producer
         self.bodies: list[Any] = []
+        self.seen: list[int] = []
         self.count = 0
         self._payloads: list[tuple[Any, Any]] = []
 
@@ -46,12 +52,14 @@ class Events:
                 continue
             body = raw.deliveries[0].message.body
             self.bodies.append(body)
+            self.seen.append(raw.deliveries[0].seen)
             self._payloads.append((body, payload))
 
-    async def settle(self, body: str, outcome: AdvanceOutcome) -> None:
-        """Settle the oldest unsettled event with this body."""
+    async def settle(self, body: str, outcome: AdvanceOutcome, fault: SpoolError | None = None) -> None:
+        """Settle the oldest unsettled event with this body, which a trigger could not create for a fault."""
         index = next(number for number, (each, _) in enumerate(self._payloads) if each == body)
         _, payload = self._payloads.pop(index)
+        payload.fault = fault
         await self.producer.advance([AdvanceItem(payload, outcome)])
 
 
@@ -204,3 +212,50 @@ def test_triggers_that_differ_in_their_handling_share_no_stream() -> None:
         for handling in ("3:delete", "4:delete")
     )
     assert one.shared_stream_key() != other.shared_stream_key()
+
+
+def test_an_event_that_the_spool_fails_after_its_stream_has_ended(
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is lost, and no later stream ends for it; an attempt counts, for it took half a minute."""
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0.05)
+    _, kwargs = JmsActivationTrigger(
+        "jms_test", "queue://orders", redelivery_handling="2:move(queue:$.dead)"
+    ).serialize()
+    faults: list[ConfigurationError | None] = [None]
+    full = SpoolError("spool: can't be written: No space left on device")
+
+    def parse() -> ActivationOptions:
+        if faults[-1] is not None:
+            raise faults[-1]
+        return ActivationOptions.parse(kwargs)
+
+    async def work() -> None:
+        producer = MessageProducer(parse, mending=Backoff(steps=(timedelta(milliseconds=10),), jitter=0))
+        found = Events(producer)
+        task = asyncio.create_task(found.collect())
+        publish("early", "late")
+        await until(lambda: found.bodies == ["early", "late"])
+        faults.append(ConfigurationError("no stream may begin"))
+        await found.settle("early", STORED, full)
+        await until(lambda: "no stream may begin" in caplog.text)
+        assert caplog.text.count("No events for") == 2
+        await found.settle("late", STORED, full)
+        faults.append(None)
+        await until(lambda: len(found.bodies) == 4)
+        assert dict(zip(found.bodies[2:], found.seen[2:], strict=True)) == {"early": 0, "late": 1}
+        await found.settle("early", STORED)
+        await found.settle("late", STORED)
+        await until(lambda: server.depth("orders") == 0)
+        producer._interrupt()  # as an operator's request does; the stream is opened again
+        publish("other")
+        await until(lambda: found.bodies[4:] == ["other"])
+        await found.settle("other", STORED)
+        await until(lambda: server.depth("orders") == 0)
+        assert caplog.text.count("No events for") == 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await producer.aclose()
+
+    run(work())
+    assert server.depth("orders.dead") == 0

@@ -88,6 +88,7 @@ FAULTS = {
     b"\x0a\x02\x02\xff\x00\x00": "field 'note': the text is not UTF-8",
     b"\x0a\x02\x06\xed\xa0\x80\x00\x00": "field 'note': the text is not UTF-8",  # half a character
     b"\x0a\x00\x04\x00": "field 'state': the enum has no symbol 2",
+    b"\x0a\x00\x01\x00": "field 'state': the enum has no symbol -1",
     b"\xff" * 9 + b"\x01" + SMALL[1:]: None,  # the least number of 64 bits
     b"\xff" * 9 + b"\x02" + SMALL[1:]: "field 'id': the number has more than 64 bits",
     b"\xff" * 10 + b"\x01" + SMALL[1:]: "field 'id': the number has more than 64 bits",
@@ -95,7 +96,7 @@ FAULTS = {
         "field 'lines[0].n': the number has more than 32 bits"
     ),
     b"\x0a\x00\x02\x01\x04\x02a\x02\x00": "field 'lines[1]': a block of items has another size than it names",
-    # 2 ** 62 lines
+    # 2 ** 61 lines
     b"\x0a\x00\x02" + b"\x80" * 8 + b"\x40" + b"\x02a\x02": f"field 'lines[1].sku': {ENDS}",
 }  # fmt: skip
 
@@ -133,6 +134,11 @@ VALUES: list[tuple[Any, bytes, str]] = [
     ("boolean", b"\x02", "! field 'a': expected a boolean, 0 or 1, found the byte 2"),
     ("int", b"\x7f", "-64"),
     ("int", b"\xff\xff\xff\xff\x0f", "-2147483648"),
+    ("int", b"\x82\x80\x80\x80\x00", "1"),  # longer than need be, which the specification permits
+    ("int", b"\x80\x80\x80\x80\x10", "! field 'a': the number has more than 32 bits"),
+    ("int", b"\x82\x80\x80\x80\x80\x00", "! field 'a': the number has more than 32 bits"),
+    ("long", b"\x82" + b"\x80" * 9 + b"\x00", "! field 'a': the number has more than 64 bits"),
+    ("float", b"\x00\x00\xc0\x7f", '"NaN"'),
     ("float", b"\x00\x00\xc0\x3f", "1.5"),
     ("float", b"\x00\x00\x80\x7f", '"Infinity"'),
     ("double", b"\x9a\x99\x99\x99\x99\x99\xb9\x3f", "0.1"),
@@ -142,8 +148,18 @@ VALUES: list[tuple[Any, bytes, str]] = [
     ("double", b"\x00" * 7, f"! field 'a': {ENDS}"),
     ("bytes", b"\x04\x00\xff", '"AP8="'),
     ("string", b'\x0a"\\\n\x00/', '"\\"\\\\\\n\\u0000/"'),
+    ("string", b"\x04\xc0\x80", "! field 'a': the text is not UTF-8"),  # Java's own form of a NUL
+    ("string", b"\x08\xf4\x90\x80\x80", "! field 'a': the text is not UTF-8"),  # beyond U+10FFFF
+    ("string", b"\xfe" + b"\xff" * 8 + b"\x01a", f"! field 'a': {ENDS}"),  # 2 ** 63 - 1 bytes
     ({"type": "fixed", "name": "F", "size": 2}, b"\x00\xff", '"AP8="'),
     ({"type": "map", "values": "int"}, b"\x04\x02x\x02\x02y\x04\x00", '{"x":1,"y":2}'),
+    ({"type": "map", "values": "null"}, b"\x02\x00\x00", '{"":null}'),
+    # In two blocks.
+    ({"type": "map", "values": "int"}, b"\x02\x02x\x02\x02\x02x\x04\x00",
+     "! field 'a': the map has the key 'x' twice"),
+    ({"type": "array", "items": "int"}, b"\xff" * 9 + b"\x01\x00", f"! field 'a[0]': {ENDS}"),  # -(2 ** 63)
+    ({"type": "array", "items": "int"}, b"\x01\x01\x02\x00",
+     "! field 'a[1]': a block of items has another size than it names"),
     ({"type": "map", "values": "boolean"}, b"\x02\x02x\x03\x00",
      "! field 'a['x']': expected a boolean, 0 or 1, found the byte 3"),
     (logical("int", "date"), b"\x00", '"1970-01-01"'),
@@ -158,6 +174,9 @@ VALUES: list[tuple[Any, bytes, str]] = [
     (logical("int", "time-millis"), b"\x02", "1"),
     (logical("string", "uuid"), b"\x02u", '"u"'),
     (logical("string", "date"), b"\x02u", '"u"'),
+    (logical("int", "timestamp-millis"), b"\x02", "1"),
+    (logical("long", "date"), b"\x02", "1"),
+    ({"type": {"type": "int"}, "logicalType": "date"}, b"\x02", "1"),
     (DECIMAL, b"\x02\x05", "0.05"),
     (DECIMAL, b"\x04\xd8\xf1", "-99.99"),
     (DECIMAL, b"\x06\x00\x27\x0f", "99.99"),
@@ -165,6 +184,11 @@ VALUES: list[tuple[Any, bytes, str]] = [
     (DECIMAL, b"\x00", "! field 'a': the decimal has no bytes"),
     (logical("fixed", "decimal", precision=3, name="D", size=2), b"\xff\xff", "-1"),
     (logical("bytes", "decimal", precision=50), b"\x02\x05", '"BQ=="'),
+    (logical("bytes", "decimal", precision=0), b"\x02\x05", '"BQ=="'),
+    (logical("bytes", "decimal", precision=2, scale=3), b"\x02\x05", '"BQ=="'),
+    (logical("bytes", "decimal", precision=2, scale=-1), b"\x02\x05", '"BQ=="'),
+    (logical("bytes", "decimal", precision="2"), b"\x02\x05", '"BQ=="'),
+    (["null", "int"], b"\xfe\xff\xff\xff\x0f", "! field 'a': the union has no branch 2147483647"),
     ([{"type": "null"}, record("R", x="int"), "string"], b"\x02\x02", '{"x":1}'),
     ({"type": {"type": "array", "items": ["null", "int"]}}, b"\x04\x00\x02\x02\x00", "[null,1]"),
 ]  # fmt: skip
@@ -188,6 +212,27 @@ def test_types_are_found_by_their_names() -> None:
     assert read(Avro(schema=text_of(schema)), b"\x02\x04\x00\x02\x00") == expected
 
 
+def test_a_name_with_dots_has_its_own_namespace() -> None:
+    inner = {"type": "enum", "name": "E", "symbols": ["S"]}
+    fields = [
+        {"name": "a", "type": record("x.y.R", e=inner, f="x.y.E", g="E") | {"namespace": "ignored"}},
+        {"name": "b", "type": "x.y.E"},
+        {"name": "c", "type": {"type": "fixed", "name": "F", "namespace": "", "size": 1}},
+        {"name": "d", "type": "F"},
+    ]
+    schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+    expected = '{"a":{"e":"S","f":"S","g":"S"},"b":"S","c":"Bw==","d":"CA=="}'
+    assert read(Avro(schema=text_of(schema)), b"\x00\x00\x00\x00\x07\x08") == expected
+
+
+def test_a_record_of_values_without_bytes_is_an_empty_body() -> None:
+    how = Avro(
+        schema=text_of(record("A", a="null", b={"type": "fixed", "name": "F", "size": 0}, c=record("C")))
+    )
+    assert read(how, b"") == '{"a":null,"b":"","c":{}}'
+    assert read(how, b"\0") == LONGER % "1 byte"
+
+
 def test_a_type_within_itself() -> None:
     how = Avro(schema=text_of(record("Node", next=["null", "Node"])))
     assert read(how, b"\x02\x02\x00") == '{"next":{"next":{"next":null}}}'
@@ -201,11 +246,16 @@ def test_a_type_within_itself() -> None:
         ('"long"', "avro: the writer's schema is no record"),
         ("[]", "avro: the writer's schema is no record"),
         (text_of(record("A", a="no")), "there is no type 'no' before its use"),
+        (text_of(record("A", a={"type": "fixed", "name": "F", "size": 1, "aliases": ["G"]}, b="G")),
+         "there is no type 'G' before its use"),
+        (text_of(record("A", a={"type": "enum", "name": "E", "symbols": ["\ud800"]})), "surrogates not"),
         (text_of(record("A", a=record("A", x="int"))), "the type 'A' is defined twice"),
         (text_of(record("A", a={"type": "enum", "name": "E"})), "expected the symbols of 'E', found None"),
         (text_of(record("A", a={"type": "fixed", "name": "F", "size": -1})), "expected the size of a fixed"),
         (text_of(record("A", a={"type": "array", "items": "null"})), "arrays of values without bytes"),
         (text_of(record("A", a={"type": "array", "items": record("B", x="null")})), "without bytes"),
+        (text_of(record("A", a={"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}})),
+         "without bytes"),
         (text_of({"type": "record", "name": "A", "fields": ["a"]}), "expected the fields of 'A'"),
         (text_of({"type": "record", "name": "A", "fields": [{"type": "int"}]}), "fields with names"),
         (text_of({"type": "record", "fields": []}), "expected a type with a name, found None"),

@@ -56,6 +56,9 @@ CSV_BODIES = {
                     '{"id":"NULL","name":"\'NULL\'"}', '{"id":"NULL","name":"NULL"}', '{"name":"\'NULL\'"}'),
     '1,"a ""b"", c\n"': ('{"id":1,"name":"a \\"b\\", c\\n"}', UNQUOTED % 1, RECORDLESS, MORE, MORE,
                          '{"id":1,"name":"a \\"b\\", c\\n"}'),
+    "1,a\0\u2028": ('{"id":1,"name":"a\\u0000\u2028"}', count(2, 1), RECORDLESS,
+                    '{"id":1,"name":"a\\u0000\u2028"}', '{"id":1,"name":"a\\u0000\u2028"}',
+                    '{"id":1,"name":"a\\u0000\u2028"}'),
     "name,id\nx,5": (MORE, MORE, '{"name":"x","id":5}', MORE, MORE, MORE),
     "other,id\r\nx,1e2\r\n": (MORE, MORE, '{"id":1e2}', MORE, MORE, MORE),
     "id,id\n1,2": (MORE, MORE, TWICE % "id", MORE, MORE, MORE),
@@ -71,6 +74,7 @@ CSV_FAULTS = {
     '1,"a"b': f"{AT}something follows the closing quote",
     '1,"a': f"{AT}the closing quote is missing",
     "1,a\r2,b": f"{AT}a carriage return without a line feed",
+    '1,"a""': f"{AT}the closing quote is missing",
 }
 
 
@@ -83,6 +87,13 @@ def read(how: Csv | Xml, shape: Shape, body: str) -> str | None:
 def test_every_csv_body_with_every_option(body: str) -> None:
     found = {name: read(how, RECORD, body) for name, how in OPTIONS.items()}
     assert found == dict(zip(OPTIONS, CSV_BODIES[body], strict=True))
+
+
+def test_a_csv_body_of_many_columns() -> None:
+    many = [f"c{number}" for number in range(100_000)]
+    assert read(Csv(), RECORD, "," * 99_999) == count(2, 100_000)
+    assert read(Csv(header=True), RECORD, f"{','.join(many)},id\n{',' * 100_000}5") == '{"id":5}'
+    assert read(Csv(header=True), RECORD, f"{','.join(many)},c0\n") == TWICE % "c0"
 
 
 @pytest.mark.parametrize("body", CSV_FAULTS)
@@ -175,7 +186,15 @@ HOSTILE = {
     '<!DOCTYPE o [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><order><name>&b;</name></order>': DOCTYPE,
     '<!DOCTYPE o SYSTEM "http://127.0.0.1:1/o.dtd"><order/>': DOCTYPE,
     "<order><name>&a;</name></order>": "the body is not XML: undefined entity, line 1, column 14",
-}
+    "<order><name>&#0;</name></order>":
+        "the body is not XML: reference to invalid character number, line 1, column 14",
+    "<order><name>\0</name></order>":
+        "the body is not XML: not well-formed (invalid token), line 1, column 14",
+    '<order xmlns:x="http://www.w3.org/2001/XInclude"><name><x:include href="/etc/passwd" parse="text"/>'
+    "</name></order>": "field 'name': the value is no text, found the element \"include\"",
+    f'<order xmlns="{"u" * 1_001}"/>': "the body has a namespace of more than 1,000 characters",
+    f'<order xmlns:p="{"u" * 1_001}"/>': "the body has a namespace of more than 1,000 characters",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("body", XML_BODIES)
@@ -194,6 +213,14 @@ def test_deep_xml_is_read() -> None:
     assert read(Xml(root="order"), ORDER, body) == '{"id":1}'
 
 
+def test_a_long_attribute_is_read() -> None:
+    assert (
+        read(Xml(root="o"), struct(_a=STRING), f'<o a="{"x" * 1_000_000}"/>')
+        == f'{{"_a":"{"x" * 1_000_000}"}}'
+    )
+    assert read(Xml(root="o"), struct(_a=STRING), f'<o xmlns:p="{"u" * 1_000}" p:a="1"/>') == '{"_a":"1"}'
+
+
 def test_bytes_are_in_the_encoding_that_they_declare() -> None:
     text = '<?xml version="1.0" encoding="ISO-8859-1"?><order><name>ü</name></order>'
     how = Xml(root="order")
@@ -202,7 +229,9 @@ def test_bytes_are_in_the_encoding_that_they_declare() -> None:
     assert read_body(how, ORDER, text.encode(), "text") == expected
     assert read_body(how, ORDER, "<order><name>ü</name></order>".encode("utf-16"), "bytes") == expected
     unread = (None, "the body is not XML: it declares an encoding that can't be read")
-    for name in ("nonsense", "hex", "shift_jis"):
+    doctype = '<!DOCTYPE o [<!ENTITY a "a">]><order><name>&a;</name></order>'.encode("utf-16")
+    assert read_body(how, ORDER, doctype, "bytes") == (None, DOCTYPE)
+    for name in ("nonsense", "hex", "shift_jis", "zlib", "idna", "undefined"):
         assert read_body(how, ORDER, text.replace("ISO-8859-1", name).encode(), "bytes") == unread
     assert read_body(Csv(), RECORD, b"1,\xff", "bytes") == (
         None,
