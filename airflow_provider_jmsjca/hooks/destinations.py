@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 from airflow.sdk.configuration import conf
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES
-from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
 from airflow_provider_jmsjca.core.configuration.administered import (
     LOOKUP,
     AdministeredObject,
     DestinationReference,
 )
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
+from airflow_provider_jmsjca.core.configuration.overruling import CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
 
 _PREFIX = "destination."
 _REMEMBERED = 1000
@@ -69,6 +71,10 @@ def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec
 
     Source: J50, J87, J140.
     """
+    from airflow_provider_jmsjca.core.activation.rules import (  # noqa: PLC0415 - only callers with a spec load it
+        SINGLE_DESTINATIONS,
+    )
+
     changes: dict[str, object] = {}
     for name in SINGLE_DESTINATIONS:
         if (given := getattr(spec, name)) and (text := _looked_up_text(given, variables=variables)) != given:

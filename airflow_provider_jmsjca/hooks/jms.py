@@ -16,7 +16,6 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.layers import Layer, call_layer, connector_layer
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination
@@ -32,12 +31,13 @@ from airflow_provider_jmsjca.hooks.settings import (
     settings_for,
     with_client_id_of,
 )
-from airflow_provider_jmsjca.hooks.stored_connections import undefined
+from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
 
 if TYPE_CHECKING:
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
     from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 
 _PRODUCTS = {
@@ -84,6 +84,18 @@ class JmsHook(BaseHook):
     def __init__(self, jms_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.jms_conn_id = jms_conn_id
+
+    @classmethod
+    def get_connection(cls, conn_id: str) -> Connection:
+        """Return an Airflow connection.
+
+        Args:
+            conn_id: Id of the connection.
+
+        Raises:
+            AirflowNotFoundException: The connection is not defined in this process.
+        """
+        return airflow_connection(conn_id)
 
     def settings(self) -> ConnectionSettings:
         """Return the connection settings of the Airflow connection.
@@ -181,6 +193,8 @@ class JmsHook(BaseHook):
 
         Source: J41, J46-J49, J77, J113, W30, W31.
         """
+        from airflow_provider_jmsjca.core.activation import ActivationSpec  # noqa: PLC0415 - seldom needed
+
         optional = spec.connection_url and self.jms_conn_id == self.default_conn_name
         resolved = resolve_levels(None if optional and not self._is_defined() else self, spec.layer())
         in_force = looked_up(ActivationSpec.from_resolved(resolved))

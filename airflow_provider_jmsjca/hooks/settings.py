@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.precedence import (
     Layer,
     Level,
@@ -21,6 +20,9 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import SCHEMES
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
 
 _DEFAULT_SCHEME = "stomp"
 _TLS_SCHEME = "stomp+ssl"

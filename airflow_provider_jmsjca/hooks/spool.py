@@ -12,13 +12,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from airflow.sdk import Connection, Context
-from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.hooks.stored_connections import undefined
+from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined
 from airflow_provider_jmsjca.hooks.task_failures import of_context
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
@@ -105,7 +104,7 @@ def _object_path(text: str) -> ObjectPath:
     if not conn_id or (store == "abfs" and "." in bucket):  # abfs://container@account.dfs.core.windows.net
         return ObjectPath.parse(text)
     try:
-        connection = BaseHook.get_connection(conn_id)
+        connection = airflow_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
             f"spool_path is {text!r}: {undefined(conn_id)}. Or leave {conn_id}@ out to use the "

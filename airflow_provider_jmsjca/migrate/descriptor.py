@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.activation.redelivery import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
+from airflow_provider_jmsjca.core.configuration.overruling import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.options import (
     OPTIONS,

@@ -8,13 +8,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
-from airflow_provider_jmsjca.engine.delivering.consumers import check_targets
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -30,6 +28,9 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 
 _TARGETS: Final = "spec: targets of moves and copies"
 _DELAYS: Final = "non_blocking_redelivery"
@@ -147,6 +148,10 @@ def _blocked(resources: Check, administration: QueueAdministration) -> str:
 
 def _listener(connection: Connection, listener: ListenerSettings) -> Iterator[Check]:
     """Yield a check for each capability that a listener needs, and for its targets of moves and copies."""
+    from airflow_provider_jmsjca.engine.delivering.consumers import (  # noqa: PLC0415 - only with a spec
+        check_targets,
+    )
+
     in_progress, delivery = listener.in_progress, listener.delivery
     subscriptions = listener.subscriptions
     needs = (

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
-from airflow_provider_jmsjca.core.activation.redelivery import overruled
+from airflow_provider_jmsjca.core.configuration.overruling import overruled
 from airflow_provider_jmsjca.core.configuration.precedence import Layer, Resolved, resolve
 from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Self, cast
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.activation.redelivery import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.configuration.layers import Origin, ResolvedValue, SourceKind
+from airflow_provider_jmsjca.core.configuration.overruling import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue

@@ -16,6 +16,8 @@ _BODY_KEYS = ("body", "item_types")
 _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
+FAULT_KEY = "jms-fault"
+"""Key of the reason why a watched asset gets no events, in the asset's store."""
 HELD_KEY = "jms-held"
 """Key of the list of held messages in an asset's store, so that one query serves many messages."""
 HEARD_KEY = "jms-heard"

@@ -55,7 +55,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings, Received
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.effective_options import EffectiveOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
-from airflow_provider_jmsjca.triggers.payload import weight
+from airflow_provider_jmsjca.triggers.payload import FAULT_KEY, weight
 from airflow_provider_jmsjca.triggers.receipts import Acknowledger, ConfirmedDeliveries, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.registry import StreamControl
@@ -84,8 +84,6 @@ _UNCLOSED_SECONDS = 30.0
 # Pauses after faults that need a correction. If a trigger raises, Airflow restarts it every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
-FAULT_KEY = "jms-fault"
-"""Key of the reason why a watched asset gets no events, in the asset's store."""
 _REPEAT_SECONDS = 600.0
 # A source that has been open for this long works, whether or not messages come.
 _MENDED_SECONDS = 60.0

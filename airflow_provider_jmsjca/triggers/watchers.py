@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreErr
 from airflow_provider_jmsjca.hooks.metadata import destinations_of, watchers
 from airflow_provider_jmsjca.operating.doctor import BrokenDagFile, Triggerer, WatchedDestination
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
-from airflow_provider_jmsjca.triggers.producers import FAULT_KEY
+from airflow_provider_jmsjca.triggers.payload import FAULT_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

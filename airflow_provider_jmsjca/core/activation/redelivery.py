@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference, is_discard
-from airflow_provider_jmsjca.core.configuration.precedence import Level, Resolved, SourceKind
+from airflow_provider_jmsjca.core.configuration.overruling import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.options import shown
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,
@@ -20,15 +18,6 @@ from airflow_provider_jmsjca.core.redelivery import (
     RedeliveryHandling,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
-
-ATTEMPTS = ("max_attempts", "redelivery_delay")
-CLIENT_PROPERTIES = (
-    "redelivery_delays",
-    "redelivery_action",
-    "redelivery_action_after",
-    "redelivery_move_kind",
-    "redelivery_move_name",
-)
 
 
 def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
@@ -58,44 +47,6 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
         return RedeliveryHandling.parse(spec.redelivery_handling)
     except ConfigurationError as error:
         raise ConfigurationError(_named(fault) for fault in error.faults) from None
-
-
-def yielding(resolved: Resolved) -> tuple[str, ...]:
-    """Return the redelivery options that have no effect, because another option replaces them.
-
-    The key `JMSJCA.redeliveryhandling` replaces every field. An activation that sets attempts, delays or the
-    properties of a Java CAPS client replaces a `redelivery_handling` of a lower level. If it also sets
-    `redelivery_handling` itself, `core.activation.rules` reports a fault.
-
-    Source: J143.
-    """
-    handling = resolved.values.get("redelivery_handling")
-    if handling is None:
-        return ()
-    if handling.origin.place >= SourceKind.OPTIONS:
-        return ATTEMPTS + CLIENT_PROPERTIES
-    others = any(name in resolved.values for name in ATTEMPTS + CLIENT_PROPERTIES)
-    return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()
-
-
-def overruled(resolved: Resolved) -> Iterator[str]:
-    """Yield a sentence for each value that a lower level replaces; the sentence shows both values.
-
-    Source: J143.
-    """
-    handling = resolved.values.get("redelivery_handling")
-    replaced = [(value, resolved.value(value.option.name)) for value in resolved.replaced]
-    if handling is not None and handling.origin.place >= SourceKind.OPTIONS:
-        others = (resolved.values.get(name) for name in ATTEMPTS + CLIENT_PROPERTIES)
-        replaced += [(value, handling) for value in others if value is not None]
-    for value, in_force in replaced:
-        above, below = value.origin.level, in_force.origin.level
-        if value.value == in_force.value or above is None or below is None or above <= below:
-            continue
-        yield (
-            f"{value.origin} ({shown(value.option, value.value)}) is not used: {in_force.origin} "
-            f"({shown(in_force.option, in_force.value)}) replaces it, as this option does at every level"
-        )
 
 
 def _named(fault: str) -> str:

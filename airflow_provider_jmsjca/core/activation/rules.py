@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
-from airflow_provider_jmsjca.core.activation.redelivery import (
-    ATTEMPTS,
-    CLIENT_PROPERTIES,
-    redelivery_handling,
-)
+from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling
 from airflow_provider_jmsjca.core.configuration.administered import DestinationReference, is_discard
 from airflow_provider_jmsjca.core.configuration.destination_options import check_options
+from airflow_provider_jmsjca.core.configuration.overruling import ATTEMPTS, CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options.choices import (

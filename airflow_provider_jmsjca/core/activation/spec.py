@@ -13,7 +13,7 @@ from pydantic import PrivateAttr
 from airflow_provider_jmsjca.core.activation.document import parse_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given, secret_fields
-from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
+from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling
 from airflow_provider_jmsjca.core.activation.rules import check, references
 from airflow_provider_jmsjca.core.configuration.administered import (
     AdministeredObject,
@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.core.configuration.administered import (
 )
 from airflow_provider_jmsjca.core.configuration.explain import display
 from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.configuration.overruling import yielding
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
