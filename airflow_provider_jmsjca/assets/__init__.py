@@ -1,4 +1,4 @@
 """Destinations as Airflow's assets, and their use by tasks as lineage.
 
-May import `triggers`, `hooks` and all below. Sensors and operators import this folder.
+This folder may import `triggers`, `hooks` and all below. Sensors and operators import this folder.
 """

@@ -1,4 +1,4 @@
 """The commands `airflow jms ...`: queues, dead letters, activations, effective options, store and spool.
 
-May import every other folder. Only Airflow imports this one.
+This folder may import every other folder. Only Airflow imports this one.
 """

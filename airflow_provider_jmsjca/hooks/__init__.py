@@ -1,4 +1,4 @@
 """Airflow connections of type `jms`, and Airflow's values for the engine: settings, store, spool.
 
-The lowest folder that depends on Airflow. May import `spark`, `engine` and all below.
+The lowest folder that depends on Airflow. This folder may import `spark`, `engine` and all below.
 """

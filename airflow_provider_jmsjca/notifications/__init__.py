@@ -1,4 +1,4 @@
 """Messages about the outcome of a task or a DAG run.
 
-May import `operators` and all below.
+This folder may import `operators` and all below.
 """

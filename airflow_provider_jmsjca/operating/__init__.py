@@ -1,4 +1,4 @@
 """Operations on queues, dead letters and activations, with typed results: a service for commands and pages.
 
-Front ends contain no logic of their own. May import `engine` and everything below; never Airflow.
+Front ends contain no logic of their own. This folder may import `engine` and everything below; never Airflow.
 """

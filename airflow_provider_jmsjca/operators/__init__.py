@@ -1,4 +1,4 @@
 """Tasks that send messages, process them, collect them, and pass them to Spark.
 
-May import `sensors`, `assets`, `triggers`, `hooks` and all below.
+This folder may import `sensors`, `assets`, `triggers`, `hooks` and all below.
 """

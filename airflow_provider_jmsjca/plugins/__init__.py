@@ -1,4 +1,4 @@
 """Listeners that run in Airflow's processes. Only Airflow imports this folder.
 
-May import every folder below, but imports little, because each of Airflow's processes loads it.
+This folder may import every folder below, but imports little, because each of Airflow's processes loads it.
 """

@@ -1,4 +1,4 @@
 """JMS for the `MessageQueueTrigger` of Airflow's provider `common.messaging`.
 
-May import `triggers` and all below. Only that provider imports this folder.
+This folder may import `triggers` and all below. Only that provider imports this folder.
 """

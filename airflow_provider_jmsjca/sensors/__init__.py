@@ -1,4 +1,4 @@
 """Tasks that wait for messages.
 
-May import `assets`, `triggers`, `hooks` and all below.
+This folder may import `assets`, `triggers`, `hooks` and all below.
 """

@@ -1,7 +1,7 @@
 """Connections to brokers, with one transport for each protocol.
 
 `connect` selects the transport by the URL scheme. `base` defines the interface that every transport
-implements, and `capabilities` describes brokers. Each folder is one transport. May import `core`.
+implements, and `capabilities` describes brokers. Each folder is one transport. This folder may import `core`.
 """
 
 from __future__ import annotations

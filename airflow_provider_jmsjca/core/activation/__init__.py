@@ -1,6 +1,6 @@
 """Activation specs: the destinations to consume, concurrency, redelivery and failure handling.
 
-May import `core.configuration`, `core.options`, `core.redelivery` and `core.selector`.
+This folder may import `core.configuration`, `core.options`, `core.redelivery` and `core.selector`.
 
 Source: J46-J64, W13-W33, P6-P10, C14, I49.
 """

@@ -1,6 +1,6 @@
 """Messages: their values, allowed contents, and identity.
 
-May import `core.destination` and `errors`.
+This folder may import `core.destination` and `errors`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every option of the product: one table, its spellings, and the Options text.
 
-May import `core.redelivery`.
+This folder may import `core.redelivery`.
 
 Source: J31-J64, J92-J113, W13-W20, P6-P9, C14.
 """

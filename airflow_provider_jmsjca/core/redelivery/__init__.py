@@ -1,6 +1,6 @@
 """Redelivery handling: actions on redelivered messages.
 
-May import no other folder of `core`.
+This folder may import no other folder of `core`.
 
 Source: J128-J148, J169-J171; C1-C14.
 """

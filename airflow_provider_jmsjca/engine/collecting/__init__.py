@@ -1,4 +1,4 @@
 """Receives messages of a destination in batches, and acknowledges them once they are sealed.
 
-May import `engine.moving`.
+This folder may import `engine.moving`.
 """

@@ -1,4 +1,4 @@
 """JMS connections and sessions as users of the library call them: send, receive, commit, browse.
 
-May import `engine.connecting`.
+This folder may import `engine.connecting`.
 """

@@ -1,4 +1,4 @@
 """Checks queues without consuming: whether they have messages, and whether messages are stuck.
 
-May import `engine.connecting`.
+This folder may import `engine.connecting`.
 """

@@ -1,4 +1,4 @@
 """Jobs that can be submitted to Spark as they are.
 
-May import the rest of `spark`, and `spool`.
+This folder may import the rest of `spark`, and `spool`.
 """

@@ -2,7 +2,7 @@
 
 `TableSink` is the protocol of sinks. `Batch.write` checks that the sink supports the `TableWrite`, then calls
 the sink.
-May import `core`, `spool` and `errors`.
+This folder may import `core`, `spool` and `errors`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Upkeep of a spool: states of batches, pruning, replays, and repair of unfinished or damaged batches.
 
-Used by commands, the maintenance operator and collecting tasks. May import the rest of `spool`.
+Used by commands, the maintenance operator and collecting tasks. This folder may import the rest of `spool`.
 """

@@ -1,6 +1,6 @@
 """Queue administration over STOMP connections: one module for each way a broker offers it.
 
-May import the rest of `transports/stomp`. A dialect selects its module with `AdministrationKind`.
+This folder may import the rest of `transports/stomp`. A dialect selects its module with `AdministrationKind`.
 """
 
 from __future__ import annotations
