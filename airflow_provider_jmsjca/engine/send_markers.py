@@ -61,13 +61,13 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
     The call sends an end message behind the send markers. When this message arrives, all send markers have
     been received.
 
-    Guarantee: after a crash the send markers are still at the broker, or their contents are recorded; `note`
-    may be called again with the same numbers.
+    Guarantee: after a crash, the send markers are still at the broker or `note` has returned. Both may be
+    true: the next call of `take` then passes the same numbers to `note` again.
 
     Args:
         connection: A connection to the owner's broker.
         owner: Owner of the leases, as in `send_marker`. The owner must send nothing during this call.
-        note: Called once, with the numbers of the messages that the broker has.
+        note: Records the numbers of the messages that the broker has. Each `take` calls it at most once.
 
     Raises:
         TransientBrokerError: The broker doesn't deliver the send markers in time; they are still there.

@@ -273,7 +273,7 @@ def _read_url(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: li
 
 
 def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) -> None:
-    """Take a credential from the URL; add a fault if a field of the same level has another value."""
+    """Add a credential of the URL to its layer; add a fault if the layer has another value for it already."""
     for standing in read.values:
         if standing.option is option and standing.value != value:
             faults.append(

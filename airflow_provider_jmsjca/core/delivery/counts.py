@@ -83,7 +83,7 @@ class DeliveryCounts:
         return InFlightMessage(event, f"{key}\0{source}" if source else key, condition)
 
     def knows(self, message_id: str) -> bool:
-        """Return whether there are notes about a message, or a settlement of unknown outcome."""
+        """Return whether a message has a delivery count, notes, or a settlement in doubt."""
         return message_id in self._tracker or message_id in self._in_doubt
 
     def _evaluate(self, message: InFlightMessage) -> bool:

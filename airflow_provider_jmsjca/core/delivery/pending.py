@@ -238,7 +238,7 @@ class PendingQueue:
         self.claims.update({("message", message.key): unit.number for message in unit.messages})
 
     def release(self, unit: Unit) -> None:
-        """Release the reservations of a unit."""
+        """Release the group, the consumer and the messages that a unit has reserved."""
         consumer = self._consumers.pop(unit.number, None)
         if consumer is not None:
             del self.owners[consumer]

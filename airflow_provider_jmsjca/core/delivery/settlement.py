@@ -304,8 +304,22 @@ def unless_exhausted(
 ) -> tuple[Step, str | None]:
     """Return a move, or the step to take in its place if too many moves of the message failed.
 
-    A message that could not be moved is delivered. If it fails again and still can't be moved, it is left
-    unsettled, and later messages are processed.
+    That step depends on the settings:
+
+    - With limbo, the step moves the message to limbo.
+    - With `move_retries`, the message is left unsettled.
+    - Otherwise the message is delivered later, see `step_after_failure`. If it fails again and still can't be
+      moved, it is left unsettled.
+
+    While a message is left unsettled, later messages are processed.
+
+    Args:
+        move: The move.
+        message: The message to move.
+        state: The notes about the message.
+        settings: Settings of the delivery.
+        chance: Returns a random number, 0 up to but not including 1, for jitter.
+        moves: Outcomes of the earlier moves of the message.
 
     Returns:
         The step, and a text for the log; the text is `None` if the step is the move.

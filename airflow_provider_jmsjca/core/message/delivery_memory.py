@@ -203,9 +203,9 @@ class DeliveryMemory(Generic[M]):
 
         Args:
             message: The message.
-            here: The identity of the message as the broker delivered it, which may be a copy.
-            published: The identity of the original message; for a message that is no copy, this is `here`.
-                `None` if the message can't have been received before.
+            here: The identity of the message that arrived, which may be a copy of another message.
+            published: The identity of the message as it was published. It equals `here` unless the message
+                that arrived is a copy. `None` if the message can't have been received before.
             redelivered: Whether the message has the redelivered flag.
             message_id: The message id, if duplicates are dropped; else `None`.
             lane: A value that messages share if they must be delivered in order, such as their consumer.

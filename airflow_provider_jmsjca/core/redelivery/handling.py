@@ -12,7 +12,8 @@ A text is for example `5:1000; 10:5000; 50:move(queue:dlq.$)`:
 Blanks are allowed around every part. A move extends to the next semicolon, so its names may contain commas
 and parentheses. A comma in a move separates targets only before `queue:`, `topic:` or `same:`. Everywhere
 else a comma separates entries, as in Java CAPS clients. JMSJCA has no comma outside a move. So only one kind
-of string has a different meaning here: a single target with `,queue:` or the like in its name.
+of JMSJCA string has a different meaning here: a move whose single target has `,queue:`, `,topic:` or `,same:`
+in its name is read as a move to several targets.
 """
 
 from __future__ import annotations

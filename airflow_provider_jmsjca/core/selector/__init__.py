@@ -1,6 +1,6 @@
 """Message selectors: parsing with error positions, evaluation by SQL-92 and JMS rules, templates.
 
-May import `core.message`.
+This folder may import `core.message`.
 
 Source: JMS 2.0 section 3.8; J178-J182.
 """
@@ -83,15 +83,15 @@ class Selector:
     def portable_with(self, others: Mapping[str, str]) -> str:
         """Return `portable` for a transport that sends some properties under other names.
 
-        The result reads such a property under its other name first, because the broker may use the
-        property's own name for a header.
+        The result reads the other name of such a property first. In a message without this name, the result
+        reads the property's own name, which the broker may also use for a header.
 
         Args:
-            others: The other name of a property, by the property's name.
+            others: Name of a property -> the other name under which the transport sends it.
 
         Raises:
-            CapabilityError: The selector uses more than four properties in `others`. Each of them doubles
-                the length of the result.
+            CapabilityError: The selector uses more than four of the properties in `others`. Each of these
+                properties doubles the length of the result.
         """
         if self._tree is None:
             return ""

@@ -41,7 +41,7 @@ def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
 
     Args:
         node: The selector.
-        others: The other name of a property, by the property's name.
+        others: Name of a property -> its other name, which is read first.
     """
     for name in dict.fromkeys(names_in(node)):
         if other := others.get(name):

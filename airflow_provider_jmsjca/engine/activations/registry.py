@@ -112,7 +112,7 @@ class Sample:
 
 
 class Supervised(Protocol):
-    """A run that is registered. Both methods are called in the registrar's thread, and must not block."""
+    """A registered run. Its `Registrar` calls both methods in its own thread, so they must not block."""
 
     def sample(self) -> Sample:
         """Return the state of the run."""

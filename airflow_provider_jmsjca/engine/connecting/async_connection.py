@@ -1,4 +1,4 @@
-"""A connection for an event loop that reconnects when it is lost."""
+"""A connection for an event loop. When the connection is lost, it is opened again."""
 
 from __future__ import annotations
 

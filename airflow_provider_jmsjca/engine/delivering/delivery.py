@@ -208,13 +208,14 @@ class DeliveredMessage(PropertyReader):
         check_redelivery_handling: Callable[[str], object] = str,
         acknowledge: Callable[[DeliveredMessage], None] | None = None,
     ) -> None:
-        """Wrap a message for its first delivery, outside a batch.
+        """Wrap a message, with the attributes of a first delivery that isn't part of a batch.
 
         Args:
             message: The received message.
             redelivery_handling: The redelivery handling in force for this message.
-            check_redelivery_handling: Raises `ConfigurationError` for an invalid string.
-            acknowledge: Called by `acknowledge()`; given if the activation has hold-until-ack.
+            check_redelivery_handling: Called with a redelivery handling that the handler sets; raises
+                `ConfigurationError` if it is invalid.
+            acknowledge: Called by the method `acknowledge`; `None` without hold-until-ack.
         """
         self.message = message
         self.redelivery_count = 0

@@ -391,7 +391,10 @@ class Driver(ABC):
 
 
 def _refusal(unit: int, error: Exception) -> UnitFailed | UnitLost | UnitInDoubt:
-    """Return the event for a unit of work that was not committed, and log an unexpected error."""
+    """Return the event for a unit of work whose commit raised an error, and log an unexpected error.
+
+    `UnitInDoubt`: the unit may have been committed. `UnitLost`, `UnitFailed`: the unit had no effect.
+    """
     match error:
         case ConnectionLostError():
             return UnitLost(unit=unit)

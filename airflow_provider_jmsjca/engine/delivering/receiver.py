@@ -371,7 +371,7 @@ class Receiver:
         takes_all: Pass messages to the machine as they arrive, because it chooses among them or enforces the
             limit itself.
         limit: Take at most this many messages; `None`: no limit.
-        wanted: Returns whether to take another message regardless of the memory limit.
+        wanted: Returns whether to take another message even if the memory limit is reached.
         post: Posts a `Leave` decision for a message that can't be read now; `None`: such a message needs no
             further work.
         memory: Delivery memory of an earlier run; `None`: a new one.

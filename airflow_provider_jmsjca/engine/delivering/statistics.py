@@ -239,7 +239,12 @@ class Counters:
             self.redelivered_messages -= seen == 1
 
     def reset(self, now: float) -> None:
-        """Reset the statistics, but not the counts. Source: J120."""
+        """Let `statistics` count from `now` on; `counts` still counts from the start of the run.
+
+        The statistics `dead_lettered`, `outages` and `handler_seconds` aren't reset.
+
+        Source: J120.
+        """
         self._before = self.counts()
         self.began = now
         self.highest_active = self.active

@@ -414,7 +414,11 @@ class Dispatcher(Driver):
         return todo
 
     def _wants_message(self) -> bool:
-        """Return whether a unit of work needs another message regardless of the memory limit."""
+        """Return whether to take another message even if the memory limit is reached.
+
+        The result is `True` while a unit of work could take a message at once and no message is pending. With
+        an in-progress queue, the result is always `True`.
+        """
         # An in-progress copy is queued behind earlier messages that may not be handled before it. Delivery
         # would stall if these were not taken in. The memory limit applies only to a batch of copies.
         return self.settings.delivery.in_progress or self.machine.wants_message

@@ -278,7 +278,11 @@ class Workers:
         return True
 
     def _serve_batch(self, first: Work, unit: int) -> list[Work]:
-        """Do all handler calls of a batch; return the work that follows."""
+        """Call the handler in this thread with all messages of a unit of work that is a batch.
+
+        Returns:
+            The work that follows the call at the end of the batch; empty if the threads are closed before.
+        """
         mailbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._mailboxes[unit] = mailbox
         work: Work | None = first
