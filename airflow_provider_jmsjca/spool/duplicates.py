@@ -1,4 +1,4 @@
-"""Distinguishes redelivered messages from new messages with a known id."""
+"""Distinguishes redelivered messages from new messages with the id of a stored message."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ class DuplicateFilter:
 
     - The broker hasn't confirmed the acknowledgement of the sealed message's segment, see
       `SpoolBatch.is_settled`.
-    - The message carries the time it was sent. Confirmation doesn't matter then, because RabbitMQ loses
-      confirmed acknowledgements when it is killed.
+    - The message carries the time at which it was sent. Two different messages are unlikely to have the
+      same id, the same content and the same time. Then it doesn't matter whether the acknowledgement was
+      confirmed, because RabbitMQ loses confirmed acknowledgements when it is killed.
 
-    If the producer sets the ids, each sealed message explains at most one duplicate per connection. A message
-    sealed over the current connection explains none: the broker redelivers it only after a reconnect.
+    If the producer sets the ids, at most one message per connection is taken for the duplicate of a given
+    sealed message. A message sealed over the current connection has no duplicate, because the broker
+    redelivers the message only after a reconnect.
 
     Safe to use from two threads: one that receives, and one that commits.
 

@@ -225,10 +225,10 @@ class SpoolBatch:
             self._seal_manifest(self._ended)
 
     def _take_place(self, ended: str | None = None) -> bool:
-        """Seal a fence at the next place, or the end of the batch if `ended` is given.
+        """Seal a fence under the next number, or the end of the batch if `ended` is given.
 
         Returns:
-            `False` if another writer has taken the place.
+            `False` if another writer has sealed a file under this number.
         """
         if not seal_place(self.folder, self.batch_id, self._place, ended):
             return False
@@ -236,7 +236,7 @@ class SpoolBatch:
         return True
 
     def _keep(self) -> None:
-        """Verify the sealed file at the next place, and add it to the batch's segments in memory."""
+        """Verify the sealed file with the next number, and add it to the batch's segments in memory."""
         number = self._place
         path = self.folder / segment_file(number)
         if self._ended is not None:
@@ -566,12 +566,12 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
 
 
 def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
-    """Seal a fence or the end of the batch at a place; return `False` if the place is taken.
+    """Seal a fence or the end of the batch under a number; return `False` if the number is taken.
 
     Args:
         folder: Folder of the batch.
         batch_id: Name of the batch.
-        number: Number of the place, from 0.
+        number: Number of the file among the files of the batch, from 0.
         ended: When the batch ended, ISO 8601; `None` for a fence.
     """
     with _SegmentFile(folder, batch_id, number, {} if ended is None else {_END: ended.encode()}) as file:
@@ -580,7 +580,7 @@ def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None 
 
 
 def segment_file(number: int) -> str:
-    """Return the name of the file at a place."""
+    """Return the name of a batch's file by its number, from 0: a segment, a fence or the batch's end."""
     return f"{SEGMENT_STEM}-{number:06d}.parquet"
 
 

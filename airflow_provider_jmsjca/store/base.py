@@ -387,7 +387,14 @@ class Limbo(Protocol):
         """
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries with `once`; the caller must not put these entries again."""
+        """Forget the keys of entries put with `once=True`, because the message that caused them is settled.
+
+        The caller must not put these entries again.
+
+        Args:
+            activation: Activation of the entries.
+            keys: Keys of the entries.
+        """
 
     def lease(
         self,
@@ -628,7 +635,7 @@ class ActivationSample:
 
     Attributes:
         activation: Name of the activation; a sample read from the store has its stored form (`stored_name`).
-        at: The minute: any time in it as input of `add_samples`, its start in results of `samples`.
+        at: The minute. `add_samples` accepts any time within it; `samples` returns the start of the minute.
         delivered: Deliveries to the handler.
         committed: Messages settled after their handler returned.
         failed: Deliveries rolled back.

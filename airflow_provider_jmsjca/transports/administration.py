@@ -86,7 +86,7 @@ class BrokerResource:
     shown_by: str = ""
 
     def __str__(self) -> str:
-        """Return the name, followed by percentage and figures where known."""
+        """Return the name, followed by the percentage in use and the figures, if the broker reports them."""
         used = "" if self.used_percent is None else f"{self.used_percent:.0f} % used"
         shown = ", ".join(filter(None, (used, self.figures)))
         return f"{self.name} ({shown})" if shown else self.name

@@ -378,7 +378,9 @@ class UnitOfWork(Protocol):
         """Add a message to send."""
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle; a stale delivery is ignored.
+        """Add a received message to this unit of work, whose commit settles the message.
+
+        A stale delivery is ignored.
 
         Where a transaction belongs to a session, the unit commits in the session of the message that opened
         it. Messages of other sessions are settled right after the commit: a crash in between makes the broker

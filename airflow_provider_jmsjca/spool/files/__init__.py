@@ -1,7 +1,7 @@
 """The spool's files: created once, whole and durable, then read, listed and removed.
 
-A place is a path on a POSIX file system, or a name in an object store or in HDFS. The rest of `spool`
-accesses files only through these functions. May import `errors`.
+A `SpoolPath` is a path on a POSIX file system, or a name in an object store or in HDFS. The rest of `spool`
+accesses files only through these functions. This folder may import `errors`.
 """
 
 from __future__ import annotations
@@ -312,7 +312,8 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
 
     Guarantee: only files that `may_go` has checked are removed. The folder is first renamed to a name that
     begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content. An
-    object store has no renames: there, objects that another writer relies on are kept.
+    object store has no renames: there, objects with the prefix `taken` are kept, because other writers
+    rely on them.
 
     Args:
         folder: Folder of the batch.

@@ -1,10 +1,13 @@
 """Lists buckets in which some objects have names that obstore refuses.
 
 obstore fails for a whole page of names if one of them has an empty part, `.`, `..` or a control character.
-Every writer of the bucket can create such an object. If one exists, PyArrow lists an S3 bucket. For Google
-Cloud Storage and Azure, a relay removes these names from the pages before obstore reads them. PyArrow can't
-list these two: its Azure client aborts the process for some names, and its Google client takes other
-credentials.
+Every writer of the bucket can create such an object. If a bucket holds such an object, the bucket is listed
+in another way, which skips these names:
+
+- S3: PyArrow lists the bucket.
+- Google Cloud Storage and Azure: a relay removes these names from the pages before obstore reads the pages.
+  PyArrow can't list these two: its Azure client aborts the process for some names, and its Google client
+  takes other credentials.
 """
 
 from __future__ import annotations

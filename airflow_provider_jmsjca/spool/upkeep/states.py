@@ -163,7 +163,7 @@ class PruneResult:
 
 
 def batches(spool: SpoolPath, only: Iterable[str] = ()) -> Iterator[BatchState]:
-    """Yield the batches of a spool by name; other folders are left out.
+    """Yield the batches of a spool in the order of their names; other folders are left out.
 
     Args:
         spool: The folder of all batches.

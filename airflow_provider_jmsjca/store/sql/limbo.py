@@ -96,7 +96,7 @@ class SqlLimbo:
         return connection.execute(last.with_for_update()).scalar()
 
     def settled(self, activation: str, keys: Collection[str]) -> None:
-        """Forget the keys of entries with `once`; see `base.Limbo.settled`."""
+        """Forget the keys of entries put with `once=True`; see `base.Limbo.settled`."""
         if keys:
             with self._database.write() as connection:
                 _unmark(connection, activation, keys)

@@ -223,7 +223,10 @@ class MemoryUnitOfWork:
             self._sends.append(outgoing)
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle; a stale one is ignored."""
+        """Add a received message to this unit of work, whose commit settles the message.
+
+        A stale delivery is ignored.
+        """
         with self._connection.guard():
             self._refuse_if_done()
             consumer = received.consumer

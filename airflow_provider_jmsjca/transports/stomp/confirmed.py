@@ -48,7 +48,7 @@ class ConfirmedUnit(StompUnit):
             self._frames.append(frame)
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle."""
+        """Add a received message to this unit of work, whose commit settles the message."""
         consumer = consumer_of(received)
         with self._lock:
             self._check_open()

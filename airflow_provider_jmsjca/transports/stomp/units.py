@@ -128,7 +128,11 @@ class TransactionUnit(StompUnit):
             self._put(b"".join(frames[start : start + _JOINED]))
 
     def _announce(self, size: int) -> None:
-        """Record the size of a frame before sending it: the broker may close the connection over it."""
+        """Record the size of a frame before the frame is sent.
+
+        A broker closes the connection if a frame is too large. The recorded size then shows whether a frame
+        of this unit can be the reason.
+        """
         if size > self._largest:
             self._largest = size
             self._link.limits.sending(size)
@@ -148,7 +152,7 @@ class TransactionUnit(StompUnit):
             raise
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle."""
+        """Add a received message to this unit of work, whose commit settles the message."""
         consumer = consumer_of(received)
         with self._lock:
             self._check_open()

@@ -167,10 +167,11 @@ class Routes:
 
 
 class UnsettledAfterUnsubscribe:
-    """Hands messages back to the broker that were unsettled when their subscription ended.
+    """Hands back to the broker the messages that were unsettled when their subscription ended.
 
-    This is for brokers that keep such messages. Some of these brokers accept the NACK only through an active
-    subscription: the keeper, opened on first use on an unused topic.
+    Some brokers don't redeliver such messages by themselves. Some of these brokers accept the NACK only
+    through an active subscription. For them, a further subscription, the keeper, is opened on first use, to
+    a topic that nothing else uses.
 
     Attributes:
         last: The last message received on the connection; set by the reader.

@@ -477,7 +477,11 @@ class FrameParser:
         return found is not None and self._suspects.has(found)
 
     def _is_doubtful(self, chunk: bytes, message: _Place) -> bool:
-        """Return whether the length of a message is wrong or untrusted."""
+        """Return whether a message must be read up to the next frame with a proof, not by its content-length.
+
+        The cases: the content-length is wrong, a proof is within the body, the message is suspect, or the
+        parser is already reading the message in this way.
+        """
         if self._doubt or (self._suspects and self._is_suspect(message.head)):
             return True
         stop = message.stop
@@ -518,13 +522,13 @@ class FrameParser:
         )
 
     def _read_again(self, frames: list[Frame], chunk: bytes, message: _Place) -> int:
-        """Read a message up to the next frame with a proof.
+        """Read a message again: its body now ends at the next frame that contains a proof.
 
         Returns:
-            The offset of that frame; -1 if it has not arrived yet.
+            The offset of that next frame; -1 if it has not arrived yet.
 
         Raises:
-            ForgedFrameError: The proof is not part of a frame.
+            ForgedFrameError: The bytes with the proof don't belong to a frame.
         """
         at, head, body_at, stop = message
         proof_at = self._proof_at(chunk, body_at)

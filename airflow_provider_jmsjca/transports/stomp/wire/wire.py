@@ -799,9 +799,9 @@ class Wire:
         return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
     def _longest_pause(self, now: float) -> float | None:
-        """Return the milliseconds for which the reader may wait for input; `None`: without a limit.
+        """Return how many milliseconds the reader may wait for input; `None`: it may wait without limit.
 
-        The wait ends before the next heart-beat, timeout or flush is due.
+        The wait ends when the next heart-beat, timeout or flush is due.
         """
         times = []
         if self._silence_limit:
