@@ -44,13 +44,13 @@ def show_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def revive_command(args: argparse.Namespace) -> None:
-    """Revive failed messages, which are then sent again."""
+    """Make failed messages due now, with the full number of tries."""
     _change(args, "revived", LimboChange.REVIVE)
 
 
 @one_line_errors
 def release_command(args: argparse.Namespace) -> None:
-    """Release waiting messages, which are then sent now."""
+    """Make waiting messages due now; a triggerer or `airflow jms store run` then sends them."""
     _change(args, "released", LimboChange.RELEASE)
 
 

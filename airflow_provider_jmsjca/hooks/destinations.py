@@ -57,9 +57,10 @@ def finder() -> Callable[[str], Destination]:
 def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
     """Return the spec with every reference to an administered object replaced by its destination.
 
-    The references may name the spec's destinations, the destinations to which it moves messages, or targets
-    of the move in its redelivery handling. A target with `$` stays in the folder of the spec's destination:
-    with `lookup://a/b/in`, `dlq_$` names the object `a/b/dlq_in`.
+    References are replaced in three places: the spec's destinations, the options that name further
+    destinations, and the targets of the move in its redelivery handling. In such a target, `$` stands for the
+    name of the spec's destination. If that is an object in a folder, the target is in this folder, too. For
+    example, if the spec consumes `lookup://a/b/in`, the target `dlq_$` names the object `a/b/dlq_in`.
 
     Args:
         spec: The spec in force.

@@ -68,7 +68,7 @@ def statistics() -> Statistics:
 
 
 class Watch:
-    """Sends the metrics of one listener, trigger or collector.
+    """A listener, trigger or collector whose metrics are sent, from `MetricsSender.watch` to `leave`.
 
     Attributes:
         measure: Returns the current values.
@@ -216,7 +216,10 @@ class MetricsSender:
 
 
 def _ended(found: Measured) -> Measured:
-    """Return the final values of a watch, with gauges at 0, because a gauge keeps its last value."""
+    """Return the last values to send for a watch that is left, with gauges at 0.
+
+    Otherwise a metrics system would go on showing the last value of each gauge.
+    """
     values = {
         name: 0 if BY_NAME[name].kind is MetricKind.GAUGE else value for name, value in found.values.items()
     }

@@ -26,7 +26,7 @@ _LONGEST_TEXT = 4000
 
 
 class JmsNotifier(BaseNotifier):
-    """Sends a message when a task or a DAG run fails, succeeds, is tried again, or misses a deadline.
+    """Sends messages when the state of a task or a DAG run changes, or when a deadline is missed.
 
     Use it for `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
     `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts. For alerts,
@@ -39,8 +39,8 @@ class JmsNotifier(BaseNotifier):
     connection is lost during the confirmation, the broker may or may not have the messages.
 
     Args:
-        destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated. The
-            triggerer finds objects in `[jmsjca]` only.
+        destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. In the
+            triggerer, `lookup://object` finds entries of `[jmsjca]`, but not Airflow variables. Templated.
         messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
             `exception`, `reason`, `deadline` and `log_url`, if Airflow provides them. Secrets that Airflow

@@ -272,7 +272,7 @@ def _name(name: str) -> str:
 
 
 def _parsed(message: JmsMessage) -> Mapping[str, Any] | str:
-    """Return the JSON object of a body; a text with the fault if the body is none."""
+    """Return the JSON object of a body; if the body is not a JSON object, return a text that says why."""
     if message.body_kind not in _KINDS:
         return f"expected a JSON body, found kind {message.body_kind}"
     try:

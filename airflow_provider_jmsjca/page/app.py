@@ -52,8 +52,8 @@ View = Callable[[Visit], Response]
 class _Threads:
     """Threads for views of one kind.
 
-    A thread can't be stopped while it waits. So views of brokers and the spool have other threads than views
-    of the store.
+    A thread can't be stopped while it waits, so slow brokers may occupy all threads of their kind. Views of
+    the store have threads of their own, which stay free then.
 
     Attributes:
         pool: The threads.

@@ -876,8 +876,8 @@ def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: st
 
     Args:
         text: An expression for the text.
-        limits: Limits of Spark's JSON reader to lift, by their names in `_LIMITS`.
-        foreign: Extensions of JSON to permit, by their names in `_NOT_OF_JSON`.
+        limits: Keys of `_LIMITS`: the limits of Spark's JSON reader to lift.
+        foreign: Keys of `_NOT_OF_JSON`: the extensions of JSON to permit.
         as_fields: Fields of the value to read, as DDL.
     """
     options = {"columnNameOfCorruptRecord": _UNPARSED}
@@ -892,7 +892,7 @@ def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
 
     Args:
         text: An expression for the text.
-        foreign: Extensions of JSON to permit, by their names in `_NOT_OF_JSON`.
+        foreign: Keys of `_NOT_OF_JSON`: the extensions of JSON to permit.
     """
     # Only a single value can be both the value of a name and the item of an array.
     return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"

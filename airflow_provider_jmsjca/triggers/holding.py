@@ -171,15 +171,20 @@ class _Held:
 class Holder:
     """Settles deliveries by the outcome of their DAG runs. An instance belongs to one event loop.
 
-    Guarantee: a message is acknowledged only after the outcomes of all its events acknowledge it.
-    On close or crash the messages go back to the broker. When they are redelivered, their records are found.
+    Guarantee: a message is acknowledged only after the outcomes of all its events acknowledge it. If the only
+    missing outcomes are those of DAGs without a DAG run, the message is acknowledged after `timeout`.
+    On close or crash, unsettled messages return to the broker. When the broker redelivers a message, the
+    stream finds the record of the stored event, holds the message, and makes no second event.
 
     Args:
-        timeout: Time after which a message without an outcome counts as failed. It is counted from the
-            storing of the event, and again from the start of the message's DAG run. While the message has no
-            DAG run, it is counted again from each start of another DAG run on the asset. If it was over
-            before the holder was created, it is counted from then: the DAG may have been paused before, and
-            its DAG runs didn't proceed.
+        timeout: Time after which a message without an outcome counts as failed. Each of these events restarts
+            the time:
+
+            - Airflow stores the message's event.
+            - The message's DAG run starts.
+            - While the message has no DAG run, another DAG run on the asset starts.
+            - A holder is created after the time was over. The DAG may have been paused before, so that its
+              DAG runs didn't proceed.
         where: Source of the messages, for the log.
         clock: Returns seconds, monotonic.
     """

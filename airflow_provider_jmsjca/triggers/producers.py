@@ -235,7 +235,10 @@ class _Producer(SharedStreamProducer):
         return fault.attempts
 
     async def _is_mended(self, after: float = 0) -> None:
-        """Report, after a number of seconds, that a fault is over; do nothing if there was none."""
+        """Wait `after` seconds, then report that the fault is over; return at once if there was no fault.
+
+        The report is a line in the log. The fault is also deleted from the stores of the assets.
+        """
         fault = self._fault
         if fault is None:
             return
@@ -360,7 +363,7 @@ class _Producer(SharedStreamProducer):
         raise NotImplementedError
 
     async def _settle_under_way(self) -> None:
-        """Wait for a limited time until Airflow has stored the events that it has received."""
+        """Wait, for a limited time, until Airflow has stored the events that the stream has yielded."""
 
     def _events(
         self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection

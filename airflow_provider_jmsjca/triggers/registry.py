@@ -58,7 +58,10 @@ class StreamControl:
 
     @property
     def status(self) -> RunStatus | None:
-        """The status that results from a request; `None` without a request."""
+        """Status of the stream while an operator's request keeps it from making events, else `None`.
+
+        `DRAINING` until the stream is closed, then `SUSPENDED`.
+        """
         if self.order is None:
             return None
         return RunStatus.SUSPENDED if self._is_closed else RunStatus.DRAINING

@@ -18,7 +18,8 @@ class GivenOptions:
         known: Names of all options.
 
     Raises:
-        ConfigurationError: An option is unknown. From methods: an option is missing or has an invalid value.
+        ConfigurationError: An option is unknown. The methods raise it if an option is missing, or
+            has an invalid value.
     """
 
     def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:

@@ -412,7 +412,7 @@ class _DeltaWrite:
         """Return the record and the number of rows of the batch's commit, each `None` if not found.
 
         Args:
-            newest: Number of the newest commits to search; `None`: all.
+            newest: How many commits to search, the newest first; `None`: all.
         """
         limit = "" if newest is None else f" LIMIT {newest}"
         history = self._spark.sql(f"DESCRIBE HISTORY {self._in_sql}{limit}")
@@ -566,7 +566,9 @@ def _constraints(rows: DataFrame, properties: Mapping[str, str]) -> Iterator[str
 
 
 def _column_rules(found: StructType, rows: StructType, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield an expression for each NOT NULL column and each length limit: a reason, or NULL.
+    """Yield a SQL expression for each NOT NULL column and each length limit.
+
+    For a row that breaks the rule, the expression evaluates to the reason as text, otherwise to NULL.
 
     Args:
         found: The table's columns.

@@ -432,7 +432,11 @@ class _RowWriter:
         return count
 
     def _newer(self, row: str) -> str:
-        """Return a condition in SQL: the row is as new as or newer than the table's row `t`."""
+        """Return a condition in SQL that is true unless a row is older than the table's row `t`.
+
+        Args:
+            row: Alias of the row in SQL.
+        """
         if self._write.order_by is None:
             return "true"
         at = _quoted(self._write.order_by)
