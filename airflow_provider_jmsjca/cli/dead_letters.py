@@ -24,10 +24,12 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolEr
 from airflow_provider_jmsjca.escaping import escaped, shell_arguments
 from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
+    DeadLetterQueue,
     Replay,
     edit_text,
     editable_message,
     edited_message,
+    list_dead_letter_queues,
     list_dead_letters,
     replay_dead_letters,
     require_selection,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operating.rejects import RejectGroup, RejectList
 
 _INTERRUPTED = 130
+_SOURCES = 2
+"""Number of the places in which `list` looks without a queue: the broker and the spool."""
 _FIRST = 1000
 """Number of dead letters that `list` reads by default, so that its time doesn't grow with the queue."""
 
@@ -58,11 +62,16 @@ _FIRST = 1000
 def list_command(args: argparse.Namespace) -> None:
     """Print the dead letters of a queue, grouped by reason and original destination.
 
-    With `--rejects`, or without a queue, also print the rejected rows of Spark batches still in the spool.
+    With `--rejects` also print the rejected rows of Spark batches still in the spool. Without both, print
+    these and the dead letters of all queues of the broker that have the name of a dead-letter queue. Standard
+    error gets the reason for each part that can't be listed; exit with code 1 if that is all of them.
     """
     if args.all and args.limit is not None:
         raise ConfigurationError("--all and --limit exclude each other")
     limit = None if args.all else args.limit or _FIRST
+    if args.queue is None and not args.rejects:
+        _list_everything(args, limit)
+        return
     rows: list[dict[str, str]] = []
     notes: list[str] = []
     if args.queue is not None:
@@ -80,16 +89,84 @@ def list_command(args: argparse.Namespace) -> None:
         elif (example := found.groups[0].example) and example.isprintable() and args.output == "table":
             arguments = f"--conn-id {shlex.quote(args.conn_id)} {shell_arguments(args.queue, example)}"
             notes.append(f"the whole reason and the message: airflow jms dlq show {arguments}")
-    if args.rejects or args.queue is None:
+    if args.rejects:
         rejects = _rejects(args, limit)
         rows = [each | {"batch": "", "row": ""} for each in rows]
         rows += [_reject_row(each) for each in rejects.groups]
-        if rejects.more:
-            notes.append(f"these are the first {limit} rejected rows; --all lists all, --limit more")
-        notes += rejects.faults
+        notes += _notes_on(rejects, limit)
     print_rows(rows, args.output)
     for note in notes:
         echo(f"note: {note}")
+
+
+def _list_everything(args: argparse.Namespace, limit: int | None) -> None:
+    """Print the dead letters of all dead-letter queues of a broker, and the rejected rows in the spool."""
+    if args.selector is not None:
+        raise ConfigurationError("--selector needs the name of a dead-letter queue")
+    rows: list[dict[str, str]] = []
+    notes: list[str] = []
+    missing: list[str] = []
+    try:
+        found = _on_queues(args, limit, notes)
+    except JmsError as error:
+        missing.append(
+            f"the dead-letter queues of connection {args.conn_id!r} are not listed: {error}; --conn-id names "
+            "another connection"
+        )
+    else:
+        rows += found
+    try:
+        rejects = _rejects(args, limit)
+    except (ConfigurationError, SpoolError) as error:
+        missing.append(f"rejected rows of Spark batches are not listed: {error}")
+    else:
+        rows += [_reject_row(each) | {"queue": ""} for each in rejects.groups]
+        notes += _notes_on(rejects, limit) or ([] if rejects.groups else ["no batch has rejected rows"])
+    if rows or args.output in {"json", "yaml"}:
+        print_rows(rows, args.output, optional=("row", "batch"))
+    is_nothing = len(missing) == _SOURCES
+    for note in (*notes, *missing):
+        echo(f"{'error' if is_nothing else 'note'}: {note}")
+    if is_nothing:
+        raise SystemExit(1)
+
+
+def _on_queues(args: argparse.Namespace, limit: int | None, notes: list[str]) -> list[dict[str, str]]:
+    """Return the rows of all dead-letter queues of a broker, and add notes on them.
+
+    Raises:
+        JmsError: The broker can't be used, or does not list its queues.
+    """
+    with administration_of(args.conn_id) as administration:
+        queues = list_dead_letter_queues(administration, limit=limit)
+        browse_note = administration.browse_note
+    for queue in queues:
+        if queue.letters is None:
+            command = shlex.join(["airflow", "jms", "dlq", "list", queue.name, "--conn-id", args.conn_id])
+            notes.append(
+                f"{queue.name} was not browsed: {browse_note or 'the broker can not browse.'} {command}"
+            )
+        elif queue.letters.more:
+            notes.append(f"{queue.name}: {queue.letters.coverage}; --all reads all, --limit more")
+    if not queues:
+        notes.append(
+            f"connection {args.conn_id!r}: no queue with the name of a dead-letter queue holds messages; "
+            "airflow jms queues list --filled shows all queues with messages"
+        )
+    return [row for queue in queues for row in _rows_of(queue)]
+
+
+def _rows_of(queue: DeadLetterQueue) -> list[dict[str, str]]:
+    others = {"batch": "", "row": "", "queue": queue.name}
+    if queue.letters is not None:
+        return [_row(each) | others for each in queue.letters.groups]
+    unknown = dict.fromkeys(("from", "reason", "first", "last", "example"), "")
+    return [{"count": str(queue.messages)} | unknown | others]
+
+
+def _notes_on(rejects: RejectList, limit: int | None) -> list[str]:
+    more = f"these are the first {limit} rejected rows; --all lists all, --limit more"
+    return [*([more] if rejects.more else []), *rejects.faults]
 
 
 @one_line_errors
@@ -257,21 +334,13 @@ def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:
     """Return the rejected rows of the spool.
 
     Raises:
-        SpoolError: The spool cannot be read, and the command has a queue or `--rejects`.
-        ConfigurationError: The spool cannot be read, and the command has neither a queue nor `--rejects`.
+        ConfigurationError: The path of the spool can't be used.
+        SpoolError: The spool cannot be read.
     """
     from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - only rejects need the spool
     from airflow_provider_jmsjca.operating.rejects import list_rejects  # noqa: PLC0415 - as above
 
-    try:
-        return list_rejects(spool_path(args.spool_path), limit=limit or sys.maxsize)
-    except SpoolError as error:
-        if args.queue is not None or args.rejects:
-            raise
-        raise ConfigurationError(
-            "which dead letters? give the name of a dead-letter queue; airflow jms queues list --filled "
-            f"shows the queues with messages. There are no rejected rows of Spark batches: {error}"
-        ) from error
+    return list_rejects(spool_path(args.spool_path), limit=limit or sys.maxsize)
 
 
 def _reject_row(group: RejectGroup) -> dict[str, str]:

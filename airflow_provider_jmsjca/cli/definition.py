@@ -583,7 +583,8 @@ def _dead_letter_commands() -> GroupCommand:
                 help="Count dead letters by reason and original destination",
                 description=(
                     "Rejected rows of Spark batches stay in the spool until they are sent to a dead-letter "
-                    "queue. Without QUEUE only those are listed."
+                    "queue. Without QUEUE these are listed, and the letters of all queues of the broker that "
+                    "have the name of a dead-letter queue."
                 ),
                 func=lazy_load_command(f"{_DEAD_LETTERS}.list_command"),
                 args=(
@@ -802,6 +803,14 @@ def _doctor_command() -> ActionCommand:
                 "look against the delivery limit of a quorum queue",
             ),
             Arg(("--notes",), action="store_true", help="also print findings that are not problems"),
+            Arg(
+                ("--timeout",),
+                type=_positive,
+                default=30.0,
+                metavar="SECONDS",
+                help="maximum time of all parts together, which are examined at the same time; a finding "
+                "names each part that took longer (default 30)",
+            ),
             ARG_OUTPUT,
             ARG_VERBOSE,
         ),

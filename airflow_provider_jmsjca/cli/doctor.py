@@ -4,52 +4,70 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from airflow_provider_jmsjca.cli.commands import one_line_errors, print_rows
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operating.doctor import Finding, FindingKind, by_kind, examine_broker
-from airflow_provider_jmsjca.triggers.examination import (
-    connections_in_use,
-    examine_airflow,
-    examine_installed_spool,
-    examine_installed_store,
-    installed_runs,
-)
+from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
+from airflow_provider_jmsjca.hooks.metadata import impatient_settings
+from airflow_provider_jmsjca.operating.findings import Finding, FindingKind, by_kind
+from airflow_provider_jmsjca.triggers.examination import examine_installation
 
 _GIB: Final = 1 << 30
+_MOST_SHOWN: Final = 5
+"""Maximum number of consequences of one finding that a table shows one by one."""
 
 
 @one_line_errors
 def doctor_command(args: argparse.Namespace) -> None:
     """Print findings; exit with code 1 if there are problems, else with 2 if a part could not be examined."""
-    found = by_kind(_examined(args), notes=args.notes)
-    if found or args.output != "table":
-        print_rows(
-            [
-                {"finding": str(each.kind), "symptom": each.symptom, "cause": each.cause, "fix": each.fix}
-                for each in found
-            ],
-            args.output,
-        )
+    every = examine_installation(
+        impatient_settings,
+        conn_ids=args.conn_id or (),
+        dead_letter_queues=args.dead_letter_queue or (),
+        least_free=args.min_free * _GIB,
+        browse=args.browse,
+        within=args.timeout,
+    )
+    found = by_kind(every, notes=args.notes)
+    is_text = args.output in {"table", "plain"}
+    if not is_text:
+        print_rows(list(map(_tree, found)), args.output)
+    elif found:
+        print_rows([row for each in found for row in _rows(each)], args.output)
+    if is_text and (hidden := len(every) - len(found)):
+        echo(f"note: {hidden} notes on what is no problem or could not be looked into: --notes prints them")
     kinds = {each.kind for each in found}
     if FindingKind.PROBLEM in kinds:
         raise SystemExit(1)
     if FindingKind.UNKNOWN in kinds:
         raise SystemExit(2)
-    if args.output == "table":
+    if is_text:
         sys.stdout.write("no problems found\n")
 
 
-def _examined(args: argparse.Namespace) -> Iterator[Finding]:
-    state, found = examine_airflow()
-    yield from found
-    yield from examine_installed_store(args.min_free * _GIB)
-    yield from examine_installed_spool(args.min_free * _GIB)
-    runs = installed_runs()
-    for conn_id in args.conn_id or connections_in_use(state):
-        watched = [each for each in state.watched if each.jms_conn_id == conn_id]
-        queues = state.dead_letter_queues | frozenset(args.dead_letter_queue or ())
-        settings = JmsHook(conn_id).settings
-        yield from examine_broker(conn_id, settings, watched, queues, browse=args.browse, runs=runs)
+def _tree(finding: Finding) -> dict[str, Any]:
+    return {
+        "finding": str(finding.kind),
+        "part": str(finding.part),
+        "symptom": finding.symptom,
+        "cause": finding.cause,
+        "fix": finding.fix,
+        "because_of_this": list(map(_tree, finding.consequences)),
+    }
+
+
+def _rows(finding: Finding) -> Iterator[dict[str, str]]:
+    """Yield the row of a finding, and below it rows of what follows from it."""
+    yield _row(str(finding.kind), finding.symptom, finding.cause, finding.fix)
+    follows: Sequence[Finding] = finding.consequences
+    if len(follows) > 1:
+        yield _row("follows", f"because of this: {finding.summary}")
+    for each in follows[:_MOST_SHOWN]:
+        lead = "because of this: " if len(follows) == 1 else "- "
+        yield _row("follows", f"{lead}{each.symptom}", each.cause, each.fix)
+    if (more := len(follows) - _MOST_SHOWN) > 0:
+        yield _row("follows", f"- and {more} more", fix="airflow jms doctor --output json")
+
+
+def _row(kind: str, symptom: str, cause: str = "", fix: str = "") -> dict[str, str]:
+    return {"finding": kind, "symptom": symptom, "cause": cause, "fix": fix}

@@ -7,6 +7,7 @@ import contextlib
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -19,12 +20,20 @@ from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spark.replays import selected_batches
 from airflow_provider_jmsjca.spool.batch_id import TaskKey, is_replay
-from airflow_provider_jmsjca.spool.files import exists
+from airflow_provider_jmsjca.spool.files import SpoolPath, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, given_up_segments
 from airflow_provider_jmsjca.spool.splits import lineage
 from airflow_provider_jmsjca.spool.upkeep.replays import Replay
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
-from airflow_provider_jmsjca.spool.upkeep.states import BatchState, adopt, batches, prune, verify
+from airflow_provider_jmsjca.spool.upkeep.states import (
+    BatchState,
+    PruneResult,
+    State,
+    adopt,
+    batches,
+    prune,
+    verify,
+)
 
 
 @one_line_errors
@@ -82,15 +91,26 @@ def verify_command(args: argparse.Namespace) -> None:
 def prune_command(args: argparse.Namespace) -> None:
     """Remove the messages of batches no longer needed, and print the batches; `--dry-run` only prints.
 
-    Standard error gets the reasons for keeping other batches.
+    Standard error gets the reasons for keeping other batches. If there is nothing to remove, it gets the
+    number of batches and the age of the oldest.
     """
+    spool = spool_path(args.spool_path)
     outcome = prune(
-        spool_path(args.spool_path),
+        spool,
         older_than=timedelta(days=args.older_than),
         collected=args.collected,
         forget=None if args.forget is None else timedelta(days=args.forget),
         dry_run=args.dry_run,
     )
+    if outcome.removed or args.output in {"json", "yaml"}:
+        _print_removed(args, outcome)
+    if not outcome.removed:
+        echo(f"note: {_why_nothing(spool, args.older_than)}")
+    for line in outcome.kept_summary():
+        echo(line)
+
+
+def _print_removed(args: argparse.Namespace, outcome: PruneResult) -> None:
     _print(
         args,
         (
@@ -103,8 +123,20 @@ def prune_command(args: argparse.Namespace) -> None:
             for each in outcome.removed
         ),
     )
-    for line in outcome.kept_summary():
-        echo(line)
+
+
+def _why_nothing(spool: SpoolPath, days: float) -> str:
+    """Return the number of batches with messages in the spool and the age of the oldest, as a sentence."""
+    found = [each for each in batches(spool) if each.state is not State.PRUNED]
+    if not found:
+        return f"nothing to remove: the spool {spool} has no batches with messages"
+    oldest = min(found, key=lambda each: each.changed)
+    age = (time.time() - oldest.changed) / timedelta(days=1).total_seconds()
+    many = "1 batch" if len(found) == 1 else f"{len(found)} batches"
+    return (
+        f"nothing to remove: {many} looked at in the spool {spool}; the oldest, {oldest.batch_id}, last "
+        f"changed {age:.1f} days ago, and batches go after {days:g} days (--older-than)"
+    )
 
 
 @one_line_errors

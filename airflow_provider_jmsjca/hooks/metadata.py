@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from airflow.sdk.exceptions import AirflowException
@@ -15,10 +17,12 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operating.queues import DestinationUse
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 _PACKAGE: Final = "airflow_provider_jmsjca."
 _DEFAULT_CONNECTION: Final = "jms_default"
 _ENVIRONMENT: Final = "AIRFLOW_CONN_"
+_PATIENCE: Final = timedelta(seconds=10)
 _TRIGGER: Final = "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
 
 
@@ -39,6 +43,20 @@ def jms_connections() -> list[str]:
     except SQLAlchemyError as error:
         raise TransientStoreError(f"Airflow's database cannot be read: {type(error).__name__}") from error
     return sorted({*stored, *environment_connections()})
+
+
+def impatient_settings(conn_id: str) -> ConnectionSettings:
+    """Return a connection's settings, with timeouts of at most ten seconds.
+
+    Raises:
+        ConfigurationError: The connection is missing, or its settings can't be used.
+    """
+    settings = JmsHook(conn_id).settings()
+    return replace(
+        settings,
+        connect_timeout=min(settings.connect_timeout, _PATIENCE),
+        reply_timeout=min(settings.reply_timeout, _PATIENCE),
+    )
 
 
 def scheduling_assets(dag_id: str) -> list[str]:

@@ -142,6 +142,46 @@ def list_dead_letters(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQueue:
+    """A queue with the name of a dead-letter queue that holds messages.
+
+    Attributes:
+        name: Name of the queue.
+        messages: Number of messages on it, by the broker's count.
+        letters: The dead letters in groups; `None` if browsing has a side effect on this broker.
+    """
+
+    name: str
+    messages: int
+    letters: DeadLetterList | None
+
+
+def list_dead_letter_queues(
+    administration: QueueAdministration, *, limit: int | None = 1000
+) -> list[DeadLetterQueue]:
+    """Return the dead-letter queues of a broker that hold messages; change nothing on the queues.
+
+    Args:
+        administration: Administration of the broker.
+        limit: Maximum number of dead letters to examine on each queue; `None`: all that the broker shows.
+
+    Raises:
+        CapabilityError: The broker does not list its queues.
+        JmsError: The user is not allowed to list or browse, or the connection was lost.
+    """
+    browses = QueueOperation.BROWSE in administration.operations and not administration.browse_note
+    return [
+        DeadLetterQueue(
+            name=each.name,
+            messages=each.messages,
+            letters=list_dead_letters(administration, each.name, limit=limit) if browses else None,
+        )
+        for each in administration.queues()
+        if each.messages and is_dead_letter_queue(each.name)
+    ]
+
+
 def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:
     """Return dead letters grouped by reason and original destination, the largest group first."""
     groups = _Groups()

@@ -7,11 +7,10 @@ statistics, and browses queues if browsing has no side effect on this broker.
 from __future__ import annotations
 
 import contextlib
-import enum
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,15 +27,26 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.escaping import shell_arguments
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.operating.checking import CLOCK_SECONDS, clock_difference
-from airflow_provider_jmsjca.operating.dead_letters import grouped, is_dead_letter_queue
+from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, grouped, is_dead_letter_queue
+from airflow_provider_jmsjca.operating.findings import (
+    Effect,
+    Evidence,
+    FailedLogin,
+    Finding,
+    FindingKind,
+    FullDisk,
+    Part,
+    SilentTriggerer,
+)
 from airflow_provider_jmsjca.operating.queues import is_same_broker
 from airflow_provider_jmsjca.spool.files import SpoolPath
-from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches
+from airflow_provider_jmsjca.spool.upkeep.states import CARE_AFTER, NEEDS_CARE, State, batches, prune
 from airflow_provider_jmsjca.store.base import (
     ActivationKind,
     ActivationRun,
     LimboSelection,
     LimboState,
+    RunReport,
     RunStatus,
     Store,
 )
@@ -52,46 +62,10 @@ _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
 # Below this, writes fail although the failed ones leave some space.
 _FULL: Final = 64 * _MIB
-
-
-class FindingKind(enum.StrEnum):
-    """Whether a finding needs an operator."""
-
-    PROBLEM = "problem"
-    """Messages are not processed, or soon will not be."""
-    UNKNOWN = "unknown"
-    """A part could not be examined."""
-    NOTE = "note"
-    """Nothing is wrong, or the part cannot be examined on this broker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding.
-
-    Attributes:
-        kind: Whether it needs an operator.
-        symptom: The effect, with the name of the queue, asset, batch or connection.
-        cause: The cause, often the text of an error.
-        fix: One command or action that fixes it, or shows more.
-    """
-
-    kind: FindingKind = FindingKind.PROBLEM
-    symptom: str
-    cause: str
-    fix: str
-
-
-def by_kind(findings: Iterable[Finding], *, notes: bool = False) -> list[Finding]:
-    """Return findings with problems first.
-
-    Args:
-        findings: The findings.
-        notes: Whether notes are returned, too.
-    """
-    order = list(FindingKind)
-    chosen = (each for each in findings if notes or each.kind is not FindingKind.NOTE)
-    return sorted(chosen, key=lambda each: order.index(each.kind))
+_MOST_KNOWN: Final = 10
+_NOT_CONSUMING: Final = frozenset({RunStatus.CONNECTING, RunStatus.SUSPENDED, RunStatus.LOST})
+_PRUNED_AFTER: Final = timedelta(days=7)
+"""Age from which `airflow jms spool prune` removes batches by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +132,15 @@ def examine_dag_files(broken: Sequence[BrokenDagFile]) -> Iterator[Finding]:
         )
 
 
-def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterator[Finding]:
+def examine_triggerer(
+    triggerer: Triggerer | None, *, is_needed: bool, deferred: int = 0
+) -> Iterator[Finding]:
     """Yield a finding if no triggerer is alive.
 
     Args:
         triggerer: The most recent triggerer; `None` if none has ever run.
         is_needed: Whether assets are watched or tasks are deferred. If not, the finding is a note.
+        deferred: Number of deferred tasks.
     """
     if triggerer is not None and triggerer.alive:
         return
@@ -175,8 +152,9 @@ def examine_triggerer(triggerer: Triggerer | None, *, is_needed: bool) -> Iterat
     yield Finding(
         kind=FindingKind.PROBLEM if is_needed else FindingKind.NOTE,
         symptom="no triggerer is alive: messages start no runs, deferred tasks do not continue",
-        cause=cause,
+        cause=cause + (f"; tasks deferred now: {deferred}" if deferred else ""),
         fix="airflow triggerer",
+        names=SilentTriggerer(heartbeat=None if triggerer is None else triggerer.heartbeat),
     )
 
 
@@ -186,9 +164,17 @@ def examine_watchers(watched: Sequence[WatchedDestination]) -> Iterator[Finding]
         if each.fault and not _all_paused(each):
             since = f" since {each.failing_since}" if each.failing_since else ""
             yield Finding(
+                part=Part.DAGS,
                 symptom=f"asset {each.asset!r} gets no events{since}",
                 cause=each.fault,
                 fix=f"airflow jms check {shlex.quote(each.jms_conn_id)}",
+                conn_id=each.jms_conn_id,
+                evidence=Evidence(
+                    effect=Effect.NO_EVENTS,
+                    since=_moment(each.failing_since),
+                    error=each.fault,
+                    conn_id=each.jms_conn_id,
+                ),
             )
 
 
@@ -212,25 +198,29 @@ def examine_broker(
         browse: Browse dead letters even if that has a side effect, see `QueueAdministration.browse_note`.
         runs: Runs in the registry. Their last errors explain dead letters that are not browsed.
     """
+    found: ConnectionSettings | None = None
     try:
         found = settings()
         connection = connect(replace(found, client_id=None))
     except JmsError as error:
-        yield Finding(
-            symptom=f"connection {conn_id!r} cannot log in",
-            cause=str(error),
-            fix=_login_fix(conn_id, error),
-        )
-        yield from _paused(watched, lambda _: None)
+        yield _no_login(conn_id, found, error)
+        yield from _paused(watched, lambda _: None, _of_broker(runs, found))
         return
+    here = _of_broker(runs, found)
     with contextlib.closing(connection), contextlib.closing(connection.administration()) as administration:
-        yield from _guarded(conn_id, "memory and disk of the broker", _alarms(conn_id, administration))
-        yield from _guarded(conn_id, "clock of the broker", _clock(conn_id, administration))
-        here = [each for each in runs if is_same_broker(each.report.broker, found.url)]
-        senders = [each for each in here if each.report.dead_lettered]
-        letters = _letters(conn_id, administration, dead_letter_queues, senders, browse=browse)
-        yield from _guarded(conn_id, "dead letters", letters)
-        yield from _guarded(conn_id, "waiting messages", _paused(watched, _counting(administration)))
+        letters = _letters(conn_id, administration, dead_letter_queues, here, browse=browse)
+        parts = {
+            "memory and disk of the broker": _alarms(conn_id, administration),
+            "clock of the broker": _clock(conn_id, administration),
+            "dead letters": letters,
+        }
+        lacking: dict[str, CapabilityError] = {}
+        for subject, findings in parts.items():
+            yield from _guarded(conn_id, subject, findings, lacking)
+        counting = _counting(administration)
+        yield from _guarded(conn_id, "waiting messages", _paused(watched, counting, here), lacking)
+        if lacking:
+            yield from _unreported(conn_id, found, lacking, here)
 
 
 def examine_store(store: Store) -> Iterator[Finding]:
@@ -302,13 +292,16 @@ _CARE: Final = {
 }
 
 
-def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[Finding]:
+def examine_disk(
+    name: str, folder: Path, least_free: float = _GIB, *, spool: SpoolPath | None = None
+) -> Iterator[Finding]:
     """Yield a finding if a folder's disk has less free space than a minimum.
 
     Args:
         name: The use of the folder, for example `spool`.
         folder: The folder; it need not exist yet.
         least_free: Minimum free space in bytes.
+        spool: The spool in the folder, if it is one. The finding tells how much could be pruned.
     """
     there = folder.absolute()
     while not there.exists():
@@ -323,15 +316,50 @@ def examine_disk(name: str, folder: Path, least_free: float = _GIB) -> Iterator[
             fix=f"df -h {shlex.quote(str(there))}",
         )
         return
-    if (free := usage.free) < least_free:
-        yield Finding(
-            symptom=f"the disk of the {name} {folder} is {'full' if free < _FULL else 'nearly full'}",
-            cause=f"{free / _MIB:,.0f} of {usage.total / _MIB:,.0f} MiB are free, expected at least "
-            f"{least_free / _MIB:,.0f} MiB",
-            fix="make room on the disk, or: airflow jms spool prune --dry-run"
-            if name == "spool"
-            else f"make room on the disk: df -h {shlex.quote(str(there))}",
-        )
+    if (free := usage.free) >= least_free:
+        return
+    is_full = free < _FULL
+    cause = (
+        f"{free / _MIB:,.0f} of {usage.total / _MIB:,.0f} MiB are free, expected at least "
+        f"{least_free / _MIB:,.0f} MiB"
+    )
+    effect = ": messages can't be stored" if is_full else ""
+    largest = f"du -xh {shlex.quote(str(_mount(there)))} | sort -h | tail -20"
+    fix = f"make room on the disk; what fills it: {largest}"
+    if spool is not None and (prunable := _prunable(spool)) is not None:
+        cause += f"; pruning the spool would free {prunable / _MIB:,.0f} MiB"
+        if prunable >= least_free - free:
+            fix = "airflow jms spool prune"
+    yield Finding(
+        symptom=f"the disk of the {name} {folder} is {'full' if is_full else 'nearly full'}{effect}",
+        cause=cause,
+        fix=fix,
+        names=FullDisk(folder=str(folder)) if is_full else None,
+    )
+
+
+def _mount(folder: Path) -> Path:
+    """Return the folder at which the disk of a folder is mounted."""
+    while not folder.is_mount() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _prunable(spool: SpoolPath) -> int | None:
+    """Return the bytes that `airflow jms spool prune` would remove; `None` if the spool cannot be read."""
+    try:
+        return sum(each.bytes for each in prune(spool, older_than=_PRUNED_AFTER, dry_run=True).removed)
+    except SpoolError:
+        return None
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a recorded time; `None` for other text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _counted(number: int, one: str, many: str = "") -> str:
@@ -350,24 +378,162 @@ def _login_fix(conn_id: str, error: JmsError) -> str:
     return f"start the broker, then: airflow jms check {shlex.quote(conn_id)}"
 
 
-def _guarded(conn_id: str, subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield findings, and turn an error into a finding, so that other parts are still examined."""
+def _no_login(conn_id: str, settings: ConnectionSettings | None, error: JmsError) -> Finding:
+    """Return the finding that a connection cannot log in, which names the cause of other findings."""
+    broker, text = "" if settings is None else settings.url, str(error)
+    user = None if settings is None else settings.username
+    refuses_user = isinstance(error, AuthenticationError)
+    return Finding(
+        part=Part.BROKERS,
+        symptom=f"connection {conn_id!r} cannot log in",
+        cause=text,
+        fix=_login_fix(conn_id, error),
+        conn_id=conn_id,
+        evidence=None
+        if refuses_user or isinstance(error, ConfigurationError)
+        else Evidence(effect=Effect.CONNECTIONS, error=text, broker=broker),
+        names=FailedLogin(
+            conn_id=conn_id,
+            broker=broker,
+            error=text,
+            by_connection=refuses_user and not (user and user in text),
+        ),
+    )
+
+
+def _of_broker(runs: Sequence[ActivationRun], settings: ConnectionSettings | None) -> list[ActivationRun]:
+    """Return the runs that consume from the broker of a connection; none if its address is not known."""
+    if settings is None:
+        return []
+    return [each for each in runs if is_same_broker(each.report.broker, settings.url)]
+
+
+def _guarded(
+    conn_id: str, subject: str, findings: Iterator[Finding], lacking: dict[str, CapabilityError]
+) -> Iterator[Finding]:
+    """Yield findings, and turn an error into a finding, so that other parts are still examined.
+
+    Args:
+        conn_id: The Airflow connection.
+        subject: The examined part.
+        findings: Findings about the part.
+        lacking: Gets the error if the broker does not report the part.
+    """
     try:
         yield from findings
+    except CapabilityError as error:
+        lacking[subject] = error
     except JmsError as error:
-        kind = FindingKind.NOTE if isinstance(error, CapabilityError) else FindingKind.UNKNOWN
         yield Finding(
-            kind=kind,
+            kind=FindingKind.UNKNOWN,
+            part=Part.BROKERS,
             symptom=f"connection {conn_id!r}: {subject} not examined",
             cause=str(error),
             fix=f"airflow jms check {shlex.quote(conn_id)}",
+            conn_id=conn_id,
         )
+
+
+def _unreported(
+    conn_id: str,
+    settings: ConnectionSettings,
+    lacking: Mapping[str, CapabilityError],
+    runs: Sequence[ActivationRun],
+) -> Iterator[Finding]:
+    """Yield a note about the parts that the broker does not report, and findings from the registry instead.
+
+    Args:
+        conn_id: The Airflow connection.
+        settings: Settings of the connection.
+        lacking: The error for each part that the broker does not report.
+        runs: Runs at this broker.
+    """
+    errors = list(dict.fromkeys(map(str, lacking.values())))
+    fix = f"airflow jms check {shlex.quote(conn_id)}"
+    looks_into_queues = "dead letters" not in lacking
+    if settings.management_url is None and "management_url" in errors[0]:
+        errors = errors[:1]
+        host = next((host for host, _ in settings.hosts), "broker")
+        fix = (
+            "at the broker: rabbitmq-plugins enable rabbitmq_management, and give user "
+            f"{settings.username or 'guest'} the tag monitoring; in Airflow: Admin > Connections > "
+            f'{conn_id}, add to its extra {{"management_url": "http://{host}:15672"}}; then: {fix}'
+        )
+    latest: dict[str, ActivationRun] = {}
+    for run in sorted(runs, key=lambda each: each.seen_at):
+        latest[run.report.destination] = run
+    known = [_told(run.report) for _, run in sorted(latest.items())]
+    if (more := len(known) - _MOST_KNOWN) > 0:
+        known[_MOST_KNOWN:] = [f"{more} more: airflow jms activations list"]
+    yield Finding(
+        kind=FindingKind.NOTE,
+        part=Part.BROKERS,
+        symptom=f"connection {conn_id!r}: {', '.join(lacking)} not examined"
+        + ("" if looks_into_queues else "; the registry has " + ("; ".join(known) or "no activations there")),
+        cause="; ".join(errors),
+        fix=fix,
+        conn_id=conn_id,
+    )
+    if looks_into_queues:
+        return
+    for each in latest.values():
+        report = each.report
+        name = report.title or report.activation
+        if waiting := _waiting(each):
+            yield Finding(
+                part=Part.BROKERS,
+                symptom=f"connection {conn_id!r}: {waiting} on {report.destination} for activation {name}, "
+                f"which is {report.status} since {report.since.isoformat(timespec='seconds')}",
+                cause=report.last_error or "no error is recorded; the broker's queues can't be looked into",
+                fix=f"airflow jms activations show {shlex.quote(report.activation)}",
+                conn_id=conn_id,
+            )
+    letters = [each.report for each in runs if each.report.dead_lettered]
+    if letters:
+        last = max(letters, key=lambda report: report.last_error_at or report.since)
+        moved = sum(each.dead_lettered for each in letters)
+        yield Finding(
+            kind=FindingKind.UNKNOWN,
+            part=Part.BROKERS,
+            symptom=f"connection {conn_id!r}: {_number(moved)} moved to dead-letter destinations; how many "
+            "still wait there is not known",
+            cause=f"activation {last.title or last.activation}, last error: "
+            f"{last.last_error or 'none is recorded'}",
+            fix=fix,
+            conn_id=conn_id,
+        )
+
+
+def _waiting(run: ActivationRun) -> str:
+    """Return the number of messages that wait for a run that does not consume; empty if none is known."""
+    report = run.report
+    if report.status not in _NOT_CONSUMING:
+        return ""
+    backlog = f"{_number(report.backlog)} waiting" if report.backlog else ""
+    returned = (
+        f"{_number(report.in_flight)} returned by its dead process"
+        if report.in_flight and report.status is RunStatus.LOST
+        else ""
+    )
+    return " and ".join(filter(None, (backlog, returned)))
+
+
+def _told(report: RunReport) -> str:
+    last = report.last_message_at
+    return (
+        f"{report.destination}: {report.kind} {report.status} since "
+        f"{report.since.isoformat(timespec='seconds')}, {report.delivered} delivered, {report.committed} "
+        f"committed, {report.dead_lettered} dead letters, "
+        + ("no message yet" if last is None else f"last message at {last.isoformat(timespec='seconds')}")
+    )
 
 
 def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Finding]:
     for each in administration.resources():
         if each.blocking:
             yield Finding(
+                part=Part.BROKERS,
+                conn_id=conn_id,
                 symptom=f"connection {conn_id!r}: the broker blocks producers; sends and dead-letter moves "
                 "hang",
                 cause=f"the broker reports an alarm: {each}",
@@ -375,6 +541,8 @@ def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Findi
             )
         elif each.used_percent is not None and each.used_percent >= _FILLING_PERCENT:
             yield Finding(
+                part=Part.BROKERS,
+                conn_id=conn_id,
                 symptom=f"connection {conn_id!r}: the broker will soon block producers",
                 cause=str(each),
                 fix=f"airflow jms queues list --filled --conn-id {shlex.quote(conn_id)}",
@@ -385,6 +553,8 @@ def _clock(conn_id: str, administration: QueueAdministration) -> Iterator[Findin
     apart = clock_difference(administration)
     if abs(apart) > CLOCK_SECONDS:
         yield Finding(
+            part=Part.BROKERS,
+            conn_id=conn_id,
             symptom=f"connection {conn_id!r}: the broker's clock differs by {apart:+.0f} s",
             cause="the clock of the broker's host or of this host is wrong; times to live, delays and ages "
             "of messages are off by as much",
@@ -400,10 +570,12 @@ def _letters(
     *,
     browse: bool,
 ) -> Iterator[Finding]:
+    here = f"--conn-id {shlex.quote(conn_id)}"
     for queue in administration.queues():
         if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
             continue
         cause = "messages failed and were moved there"
+        groups: list[DeadLetterGroup] = []
         if QueueOperation.BROWSE not in administration.operations:
             pass
         elif administration.browse_note and not browse:
@@ -415,11 +587,20 @@ def _letters(
             cause = f"{largest.count} with: {largest.reason}{origin}"
             if (looked_at := sum(each.count for each in groups)) < queue.messages:
                 cause = f"of the first {looked_at}, {cause}"
+        fix = f"airflow jms dlq list {shlex.quote(queue.name)} {here}"
+        if len(groups) == 1 and (letter := groups[0].example):
+            # All failed for one reason: a list would add nothing.
+            fix = (
+                f"airflow jms dlq show {shlex.quote(queue.name)} {shlex.quote(letter)} {here}; then dlq edit "
+                "corrects and sends it, dlq replay sends all back"
+            )
         yield Finding(
+            part=Part.BROKERS,
             symptom=f"connection {conn_id!r}: {_number(queue.messages)} on the dead-letter queue "
             f"{queue.name}",
             cause=cause,
-            fix=f"airflow jms dlq list {shlex.quote(queue.name)} --conn-id {shlex.quote(conn_id)}",
+            fix=fix,
+            conn_id=conn_id,
         )
 
 
@@ -429,6 +610,7 @@ def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
     The registry doesn't record the names of dead-letter queues. So runs are preferred whose destination's
     name is part of the queue's name.
     """
+    senders = [each for each in senders if each.report.dead_lettered]
     named = [
         each
         for each in senders
@@ -470,32 +652,57 @@ def _all_paused(each: WatchedDestination) -> bool:
 
 
 def _paused(
-    watched: Sequence[WatchedDestination], count: Callable[[Destination], int | None]
+    watched: Sequence[WatchedDestination],
+    count: Callable[[Destination], int | None],
+    runs: Sequence[ActivationRun],
 ) -> Iterator[Finding]:
-    """Yield findings about paused DAGs, which start no runs, and events stored while a DAG was paused."""
+    """Yield findings about paused DAGs, which start no runs, and events stored while a DAG was paused.
+
+    Args:
+        watched: The watched destinations of a connection.
+        count: Returns the number of messages on a destination; `None` if it is not known.
+        runs: Runs at the broker, for what is known of a destination without a count.
+    """
     for each in watched:
-        waiting = (
-            None
-            if each.destination is None or not any(map(_is_paused, each.dags))
-            else count(each.destination)
-        )
-        some = "" if waiting is None else f"; {_number(waiting)} waiting on {each.destination}"
+        if not any(map(_is_paused, each.dags)):
+            waiting, some = None, ""
+        else:
+            waiting = None if each.destination is None else count(each.destination)
+            some = _last_known(each.destination, runs)
+        if waiting is not None:
+            some = f"; {_number(waiting)} waiting on {each.destination}"
         for dag, is_paused in each.dags:
             stored = each.stored_events.get(dag, 0)
             events = f"; {_counted(stored, 'event')} without a run" if stored else ""
             if is_paused:
                 yield Finding(
                     kind=FindingKind.NOTE if waiting == 0 and not stored else FindingKind.PROBLEM,
+                    part=Part.DAGS,
                     symptom=f"asset {each.asset!r} starts no runs of DAG {dag!r}{some}{events}",
                     cause="the DAG is paused",
                     fix=f"airflow dags unpause {shlex.quote(dag)}",
+                    conn_id=each.jms_conn_id,
                 )
             elif stored:
                 yield Finding(
+                    part=Part.DAGS,
                     symptom=f"asset {each.asset!r}, DAG {dag!r}{events}",
                     cause="they were stored while the DAG was paused; the next event starts a run with all",
                     fix=f"send a message, or in Airflow: Assets > {each.asset} > Create Asset Event",
+                    conn_id=each.jms_conn_id,
                 )
+
+
+def _last_known(destination: Destination | None, runs: Sequence[ActivationRun]) -> str:
+    """Return when the last message of a destination was delivered, as text; empty if that is not known."""
+    times = [
+        each.report.last_message_at
+        for each in runs
+        if each.report.last_message_at is not None and str(destination) in each.report.destination.split(", ")
+    ]
+    if not times:
+        return ""
+    return f"; last message of {destination} at {max(times).isoformat(timespec='seconds')}"
 
 
 def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
@@ -519,8 +726,8 @@ def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
             "" if last is None else ": ".join(filter(None, (last.exception_class, last.exception_message)))
         )
         yield Finding(
-            symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, one "
-            f"{worst.attempts} times",
+            symptom=f"{_counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, one of "
+            f"activation {worst.activation} {worst.attempts} times",
             cause=error or "no exception is known: its process died each time",
             fix=f"airflow jms attempts show {shell_arguments(worst.activation, worst.message)}",
         )
@@ -541,8 +748,11 @@ def _activations(store: Store) -> Iterator[Finding]:
             kind=FindingKind.NOTE,
             symptom=f"{_counted(len(waiting), 'listener')} deferred, waiting for messages; one on "
             f"{first.destination} since {first.since.isoformat(timespec='seconds')}",
-            cause="no messages are on the queues",
+            cause="no messages were on the queues when they were deferred",
             fix="airflow jms activations list",
+            evidence=Evidence(
+                effect=Effect.DEFERRED, count=len(waiting), since=first.since, needs_triggerer=True
+            ),
         )
     lost: dict[str, list[ActivationRun]] = {}
     for run in runs:
@@ -560,6 +770,9 @@ def _activations(store: Store) -> Iterator[Finding]:
                 f"{since.isoformat(timespec='seconds')}",
                 cause=report.last_error,
                 fix=f"airflow jms activations show {shlex.quote(report.activation)}",
+                evidence=Evidence(
+                    effect=Effect.DISCONNECTED, since=since, error=report.last_error, broker=report.broker
+                ),
             )
     yield from (_lost(each) for each in lost.values())
 
@@ -580,4 +793,11 @@ def _lost(runs: Sequence[ActivationRun]) -> Finding:
             else f"clear or start again: {report.owner}"
         )
         + ("; the others: airflow jms activations list" if more else ""),
+        evidence=Evidence(
+            effect=Effect.LOST,
+            count=len(runs),
+            since=last.seen_at,
+            needs_triggerer=all(each.report.kind is ActivationKind.TRIGGER for each in runs),
+            silent_at=last.seen_at,
+        ),
     )

@@ -73,7 +73,7 @@ def application() -> Starlette:
             _route("/", store, activations.listed),
             _route("/activation", store, activations.shown, activations.changed),
             _route("/findings", broker, findings.of_installation),
-            _route("/broker-findings", broker, findings.of_brokers),
+            _route("/broker-findings", broker, findings.of_everything),
             _route("/queues", broker, queues.listed),
             _route("/queue", broker, queues.browsed, queues.browsed),
             _route("/message", broker, queues.shown, queues.shown),

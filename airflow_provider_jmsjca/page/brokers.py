@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import timedelta
-from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.metadata import jms_connections
+from airflow_provider_jmsjca.hooks.metadata import impatient_settings, jms_connections
 from airflow_provider_jmsjca.operating.queues import open_connection
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
-
-_PATIENCE: Final = timedelta(seconds=10)
-"""Maximum time that a view waits for one response of a broker."""
+from airflow_provider_jmsjca.transports.base import Connection
 
 
 class AskFirstError(Exception):
@@ -68,16 +61,6 @@ def required(visit: Visit, name: str) -> str:
     return value
 
 
-def settings_of(conn_id: str) -> ConnectionSettings:
-    """Return a connection's settings, with timeouts of at most ten seconds."""
-    settings = JmsHook(conn_id).settings()
-    return replace(
-        settings,
-        connect_timeout=min(settings.connect_timeout, _PATIENCE),
-        reply_timeout=min(settings.reply_timeout, _PATIENCE),
-    )
-
-
 @contextlib.contextmanager
 def opened(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
     """Connect to a broker, and close the connection at the end of the block.
@@ -86,7 +69,7 @@ def opened(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
         JmsError: The broker cannot be reached, or refuses the login.
     """
     with (
-        open_connection(settings_of(conn_id)) as connection,
+        open_connection(impatient_settings(conn_id)) as connection,
         contextlib.closing(connection.administration()) as administration,
     ):
         yield connection, administration

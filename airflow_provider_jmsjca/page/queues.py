@@ -10,6 +10,7 @@ from starlette.responses import Response
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.hooks.metadata import impatient_settings
 from airflow_provider_jmsjca.hooks.store import store_in_use
 from airflow_provider_jmsjca.operating.dead_letters import is_dead_letter_queue
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
@@ -32,7 +33,6 @@ from airflow_provider_jmsjca.page.brokers import (
     chosen_connection,
     opened,
     required,
-    settings_of,
 )
 from airflow_provider_jmsjca.page.changes import changed, changes_offered
 from airflow_provider_jmsjca.page.visit import Visit
@@ -63,7 +63,7 @@ def _listed(visit: Visit, path: str, title: str, chosen: Callable[[str], bool]) 
         if store_in_use():
             with open_store() as store:
                 uses = registered_uses(store)
-        used = used_queues(uses, jms_conn_id=conn_id, settings=settings_of(conn_id))
+        used = used_queues(uses, jms_conn_id=conn_id, settings=impatient_settings(conn_id))
         try:
             with opened(conn_id) as (_, administration):
                 queues = list_queues(administration, used=used)

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, StoreSchemaError
 from airflow_provider_jmsjca.hooks.metadata import environment_connections
@@ -19,8 +22,6 @@ from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.store import installed_store, store_database, store_in_use
 from airflow_provider_jmsjca.operating.activations import list_activations
 from airflow_provider_jmsjca.operating.doctor import (
-    Finding,
-    FindingKind,
     examine_broker,
     examine_dag_files,
     examine_disk,
@@ -29,6 +30,7 @@ from airflow_provider_jmsjca.operating.doctor import (
     examine_triggerer,
     examine_watchers,
 )
+from airflow_provider_jmsjca.operating.findings import Finding, FindingKind, Part, by_cause
 from airflow_provider_jmsjca.store.base import ActivationRun
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_state
@@ -36,10 +38,70 @@ from airflow_provider_jmsjca.triggers.watchers import AirflowState, airflow_stat
 LEAST_FREE: Final = float(1 << 30)
 """Minimum free disk space of spool and store, bytes."""
 
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 32
+"""Maximum number of brokers that are examined at the same time."""
 _NOTHING_RECORDED: Final = AirflowState(
     triggerer=None, watched=(), deferred=0, connections=(), dead_letter_queues=frozenset()
 )
+
+_T = TypeVar("_T")
+
+
+def examine_installation(
+    settings_of: Callable[[str], ConnectionSettings],
+    *,
+    conn_ids: Collection[str] = (),
+    dead_letter_queues: Collection[str] = (),
+    least_free: float = LEAST_FREE,
+    browse: bool = False,
+    brokers: bool = True,
+    within: float,
+) -> list[Finding]:
+    """Examine Airflow's metadata, store, spool, disks and brokers at the same time; return findings by cause.
+
+    Args:
+        settings_of: Returns the settings of a connection.
+        conn_ids: Examine the brokers of these Airflow connections only; empty: those of all JMS connections.
+        dead_letter_queues: Further dead-letter queues, besides those known by their names or from watchers.
+        least_free: Minimum free disk space of spool and store, bytes.
+        browse: Browse dead letters even if that has a side effect.
+        brokers: Whether brokers are examined.
+        within: Maximum time in seconds. A finding names each part that took longer.
+
+    Returns:
+        One finding for each cause, with the findings that follow from it (`by_cause`).
+    """
+    deadline = time.monotonic() + within
+    metadata = _started("airflow", examine_airflow)
+    registry = _started("registry", installed_runs)
+    spool = _started("spool", lambda: list(examine_installed_spool(least_free)))
+    store = _started("store", lambda: list(examine_installed_store(least_free)))
+    # Which brokers there are is known only from the metadata: half of the time is left for them.
+    half = deadline - within / 2
+    late = _late("triggerer, DAGs and watchers", "Airflow's database", within / 2, "airflow db check")
+    state, of_airflow = _result(metadata, half, (_NOTHING_RECORDED, [late]))
+    of_brokers: dict[str, list[Finding]] = {}
+    if brokers:
+        runs: list[ActivationRun] = _result(registry, half, [])
+        of_brokers = examine_connections(
+            conn_ids or connections_in_use(state),
+            state,
+            settings_of,
+            dead_letter_queues=dead_letter_queues,
+            runs=runs,
+            browse=browse,
+            within=max(0.0, deadline - time.monotonic()),
+        )
+    of_spool = [_late("spool", "its file system or object store", within, "airflow jms spool list")]
+    of_store = [_late("store", "its database", within, "airflow jms store check")]
+    return by_cause(
+        [
+            *_result(spool, deadline, of_spool),
+            *of_airflow,
+            *_result(store, deadline, of_store),
+            *(each for found in of_brokers.values() for each in found),
+        ]
+    )
 
 
 def examine_airflow() -> tuple[AirflowState, list[Finding]]:
@@ -58,7 +120,9 @@ def examine_airflow() -> tuple[AirflowState, list[Finding]]:
         )
         return _NOTHING_RECORDED, [finding]
     return state, [
-        *examine_triggerer(state.triggerer, is_needed=bool(state.watched or state.deferred)),
+        *examine_triggerer(
+            state.triggerer, is_needed=bool(state.watched or state.deferred), deferred=state.deferred
+        ),
         *examine_dag_files(state.broken_files),
         *examine_watchers(state.watched),
     ]
@@ -77,6 +141,7 @@ def examine_connections(
     *,
     dead_letter_queues: Collection[str] = (),
     runs: Sequence[ActivationRun] = (),
+    browse: bool = False,
     within: float,
 ) -> dict[str, list[Finding]]:
     """Examine several brokers at the same time; return the findings by connection.
@@ -87,24 +152,27 @@ def examine_connections(
         settings_of: Returns the settings of a connection.
         dead_letter_queues: Further dead-letter queues, besides those known by their names or from watchers.
         runs: Runs of activations, as `installed_runs` returns them.
+        browse: Browse dead letters even if that has a side effect.
         within: Maximum time in seconds. A finding names each broker that took longer.
     """
     queues = state.dead_letter_queues | frozenset(dead_letter_queues)
 
+    permits = threading.BoundedSemaphore(_AT_ONCE)
+
     def examine(conn_id: str) -> list[Finding]:
         watched = [each for each in state.watched if each.jms_conn_id == conn_id]
-        return list(examine_broker(conn_id, lambda: settings_of(conn_id), watched, queues, runs=runs))
+        with permits:
+            found = examine_broker(
+                conn_id, lambda: settings_of(conn_id), watched, queues, browse=browse, runs=runs
+            )
+            return list(found)
 
-    pool = ThreadPoolExecutor(_AT_ONCE, "jms-doctor")
-    try:
-        futures = {conn_id: pool.submit(examine, conn_id) for conn_id in conn_ids}
-        wait(futures.values(), timeout=within)
-        return {
-            conn_id: future.result() if future.done() else [_too_slow(conn_id, within)]
-            for conn_id, future in futures.items()
-        }
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    deadline = time.monotonic() + within
+    futures = {each: _started(each, functools.partial(examine, each)) for each in conn_ids}
+    return {
+        conn_id: _result(future, deadline, [_too_slow(conn_id, within)])
+        for conn_id, future in futures.items()
+    }
 
 
 def installed_runs() -> list[ActivationRun]:
@@ -179,7 +247,7 @@ def examine_installed_spool(least_free: float = LEAST_FREE) -> Iterator[Finding]
         )
         return
     if isinstance(spool, Path):
-        yield from examine_disk("spool", spool, least_free)
+        yield from examine_disk("spool", spool, least_free, spool=spool)
     yield from examine_spool(spool)
 
 
@@ -188,10 +256,45 @@ def _can_create(file: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK)
 
 
+def _started(name: str, work: Callable[[], _T]) -> Future[_T]:
+    """Run a function in a thread that does not delay the exit of the process."""
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is read
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"jms-doctor-{name}", daemon=True).start()
+    return future
+
+
+def _result(future: Future[_T], deadline: float, late: _T) -> _T:
+    """Return the result of a function, or another one if the function has not returned at the deadline."""
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        if future.done():  # the function itself raised it
+            raise
+        return late
+
+
+def _late(subject: str, what: str, within: float, fix: str) -> Finding:
+    return Finding(
+        kind=FindingKind.UNKNOWN,
+        symptom=f"{subject} not examined",
+        cause=f"{what} did not answer within {within:g} s",
+        fix=fix,
+    )
+
+
 def _too_slow(conn_id: str, within: float) -> Finding:
     return Finding(
         kind=FindingKind.UNKNOWN,
+        part=Part.BROKERS,
         symptom=f"connection {conn_id!r} not examined",
-        cause=f"the broker did not answer all questions within {within:g} s",
+        cause=f"the broker did not answer all questions within {within:.0f} s",
         fix=f"airflow jms doctor --conn-id {shlex.quote(conn_id)}",
+        conn_id=conn_id,
     )

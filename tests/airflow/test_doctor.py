@@ -14,7 +14,16 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.sdk import DAG, Asset, AssetWatcher
 
-from airflow_provider_jmsjca import JmsActivationTrigger, JmsHook, JmsMessage, WantedState, open_store
+from airflow_provider_jmsjca import (
+    ActivationKind,
+    JmsActivationTrigger,
+    JmsHook,
+    JmsMessage,
+    RunReport,
+    RunStatus,
+    WantedState,
+    open_store,
+)
 from tests.airflow.task_runs import serialized
 from tests.servers.broker import Broker
 from tests.servers.fixtures import PrivateBroker
@@ -28,7 +37,7 @@ pytestmark = [
 CONN_ID = "jms_doctor"
 HOSTILE = "\x1b[31mred\x9b [bold]"
 
-Diagnose = Callable[..., tuple[int, list[dict[str, str]]]]
+Diagnose = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +51,7 @@ def _installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
     """A function that runs the command and returns its exit code and findings."""
 
-    def run(*arguments: str) -> tuple[int, list[dict[str, str]]]:
+    def run(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
         parsed = cli_parser.get_parser().parse_args(["jms", "doctor", *arguments, "--output", "json"])
         capsys.readouterr()
         code = 0
@@ -50,7 +59,7 @@ def diagnose(capsys: pytest.CaptureFixture[str]) -> Diagnose:
             parsed.func(parsed)
         except SystemExit as error:
             code = int(str(error.code))
-        found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return code, found
 
     return run
@@ -67,6 +76,11 @@ def define(broker: Broker, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> N
     monkeypatch.setenv(
         f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(given | {"password": broker.password} | changes)
     )
+
+
+def command(*arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", "doctor", *arguments])
+    parsed.func(parsed)
 
 
 def send(queue: str, *messages: JmsMessage) -> None:
@@ -94,7 +108,7 @@ def watched(queue: str) -> str:
     return dag_id
 
 
-def finding(found: list[dict[str, str]], text: str) -> dict[str, str]:
+def finding(found: list[dict[str, Any]], text: str) -> dict[str, Any]:
     [one] = [each for each in found if text in each["symptom"]]
     return one
 
@@ -117,6 +131,60 @@ def test_a_rotated_password(activemq: Broker, monkeypatch: pytest.MonkeyPatch, d
     assert "refuse" in one["cause"]
     assert f"airflow jms check {CONN_ID}" in one["fix"]
     assert "of-yesterday" not in json.dumps(found)
+    assert (one["part"], one["because_of_this"]) == ("Brokers", [])
+
+
+def test_what_follows_from_a_cause_is_below_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    diagnose: Diagnose,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host, port = "127.0.0.1", 1  # nobody listens there
+    lost = {"conn_type": "jms", "host": host, "port": port}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(lost))
+    error = finding(diagnose("--conn-id", CONN_ID)[1], "cannot log in")["cause"]
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
+        now = store.owners.now()
+        store.activations.report(
+            [
+                RunReport(
+                    run=name,
+                    activation=name,
+                    kind=ActivationKind.LISTENER,
+                    owner="orders.load",
+                    broker=f"stomp://{host}:{port}",
+                    destination="queue://orders",
+                    status=RunStatus.CONNECTING,
+                    started_at=now,
+                    since=now,
+                    last_error=text,
+                )
+                for name, text in [
+                    *((f"orders.{n}", error) for n in range(7)),
+                    ("prices", f"KeyError: {HOSTILE}"),
+                ]
+            ]
+        )
+        code, found = diagnose("--conn-id", CONN_ID)
+        assert code == 1
+        login = finding(found, "cannot log in")
+        assert login["cause"] == error
+        assert len(login["because_of_this"]) == 7
+        assert login["because_of_this"][0]["fix"] == "airflow jms activations show orders.0"
+        assert finding(found, "activation prices")["cause"] == f"KeyError: {HOSTILE}"
+        for output in ("table", "plain"):
+            with pytest.raises(SystemExit):
+                command("--conn-id", CONN_ID, "--output", output)
+            shown = capsys.readouterr().out
+            assert "follows" in shown
+            assert not set(shown) & set("\x1b\x9b")
+    # Only the last, plain text, keeps a cell on one line.
+    assert shown.index("cannot log in") < shown.index(
+        "because of this: activations that are not connected: 7"
+    )
+    assert shown.count("- activation orders.") == 5
+    assert "- and 2 more" in shown
 
 
 @pytest.mark.usefixtures("connection")
@@ -144,7 +212,8 @@ def test_a_poison_message(diagnose: Diagnose) -> None:
     one = finding(found, queue)
     assert code == 1
     assert "1 with: ValueError" in one["cause"]
-    assert one["fix"] == f"airflow jms dlq list {queue} --conn-id {CONN_ID}"
+    assert one["fix"].startswith(f"airflow jms dlq show {queue} ")
+    assert f" --conn-id {CONN_ID}; then dlq edit " in one["fix"]
 
 
 @pytest.mark.usefixtures("connection")
@@ -154,7 +223,7 @@ def test_a_full_disk(diagnose: Diagnose, tmp_path: Path) -> None:
     one = finding(found, f"the disk of the spool {tmp_path / 'spool'}")
     assert code == 1
     assert "MiB are free" in one["cause"]
-    assert one["fix"] == "make room on the disk, or: airflow jms spool prune --dry-run"
+    assert one["fix"].startswith("make room on the disk; what fills it: du -xh ")
 
 
 def test_a_blocked_broker(

@@ -9,8 +9,10 @@ import pytest
 from airflow.cli import cli_parser
 
 from airflow_provider_jmsjca import JmsMessage
+from tests.airflow.conftest import Publish
 from tests.internals.spark import Reject
 from tests.internals.spool import Done, Row, SpoolBatch, take_fence
+from tests.internals.transports import MemoryAdministration
 from tests.unit.spool.batches import write_rejects
 
 HOSTILE = "\x1b[2Jred\x9b31m \u202eevil <b>x</b> [bold]\nnext"
@@ -45,6 +47,50 @@ def spool(tmp_path: Path) -> Path:
 def run(spool: Path, *arguments: str) -> None:
     parsed = cli_parser.get_parser().parse_args(["jms", "dlq", *arguments, "--spool-path", str(spool)])
     parsed.func(parsed)
+
+
+def test_a_list_without_a_queue_shows_what_it_can_and_names_the_rest(
+    spool: Path,
+    tmp_path: Path,
+    publish: Publish,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    publish("a", "b", to="orders.dlq")
+    publish("c", to="orders")
+    command = ("list", "--conn-id", "jms_test")
+    run(spool, *command, "--output", "json")
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["count"], row["queue"], row["batch"]) for row in found] == [
+        ("2", "orders.dlq", ""),
+        ("1", "", "b1"),
+    ]
+    run(tmp_path / "none", *command)
+    shown = capsys.readouterr()
+    assert "orders.dlq" in shown.out
+    assert "No data found" not in shown.out
+    [note] = shown.err.splitlines()
+    assert note.startswith("note: rejected rows of Spark batches are not listed: ")
+    assert "no such spool; the first batch creates it" in note
+    run(spool, "list", "--conn-id", "jms_unknown")
+    [note] = capsys.readouterr().err.splitlines()
+    assert note.startswith("note: the dead-letter queues of connection 'jms_unknown' are not listed: ")
+    assert note.endswith("; --conn-id names another connection")
+    with pytest.raises(SystemExit):
+        run(tmp_path / "none", "list", "--conn-id", "jms_unknown")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["error", "error"]
+    # Browsing has a side effect: the number is all that is shown.
+    monkeypatch.setattr(MemoryAdministration, "browse_note", "Browsing marks messages as redelivered.")
+    run(spool, *command, "--output", "json")
+    shown = capsys.readouterr()
+    unread, _ = json.loads(shown.out)
+    assert (unread["count"], unread["queue"], unread["reason"]) == ("2", "orders.dlq", "")
+    assert (
+        "note: orders.dlq was not browsed: Browsing marks messages as redelivered. airflow jms dlq list "
+        "orders.dlq --conn-id jms_test"
+    ) in shown.err
 
 
 def test_rejected_rows_are_listed_and_shown(spool: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,6 +228,11 @@ def test_the_commands_list_show_verify_prune_and_adopt(
     assert [row["state"] for row in printed("list")] == ["done", "done", "unfinished"]
     assert [row["batch"] for row in printed("prune")] == [done]
     assert [row["state"] for row in printed("list")] == ["pruned", "done", "unfinished"]
+    run("prune", "--dry-run")
+    nothing = capsys.readouterr()
+    assert nothing.out == ""
+    assert f"note: nothing to remove: 2 batches looked at in the spool {spool}; the oldest, " in nothing.err
+    assert "days ago, and batches go after 7 days (--older-than)" in nothing.err
 
     run("adopt", unfinished)
     manifest = Manifest.read(capsys.readouterr().out.strip())

@@ -7,6 +7,7 @@ import html
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Never
 
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca import (
     ActivationKind,
     ConnectionSettings,
     Destination,
+    JmsError,
     JmsHook,
     JmsMessage,
     MemoryBroker,
@@ -111,19 +113,53 @@ def test_the_registry_explains_dead_letters_that_the_page_does_not_browse(
     assert "its last error" not in browser("viewer").get("broker-findings").text
 
 
+@pytest.mark.parametrize(("role", "sees_causes"), [("viewer", False), ("op", True)])
+def test_what_follows_from_a_cause_is_below_it(
+    role: str, sees_causes: bool, store: Any, browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = {"conn_type": "jms", "host": "127.0.0.1", "port": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_LOST", json.dumps(lost))
+    with pytest.raises(JmsError) as error, contextlib.closing(connect(JmsHook("jms_lost").settings())):
+        pass
+    now = store.owners.now()
+    down = RunReport(
+        run="1",
+        activation="orders",
+        kind=ActivationKind.LISTENER,
+        owner="orders.load",
+        broker="stomp://127.0.0.1:1",
+        destination="queue://orders",
+        status=RunStatus.CONNECTING,
+        started_at=now,
+        since=now,
+        last_error=str(error.value),
+    )
+    other = replace(down, run="2", activation=HOSTILE, last_error=HOSTILE)
+    store.activations.report([down, other])
+    text = browser(role).get("broker-findings").text
+    assert "because of this: activation orders is not connected" in " ".join(text.split())
+    assert text.index("cannot log in") < text.index("activation orders is not connected")
+    assert text.count("is not connected since") == 2
+    assert ("airflow jms activations show orders" in text) is sees_causes
+    assert "<script>alert" not in text
+
+
 @pytest.mark.usefixtures("store", "server")
 def test_a_healthy_installation_has_no_findings(browser: Browse) -> None:
     viewer = browser("viewer")
-    assert "Installation: no problems found." in viewer.get("findings").text
-    assert "Brokers: no problems found." in viewer.get("broker-findings").text
+    first, all_of_them = viewer.get("findings").text, viewer.get("broker-findings").text
+    assert "Brokers: examining" in first
+    for part in ("Installation", "DAGs that wait for messages"):
+        assert f"{part}: no problems found." in first
+        assert f"{part}: no problems found." in all_of_them
+    assert "Brokers: no problems found." in all_of_them
 
 
 @pytest.mark.usefixtures("store")
 def test_the_first_screen_loads_findings_after_itself(
     browser: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("examine_airflow", "examine_connections", "examine_installed_store"):
-        monkeypatch.setattr(f"airflow_provider_jmsjca.page.findings.{name}", never_called)
+    monkeypatch.setattr("airflow_provider_jmsjca.page.findings.examine_installation", never_called)
     first = browser("viewer").get("").text
     for path in ("findings", "broker-findings"):
         assert f'hx-get="/jms/{path}"' in first

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import shutil
 import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,7 @@ import pytest
 
 from airflow_provider_jmsjca import (
     ActivationKind,
+    ActivationRun,
     ConnectionSettings,
     Destination,
     JmsMessage,
@@ -22,7 +28,18 @@ from airflow_provider_jmsjca import (
     list_activations,
     open_store,
 )
-from airflow_provider_jmsjca.operating.doctor import examine_broker, examine_store
+from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError, JmsError
+from airflow_provider_jmsjca.operating import doctor
+from airflow_provider_jmsjca.operating.doctor import (
+    Triggerer,
+    WatchedDestination,
+    examine_broker,
+    examine_disk,
+    examine_store,
+    examine_triggerer,
+    examine_watchers,
+)
+from airflow_provider_jmsjca.operating.findings import Finding, Part, by_cause, by_kind
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -108,3 +125,226 @@ def test_a_lost_activation_that_was_started_again_is_no_finding_even_if_it_has_e
         with contextlib.closing(open_store(url)) as store:
             lost = [each.symptom for each in examine_store(store)]
         assert lost == (["activation orders is lost"] if number == 2 else [])
+
+
+REFUSED = "stomp://broker:61613: the broker refuses the credentials: Access refused for user 'airflow'"
+SETTINGS = ConnectionSettings(scheme="stomp", hosts=(("broker", 61613),), username="airflow", password="x")
+
+
+def watched(asset: str, fault: str = "", *, paused: bool = False) -> WatchedDestination:
+    return WatchedDestination(
+        asset=asset,
+        jms_conn_id="jms_a",
+        destination=Destination.queue("orders"),
+        dags=(("load", paused),),
+        fault=fault,
+        failing_since=NOON.isoformat() if fault else "",
+    )
+
+
+def refusing(error: JmsError, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_: ConnectionSettings) -> None:
+        raise error
+
+    monkeypatch.setattr(doctor, "connect", connect)
+
+
+def test_a_rotated_password_is_one_finding_and_another_failure_on_the_broker_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(AuthenticationError(REFUSED), monkeypatch)
+    failing: dict[str, Any] = {"status": RunStatus.CONNECTING, "last_error_at": NOON}
+    denied = "the broker refused: access to queue 'prices' refused for user 'airflow'"
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
+        store.activations.report(
+            [
+                run(1, **failing, last_error=REFUSED),
+                run(2, **failing, last_error=REFUSED, broker="broker:61613"),
+                run(3, **failing, last_error=denied),
+                run(4, **failing, last_error=REFUSED, broker="stomp://elsewhere:61613"),
+                run(5, **failing, last_error=REFUSED, kind=ActivationKind.TRIGGER),  # asset 'a' has it
+            ]
+        )
+        assets = [watched("a", REFUSED), watched("b", "the destination has no messages that fit")]
+        found = [
+            *examine_store(store),
+            *examine_watchers(assets),
+            *examine_broker("jms_a", lambda: SETTINGS, assets),
+        ]
+    login, *others = by_kind(by_cause(found))
+    assert login.symptom == "connection 'jms_a' cannot log in"
+    assert login.summary == (
+        "activations that are not connected: 2, since 2026-05-04T12:00:00+00:00; assets without events: 1, "
+        "since 2026-05-04T12:00:00+00:00"
+    )
+    assert [each.symptom.partition(" since")[0] for each in login.consequences] == [
+        "activation orders.1 is not connected",
+        "activation orders.2 is not connected",
+        "asset 'a' gets no events",
+    ]
+    assert login.consequences[0].fix == "airflow jms activations show orders.1"
+    assert sorted(each.cause for each in others) == sorted(
+        [denied, REFUSED, "the destination has no messages that fit"]
+    )
+
+
+def test_a_dead_triggerer_is_one_finding_and_a_lost_listener_stays_its_own(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    kinds = {"host/7": ActivationKind.TRIGGER, "host/8": ActivationKind.LISTENER}
+    for number, (where, kind) in enumerate(kinds.items()):
+        with contextlib.closing(open_store(url, where=where)) as store:
+            store.activations.report([run(number, kind=kind)])
+    with contextlib.closing(open_store(url)) as store:
+        store.activations.report([run(2, status=RunStatus.WAITING)])
+        of_store = list(examine_store(store))
+
+    def found(heartbeat: datetime, *, alive: bool) -> list[Finding]:
+        triggerer = Triggerer(host="host-1", alive=alive, heartbeat=heartbeat)
+        return by_kind(by_cause([*examine_triggerer(triggerer, is_needed=True, deferred=4), *of_store]))
+
+    now = datetime.now(UTC)
+    dead, listener = found(now, alive=False)
+    assert dead.symptom.startswith("no triggerer is alive")
+    assert dead.cause.endswith("; tasks deferred now: 4")
+    assert [each.symptom.partition(",")[0] for each in dead.consequences] == [
+        "1 listener deferred",
+        "activation orders.0 is lost",
+    ]
+    assert dead.consequences[1].fix == "it starts again with a triggerer"
+    assert listener.symptom == "activation orders.1 is lost"
+    # A triggerer that died an hour after the event trigger had not started it again.
+    later, *lost = found(now + timedelta(hours=1), alive=False)
+    assert len(later.consequences) == 1
+    assert [each.symptom for each in lost] == ["activation orders.0 is lost", "activation orders.1 is lost"]
+    assert [each.symptom for each in found(now, alive=True)] == [each.symptom for each in lost]
+
+
+def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mib = 1 << 20
+    usage = shutil._ntuple_diskusage(total=1400 * mib, used=(1400 - free) * mib, free=free * mib)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+
+def test_a_full_disk_comes_first_names_what_to_do_and_has_the_errors_about_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    disk_with(0, monkeypatch)
+    full = (
+        f"{spool}/refs/7: can't be written: {os.strerror(errno.ENOSPC)} (the spool needs a POSIX file system)"
+    )
+    found = [
+        *examine_watchers([watched("a", full), watched("b", full.replace("spool", "other"))]),
+        *examine_disk("spool", spool, spool=spool),
+    ]
+    disk, other = by_kind(by_cause(found))
+    assert disk.symptom == f"the disk of the spool {spool} is full: messages can't be stored"
+    assert disk.cause == (
+        "0 of 1,400 MiB are free, expected at least 1,024 MiB; pruning the spool would free 0 MiB"
+    )
+    assert disk.fix.startswith("make room on the disk; what fills it: du -xh ")
+    assert [each.symptom for each in disk.consequences] == [
+        f"asset 'a' gets no events since {NOON.isoformat()}"
+    ]
+    assert "asset 'b'" in other.symptom
+    disk_with(100, monkeypatch)
+    [nearly] = by_cause(examine_disk("spool", spool, spool=spool))
+    assert nearly.symptom == f"the disk of the spool {spool} is nearly full"
+    monkeypatch.setattr(doctor, "_prunable", lambda _: 1 << 30)
+    [prunable] = by_cause(examine_disk("spool", spool, spool=spool))
+    assert prunable.fix == "airflow jms spool prune"
+
+
+Broker = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """Return a function that examines a broker on which messages are."""
+
+    def examined(
+        letters: Sequence[JmsMessage] = (),
+        runs: Sequence[ActivationRun] = (),
+        assets: Sequence[WatchedDestination] = (),
+        **changes: Any,
+    ) -> list[Finding]:
+        settings = ConnectionSettings(scheme="vm", hosts=((uuid.uuid4().hex, None),), **changes)
+        target = Destination.queue("orders.dlq")
+        with contextlib.closing(connect(settings)) as connection:
+            connection.send([Outgoing(destination=target, message=each) for each in letters])
+            here = [replace(each, report=replace(each.report, broker=settings.url)) for each in runs]
+            return list(examine_broker("jms_a", lambda: settings, assets, runs=here))
+
+    return examined
+
+
+def test_a_poison_message_is_shown_by_its_reason_and_the_next_command_shows_it(broker: Broker) -> None:
+    reasons = {"JMS_Sun_JMSJCA_ExceptionClass": "ValueError", "JMS_Sun_JMSJCA_ExceptionMessage": "no article"}
+    [one] = broker([JmsMessage.text("{", reasons)])
+    assert (one.part, one.symptom) == (
+        Part.BROKERS,
+        "connection 'jms_a': 1 message on the dead-letter queue orders.dlq",
+    )
+    assert one.cause == "1 with: ValueError: no article"
+    assert one.fix.startswith("airflow jms dlq show orders.dlq ")
+    assert one.fix.endswith(
+        " --conn-id jms_a; then dlq edit corrects and sends it, dlq replay sends all back"
+    )
+    other = reasons | {"JMS_Sun_JMSJCA_ExceptionMessage": "no price"}
+    [two] = broker([JmsMessage.text("{", reasons), JmsMessage.text("{", other)])
+    assert two.fix == "airflow jms dlq list orders.dlq --conn-id jms_a"
+
+
+def test_a_paused_dag_is_a_symptom_of_the_dags_and_not_of_the_broker(broker: Broker) -> None:
+    [note] = broker(assets=[watched("a", paused=True)])
+    assert (note.part, note.kind) == (Part.DAGS, "note")
+    assert note.symptom == "asset 'a' starts no runs of DAG 'load'; 0 messages waiting on queue://orders"
+
+
+def lacks(*_: object) -> None:
+    raise CapabilityError("RabbitMQ shows queues only through its management plugin; set management_url")
+
+
+def test_a_broker_that_reports_nothing_is_one_note_with_what_the_registry_has(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("resources", "time", "queues", "statistics"):
+        monkeypatch.setattr(MemoryAdministration, name, lacks)
+
+    def seen(report: RunReport) -> ActivationRun:
+        return ActivationRun(report=report, process="host/7", host="host", pid=7, seen_at=NOON)
+
+    quiet = seen(run(1, delivered=7, committed=6, last_message_at=NOON))
+    [note] = broker(runs=[quiet], username="nina", password="x")
+    assert (note.kind, note.part) == ("note", Part.BROKERS)
+    assert note.symptom == (
+        "connection 'jms_a': memory and disk of the broker, clock of the broker, dead letters not examined; "
+        "the registry has queue://orders: listener up since 2026-05-04T12:00:00+00:00, 7 delivered, "
+        "6 committed, 0 dead letters, last message at 2026-05-04T12:00:00+00:00"
+    )
+    assert "rabbitmq-plugins enable rabbitmq_management, and give user nina the tag monitoring" in note.fix
+    assert '"management_url": "http://' in note.fix
+    assert note.fix.endswith("; then: airflow jms check jms_a")
+
+    # Messages that are known to wait are a problem; dead letters may have been taken since.
+    failed = {"dead_lettered": 1, "last_error": "KeyError: 7", "last_error_at": NOON}
+    _, waiting, letters = broker(runs=[seen(run(2, status=RunStatus.LOST, backlog=3, in_flight=2, **failed))])
+    assert (waiting.kind, waiting.symptom) == (
+        "problem",
+        (
+            "connection 'jms_a': 3 messages waiting and 2 messages returned by its dead process on "
+            "queue://orders for activation orders.2, which is lost since 2026-05-04T12:00:00+00:00"
+        ),
+    )
+    assert (letters.kind, letters.symptom) == (
+        "unknown",
+        (
+            "connection 'jms_a': 1 message moved to dead-letter destinations; how many still wait there is "
+            "not known"
+        ),
+    )
+    assert letters.cause == "activation orders.2, last error: KeyError: 7"
+    # Another run consumes by now.
+    later = replace(quiet, seen_at=NOON + timedelta(hours=1))
+    assert len(broker(runs=[later, seen(run(3, status=RunStatus.LOST, backlog=3))])) == 1

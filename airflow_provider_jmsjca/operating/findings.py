@@ -1,0 +1,251 @@
+"""Findings of an examination, and the rules by which one finding follows from another.
+
+A cause has many symptoms: with a rotated password every activation on the broker fails. `by_cause` puts such
+findings below the finding that names the cause. Each rule compares recorded facts, never likely ones:
+
+| cause | what follows from it |
+|---|---|
+| a connection cannot log in | the same error of activations and watchers, at the same broker |
+| no triggerer is alive | event triggers that fell silent with it or later, and deferred tasks |
+| the disk of the spool is full | errors that name a file of this spool and this reason |
+
+A finding that no rule explains stays a finding of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Protocol
+
+from airflow_provider_jmsjca.operating.queues import is_same_broker
+from airflow_provider_jmsjca.store.base import SILENT_FOR
+
+# The port of a client differs with each attempt. Artemis names it in the error.
+_CLIENT: Final = re.compile(r"/?(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+_NO_SPACE: Final = os.strerror(errno.ENOSPC)
+
+
+class FindingKind(enum.StrEnum):
+    """Whether a finding needs an operator."""
+
+    PROBLEM = "problem"
+    """Messages are not processed, or soon will not be."""
+    UNKNOWN = "unknown"
+    """A part could not be examined."""
+    NOTE = "note"
+    """Nothing is wrong, or the part cannot be examined on this broker."""
+
+
+class Part(enum.StrEnum):
+    """The part of an installation to which a symptom belongs."""
+
+    INSTALLATION = "Installation"
+    """Triggerer, DAG files, activations, store, spool and disks."""
+    DAGS = "DAGs that wait for messages"
+    BROKERS = "Brokers"
+
+
+class Effect(enum.StrEnum):
+    """Kind of symptom, for counts of what follows from a cause."""
+
+    DISCONNECTED = "activations that are not connected"
+    LOST = "lost activations"
+    NO_EVENTS = "assets without events"
+    DEFERRED = "deferred listeners"
+    CONNECTIONS = "other connections that cannot log in"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Recorded facts about a symptom, from which a rule tells its cause.
+
+    Attributes:
+        effect: Kind of symptom.
+        count: Number of activations or tasks with the symptom.
+        since: Start of the symptom; `None`: not known.
+        error: Text of the recorded error; empty: none is recorded.
+        conn_id: The Airflow connection over which the error occurred; empty: not known.
+        broker: Address or URL of the broker at which the error occurred; empty: not known.
+        needs_triggerer: Whether the symptom lasts at least until a triggerer is alive.
+        silent_at: The last heartbeat of the process; `None` if no process died.
+    """
+
+    effect: Effect
+    count: int = 1
+    since: datetime | None = None
+    error: str = ""
+    conn_id: str = ""
+    broker: str = ""
+    needs_triggerer: bool = False
+    silent_at: datetime | None = None
+
+
+class Cause(Protocol):
+    """The cause that a finding names."""
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Return whether a symptom with this evidence follows from the cause for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLogin:
+    """A connection cannot log in.
+
+    Attributes:
+        conn_id: The Airflow connection.
+        broker: URL of the broker; empty if it is not known.
+        error: Text of the error.
+        by_connection: Whether the error proves something about this connection only. The registry has the
+            broker's address of a run, but not its connection, whose login may be another one.
+    """
+
+    conn_id: str
+    broker: str
+    error: str
+    by_connection: bool
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Return whether the error is the same, over the same connection or at the same broker."""
+        if not evidence.error or _comparable(evidence.error) != _comparable(self.error):
+            return False
+        if evidence.conn_id:
+            return evidence.conn_id == self.conn_id
+        return not self.by_connection and is_same_broker(evidence.broker, self.broker)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentTriggerer:
+    """No triggerer is alive.
+
+    Attributes:
+        heartbeat: Last heartbeat of the most recent triggerer; `None`: none is recorded.
+    """
+
+    heartbeat: datetime | None
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Return whether the symptom needs a triggerer, and no process died before the last triggerer did."""
+        if not evidence.needs_triggerer:
+            return False
+        if evidence.silent_at is None:
+            return True
+        return self.heartbeat is not None and evidence.silent_at >= self.heartbeat - SILENT_FOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisk:
+    """A disk is full.
+
+    Attributes:
+        folder: The folder on the disk, as errors name it.
+    """
+
+    folder: str
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Return whether the error says that no space is left for a file in the folder."""
+        names_it = re.search(rf"(?:^|\s){re.escape(self.folder)}[/:]", evidence.error)
+        return names_it is not None and _NO_SPACE in evidence.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        kind: Whether it needs an operator.
+        part: The part of the installation to which the symptom belongs.
+        symptom: The effect, with the name of the queue, asset, batch or connection.
+        cause: The cause, often the text of an error.
+        fix: One command or action that fixes it, or shows more.
+        conn_id: The Airflow connection from whose broker texts in the finding come; empty if from none.
+        evidence: Facts from which its cause may be told; `None` if it never follows from another finding.
+        names: The cause that it names; `None` if no other finding follows from it.
+        consequences: The findings that follow from its cause, in the order of the examination.
+    """
+
+    kind: FindingKind = FindingKind.PROBLEM
+    part: Part = Part.INSTALLATION
+    symptom: str
+    cause: str
+    fix: str
+    conn_id: str = ""
+    evidence: Evidence | None = None
+    names: Cause | None = None
+    consequences: tuple[Finding, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Counts of the consequences, with the start of the first; empty if there are none."""
+        return "; ".join(_counts(each.evidence for each in self.consequences if each.evidence is not None))
+
+
+def by_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings without those that follow from another one, which has them as its consequences.
+
+    A finding becomes a problem if one of its consequences is a problem.
+
+    Args:
+        findings: The findings, without consequences.
+    """
+    given = list(dict.fromkeys(findings))
+    roots: list[int] = []
+    follows: dict[int, int] = {}
+    # A finding that names a cause may follow from an earlier one.
+    for number in sorted(range(len(given)), key=lambda each: given[each].names is None):
+        evidence = given[number].evidence
+        root = None if evidence is None else next((r for r in roots if _explains(given[r], evidence)), None)
+        if root is not None:
+            follows[number] = root
+        elif given[number].names is not None:
+            roots.append(number)
+    return [
+        _with_consequences(each, [given[n] for n, root in sorted(follows.items()) if root == number])
+        for number, each in enumerate(given)
+        if number not in follows
+    ]
+
+
+def by_kind(findings: Iterable[Finding], *, notes: bool = False) -> list[Finding]:
+    """Return findings with problems first; among equal ones, those that name a cause of others first.
+
+    Args:
+        findings: The findings.
+        notes: Whether notes are returned, too.
+    """
+    order = list(FindingKind)
+    chosen = (each for each in findings if notes or each.kind is not FindingKind.NOTE)
+    return sorted(chosen, key=lambda each: (order.index(each.kind), each.names is None))
+
+
+def _explains(finding: Finding, evidence: Evidence) -> bool:
+    return finding.names is not None and finding.names.explains(evidence)
+
+
+def _with_consequences(finding: Finding, consequences: list[Finding]) -> Finding:
+    if not consequences:
+        return finding
+    kind = min((finding.kind, *(each.kind for each in consequences)), key=list(FindingKind).index)
+    return replace(finding, kind=kind, consequences=tuple(consequences))
+
+
+def _comparable(error: str) -> str:
+    return _CLIENT.sub("…", error)
+
+
+def _counts(found: Iterable[Evidence]) -> Iterator[str]:
+    """Yield for each effect its count and the start of the first."""
+    evidence = list(found)
+    for effect in Effect:
+        some = [each for each in evidence if each.effect is effect]
+        if not some:
+            continue
+        starts = [each.since for each in some if each.since is not None]
+        since = f", since {min(starts).isoformat(timespec='seconds')}" if starts else ""
+        yield f"{effect}: {sum(each.count for each in some)}{since}"
