@@ -69,8 +69,8 @@ class DuplicateFilter:
     def connected(self, *, stable: bool) -> None:
         """Prepare for the messages of a new connection.
 
-        From now on, duplicates can be messages sealed over the previous connection, and dropped ones whose
-        acknowledgement the broker hasn't confirmed.
+        From now on, duplicates can also be messages that were sealed over the previous connection. So can
+        messages that were dropped over it, if the broker hasn't confirmed their acknowledgement.
 
         Args:
             stable: Whether the new connection's broker sets the ids.
@@ -86,7 +86,7 @@ class DuplicateFilter:
     def is_candidate(self, message: JmsMessage) -> bool:
         """Return whether a message that has an id can be a duplicate.
 
-        If the producer sets the ids, only a message with the redelivered flag can.
+        If the producer sets the ids, only a message with the redelivered flag can be a duplicate.
         """
         return self._stable or message.redelivered
 
@@ -98,7 +98,7 @@ class DuplicateFilter:
             row: The message, for which `is_candidate` returned `True`.
 
         Returns:
-            The duplicate, for `confirmed`; `None` if the message isn't a duplicate and must be stored.
+            The duplicate, to be passed to `confirmed`; `None` if the message isn't one and must be stored.
 
         Raises:
             SpoolError: A segment can't be read.

@@ -375,7 +375,7 @@ class UnitOfWork(Protocol):
     """
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send."""
+        """Add a message to this unit of work; consumers receive the message after the commit."""
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to this unit of work, whose commit settles the message.

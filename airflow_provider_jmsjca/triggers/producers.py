@@ -157,12 +157,12 @@ class _Producer(SharedStreamProducer):
         self._unclosed: asyncio.TimerHandle | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield events, each with the token with which Airflow confirms it; never ends.
+        """Yield events without end, each with the token with which Airflow confirms the event.
 
         While an operator has the activation suspended, drained or stopped, the producer has no subscription
         and yields nothing.
 
-        Guarantee: if the stream ends and `aclose` isn't called, it closes by itself after half a minute.
+        Guarantee: if the stream ends and `aclose` isn't called, the producer closes itself after 30 seconds.
         """
         with releasing(), self._closed_in_time():
             while True:
@@ -255,7 +255,11 @@ class _Producer(SharedStreamProducer):
             mended.cancel()
 
     async def _note(self, value: dict[str, Any] | None) -> None:
-        """Write a fault to the stores of the assets that get the events, or delete it."""
+        """Write a fault to the stores of the assets that get the events, or delete the stored fault.
+
+        Args:
+            value: The fault as JSON; `None`: delete the stored fault.
+        """
         try:
             async with asyncio.timeout(_NOTE_SECONDS):
                 for store in self._stores().values():

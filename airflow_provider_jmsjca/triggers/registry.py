@@ -49,7 +49,7 @@ class StreamControl:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The state that is requested for the stream; `None` without a request: the stream makes events."""
+        """State that is requested for the stream; `None`: without a request, the stream makes events."""
         return self._registration.order
 
     def sample(self) -> Sample:
@@ -124,7 +124,7 @@ class WaitingListener:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """The state that is requested for the listener; `None` without a request: it may consume."""
+        """State that is requested for the listener; `None`: without a request, the listener may consume."""
         return self._registration.order
 
     def sample(self) -> Sample:

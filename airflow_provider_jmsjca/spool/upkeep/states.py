@@ -347,7 +347,7 @@ def prune(
 
 
 def _finish_removals(spool: SpoolPath) -> list[KeptBatch]:
-    """Finish the removals of folders by killed processes; give a folder with messages its name back.
+    """Finish removals of folders that killed processes began; give a folder with messages its name back.
 
     Returns:
         The folders that stay under their temporary names: damaged, or another batch has taken the name.

@@ -212,7 +212,7 @@ class MemoryUnitOfWork:
         self._done = False
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send.
+        """Add a message to this unit of work, whose commit sends the message.
 
         Raises:
             ConfigurationError: The destination has options for another broker.

@@ -40,7 +40,7 @@ class ConfirmedUnit(StompUnit):
         self._frames: list[bytes] = []
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send at the commit."""
+        """Add a message to this unit of work, whose commit sends the message."""
         frame = self._link.encode(outgoing)  # raises if the message can't be sent
         with self._lock:
             self._check_open()

@@ -116,7 +116,7 @@ class TransactionUnit(StompUnit):
         return [encode(one, header) for one in messages]
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send."""
+        """Add a message to this unit of work; consumers receive the message after the commit."""
         frame = self._link.encode(outgoing, self._header)
         self._announce(len(frame))
         self._put(frame)

@@ -115,7 +115,7 @@ class Workers:
         self.size = 0
 
     def start(self) -> None:
-        """Start the initial threads; at least two if there are batches."""
+        """Start the initial threads; at least two for a listener with batches, which each occupy a thread."""
         for _ in range(max(self._initial, 2 if self._batches else 1)):
             self._add()
 
@@ -303,7 +303,7 @@ class Workers:
 
 
 class HandlerCaller:
-    """Calls the handler of a listener, and has its messages settled by the settler.
+    """Calls the handler of a listener; the driver's settler settles the messages.
 
     Args:
         driver: The driver that decides on the work; its settler carries out settlements.

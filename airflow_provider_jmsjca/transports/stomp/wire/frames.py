@@ -378,7 +378,7 @@ class FrameParser:
     def _keep(
         self, unfinished: bytes, awaited: tuple[bytes, ...] = (), *, need: int = 0, proof: bool = False
     ) -> None:
-        """Keep the start of a frame until one of `awaited` or a `proof` arrives, or it has `need` bytes.
+        """Keep the start of a frame until it has `need` bytes, or one of `awaited` or a proof arrives.
 
         Raises:
             FrameTooLargeError: The frame exceeds or will exceed the limit.
@@ -449,7 +449,11 @@ class FrameParser:
         return command, head
 
     def _is_proven(self, command: bytes, head: bytes, frames: list[Frame]) -> bool:
-        """Return whether a head is the broker's. An ERROR needs no proof unless it names a receipt."""
+        """Return whether the parser may trust a head: it has a proof, or all frames are trusted.
+
+        An ERROR that names no receipt is trusted without a proof. The exception is an ERROR after a message
+        whose producer may have set the content-length.
+        """
         if not self.proofs:
             return True
         if not command or command == b"CONNECTED" or (0 in head and _SEAM.search(head)):
