@@ -24,7 +24,7 @@ from tests.internals.spool import Done, Row, SpoolBatch, replay_id
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 KILLS = 20 if FULL else 0
-FIRST, MORE = 2, 60 if FULL else 2
+FIRST, MORE = 2, 24 if FULL else 2
 ROWS, PARTS = 80, 4
 
 
