@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.files.objects import ObjectEntry, ObjectPath
 from airflow_provider_jmsjca.spool.files.posix import PosixEntry, digest_of
 from airflow_provider_jmsjca.spool.files.staged import Buffer, StagedFile
 
-__all__ = ["Buffer", "Entry", "ObjectPath", "Place", "Staged", "digest_of"]
+__all__ = ["Buffer", "Entry", "ObjectPath", "digest_of"]
 
 SpoolPath = Path | ObjectPath
 """A file or folder of the spool."""
