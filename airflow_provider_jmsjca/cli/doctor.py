@@ -35,7 +35,8 @@ def doctor_command(args: argparse.Namespace) -> None:
     elif found:
         print_rows([row for each in found for row in _rows(each)], args.output)
     if is_text and (hidden := len(every) - len(found)):
-        echo(f"note: {hidden} notes on what is no problem or could not be looked into: --notes prints them")
+        lines = "1 line" if hidden == 1 else f"{hidden} lines"
+        echo(f"note: {lines} more about what is no problem or can't be looked into: add --notes")
     kinds = {each.kind for each in found}
     if FindingKind.PROBLEM in kinds:
         raise SystemExit(1)

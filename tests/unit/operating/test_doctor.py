@@ -28,6 +28,7 @@ from airflow_provider_jmsjca import (
     list_activations,
     open_store,
 )
+from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError, JmsError
 from airflow_provider_jmsjca.operating import doctor
 from airflow_provider_jmsjca.operating.doctor import (
@@ -254,6 +255,22 @@ def test_a_full_disk_comes_first_names_what_to_do_and_has_the_errors_about_its_f
     monkeypatch.setattr(doctor, "_prunable", lambda _: 1 << 30)
     [prunable] = by_cause(examine_disk("spool", spool, spool=spool))
     assert prunable.fix == "airflow jms spool prune"
+
+
+def test_a_message_that_fails_again_and_again_is_shown_with_its_activation_and_the_next_command(
+    tmp_path: Path,
+) -> None:
+    name = "orders at stomp://broker:61613"
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
+        for _ in range(6):
+            store.attempts.begin(name, ["ID:7"], NOON)
+        store.attempts.failed(
+            name, {"ID:7": Failure(class_names=("builtins.ValueError",), message="no article")}
+        )
+        [one] = examine_store(store)
+    assert one.symptom == f"1 message failed 5 times or more, one of activation {name} 6 times"
+    assert one.cause.endswith("ValueError: no article")
+    assert one.fix == f"airflow jms attempts show '{name}' ID:7"
 
 
 Broker = Callable[..., list[Finding]]
