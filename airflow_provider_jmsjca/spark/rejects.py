@@ -57,6 +57,8 @@ _PARTICULAR: Final = (
     (re.compile(r'(, (?:found the (?:string|element)|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
     (re.compile(r"(, found the (?:number|values)) .*\Z", re.DOTALL), r"\1 …"),
     (re.compile(r", line [0-9]+, column [0-9]+\Z"), ", line …, column …"),
+    (re.compile(r"(the (?:union|enum) has no \w+|has a length of|found the byte) -?[0-9]+"), r"\1 …"),
+    (re.compile(r", by [0-9]+ bytes?\Z"), ", by … bytes"),
     (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
 )
 _log = safe_logger(__name__)

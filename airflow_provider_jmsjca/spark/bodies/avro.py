@@ -313,7 +313,7 @@ def _map(value: Read) -> Read:
         def add(at: int) -> int:
             key, at = _string(data, at)
             if key in found:
-                raise EncodingError(f"the map has the key {_short(json.loads(key))} twice")
+                raise EncodingError(f"the map has a key twice, found the string {shown(json.loads(key))}")
             try:
                 found[key], at = value(data, at)
             except EncodingError as error:
@@ -502,6 +502,12 @@ def _float(form: str) -> Read:
 
 def _base64(raw: bytes) -> str:
     return f'"{binascii.b2a_base64(raw, newline=False).decode()}"'
+
+
+def shown(text: str) -> str:
+    """Return the beginning of a text in quotes, on one line."""
+    beginning = "".join(each if each.isprintable() else " " for each in text[:_SHOWN])
+    return f'"{beginning}{"…" if len(text) > _SHOWN else ""}"'
 
 
 def _short(part: Any) -> str:

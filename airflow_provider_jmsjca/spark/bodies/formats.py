@@ -20,13 +20,12 @@ from xml.parsers import expat
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.bodies.avro import EncodingError, read_record, reader_of
+from airflow_provider_jmsjca.spark.bodies.avro import EncodingError, read_record, reader_of, shown
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LINE_ENDS: Final = "\r\n"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _EMPTY: Final = "the body is empty"
-_SHOWN: Final = 40
 _XML_BLANKS: Final = " \t\r\n"
 _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 # XML documents can't contain this character, so no name or namespace has it.
@@ -115,7 +114,7 @@ class Csv:
             names = [name for name, _ in found]
             for name, count in Counter(names).items():
                 if count > 1:
-                    raise _FaultyError(f"the header has a name twice, found the string {_shown(name)}")
+                    raise _FaultyError(f"the header has a name twice, found the string {shown(name)}")
             if start == len(text):
                 raise _FaultyError("the body has a header and no record")
         values, end = self._record(text, start, "the record")
@@ -330,14 +329,14 @@ class _Document:
         wanted = self._xml.root
         found = f"{{{namespace}}}{local}" if wanted.startswith("{") and namespace else local
         if found != wanted:
-            self._complain(f"expected the root element '{wanted}', found the string {_shown(found)}")
+            self._complain(f"expected the root element '{wanted}', found the string {shown(found)}")
             return None
         return _Element(name=local, shape=self._shape, path="", is_null=False)
 
     def _within(self, local: str) -> _Element | None:
         around = self._open[-1]
         if around.shape.kind is not Kind.STRUCT or _CONTENT in around.shape.fields:
-            self._complain(f"field '{around.path}': the value is no text, found the element {_shown(local)}")
+            self._complain(f"field '{around.path}': the value is no text, found the element {shown(local)}")
             return None
         shape = None if local.startswith(_ATTRIBUTE) else around.shape.fields.get(local)
         if shape is None:
@@ -434,7 +433,7 @@ def _why_not_xml(error: expat.ExpatError, body: bytes) -> str:
     if error.code == codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]:
         return f"text follows the root element of the body, {place}"
     if not begins.startswith((b"<", b"\xff\xfe", b"\xfe\xff", b"\0<")):
-        return f"the body is not XML, it begins with {_shown(begins[:200].decode('utf-8', 'replace'))}"
+        return f"the body is not XML, it begins with {shown(begins[:200].decode('utf-8', 'replace'))}"
     if error.code in {
         codes[expat.errors.XML_ERROR_NO_ELEMENTS],
         codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
@@ -453,9 +452,3 @@ def _literal(kind: Kind, text: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _shown(text: str) -> str:
-    """Return the beginning of a text in quotes, on one line."""
-    beginning = "".join(each if each.isprintable() else " " for each in text[:_SHOWN])
-    return f'"{beginning}{"…" if len(text) > _SHOWN else ""}"'

@@ -75,6 +75,30 @@ def test_reasons_of_one_kind_count_together(finished: Manifest) -> None:
     assert reject_reasons(finished)["required but missing: 'items[…].price'"] == 1
 
 
+def test_reasons_of_damaged_avro_count_together(finished: Manifest) -> None:
+    longer = "the body is longer than an Avro record of this schema, by"
+    why = [
+        *[f"field 'a[{abs(number)}]': the union has no branch {number}" for number in (7, -1)],
+        *[f"field 'a': the enum has no symbol {number}" for number in (2, -(2**31))],
+        *[f"field 'a': the value has a length of {size} bytes" for size in (-1, -64)],
+        *[f"field 'a': expected a boolean, 0 or 1, found the byte {byte}" for byte in (2, 255)],
+        *[f"field 'a': the map has a key twice, found the string \"{key}\"" for key in ("x", "")],
+        *[f"{longer} 1 byte", f"{longer} 20 bytes"],
+    ]
+    finish(
+        finished.folder,
+        write_rejects(finished.folder, 1, 0, [reject(0, n, each) for n, each in enumerate(why)]),
+    )
+    assert reject_reasons(finished) == {
+        "field 'a[…]': the union has no branch …": 2,
+        "field 'a': the enum has no symbol …": 2,
+        "field 'a': the value has a length of … bytes": 2,
+        "field 'a': expected a boolean, 0 or 1, found the byte …": 2,
+        "field 'a': the map has a key twice, found the string \"…\"": 2,
+        f"{longer} … bytes": 2,
+    }
+
+
 def test_rejects_of_an_attempt_that_did_not_finish_do_not_count(finished: Manifest) -> None:
     write_rejects(finished.folder, 1, 0, [reject(0, 0)])
     counted = write_rejects(finished.folder, 2, 0, [reject(0, 1)])

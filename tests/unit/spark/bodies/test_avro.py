@@ -156,7 +156,7 @@ VALUES: list[tuple[Any, bytes, str]] = [
     ({"type": "map", "values": "null"}, b"\x02\x00\x00", '{"":null}'),
     # In two blocks.
     ({"type": "map", "values": "int"}, b"\x02\x02x\x02\x02\x02x\x04\x00",
-     "! field 'a': the map has the key 'x' twice"),
+     "! field 'a': the map has a key twice, found the string \"x\""),
     ({"type": "array", "items": "int"}, b"\xff" * 9 + b"\x01\x00", f"! field 'a[0]': {ENDS}"),  # -(2 ** 63)
     ({"type": "array", "items": "int"}, b"\x01\x01\x02\x00",
      "! field 'a[1]': a block of items has another size than it names"),
