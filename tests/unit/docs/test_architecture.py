@@ -39,7 +39,7 @@ def test_a_folder_imports_those_of_its_room_that_its_docstring_names(folder: Pat
     said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     if "everything below" in said:
         return
-    sentences = re.findall(r"[Mm]ay import [^.]*(?:\.\w[^.]*)*", said)
+    sentences = re.findall(r"[Mm]ay import [^.]*(?:\.\w[^.]*)*", " ".join(said.split()))
     named = {name for sentence in sentences for name in re.findall(r"`((?:core|engine)\.[\w.]+)`", sentence)}
     assert _imported_folders(folder) == {
         name for name in named if PACKAGE.joinpath(*name.split(".")).is_dir()
