@@ -37,6 +37,7 @@ from airflow_provider_jmsjca.operating.findings import (
     FullDisk,
     Part,
     SilentTriggerer,
+    StateOfBroker,
 )
 from airflow_provider_jmsjca.operating.queues import is_same_broker
 from airflow_provider_jmsjca.spool.files import SpoolPath
@@ -216,7 +217,8 @@ def examine_broker(
         }
         lacking: dict[str, CapabilityError] = {}
         for subject, findings in parts.items():
-            yield from _guarded(conn_id, subject, findings, lacking)
+            for each in _guarded(conn_id, subject, findings, lacking):
+                yield _state_of_broker(each, conn_id, found)
         counting = _counting(administration)
         yield from _guarded(conn_id, "waiting messages", _paused(watched, counting, here), lacking)
         if lacking:
@@ -432,6 +434,17 @@ def _guarded(
             fix=f"airflow jms check {shlex.quote(conn_id)}",
             conn_id=conn_id,
         )
+
+
+def _state_of_broker(finding: Finding, conn_id: str, settings: ConnectionSettings) -> Finding:
+    """Return a finding about a broker so that the same one of another connection to it follows from it."""
+    said = finding.symptom.removeprefix(f"connection {conn_id!r}: ")
+    state = repr((settings.hosts, settings.virtual_host, said, finding.cause))
+    return replace(
+        finding,
+        evidence=Evidence(effect=Effect.SEEN_AGAIN, error=state),
+        names=StateOfBroker(state=state),
+    )
 
 
 def _unreported(

@@ -7,6 +7,7 @@ findings below the finding that names the cause. Each rule compares recorded fac
 |---|---|
 | a connection cannot log in | the same error of activations and watchers, at the same broker |
 | no triggerer is alive | event triggers that fell silent with it or later, and deferred tasks |
+| a state of a broker | the same state, seen over another connection with the same addresses |
 | the disk of the spool is full | errors that name a file of this spool and this reason |
 
 A finding that no rule explains stays a finding of its own.
@@ -59,6 +60,7 @@ class Effect(enum.StrEnum):
     NO_EVENTS = "assets without events"
     DEFERRED = "deferred listeners"
     CONNECTIONS = "other connections that cannot log in"
+    SEEN_AGAIN = "other connections to the same broker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Evidence:
         effect: Kind of symptom.
         count: Number of activations or tasks with the symptom.
         since: Start of the symptom; `None`: not known.
-        error: Text of the recorded error; empty: none is recorded.
+        error: Text of the recorded error or state; empty: none is recorded.
         conn_id: The Airflow connection over which the error occurred; empty: not known.
         broker: Address or URL of the broker at which the error occurred; empty: not known.
         needs_triggerer: Whether the symptom lasts at least until a triggerer is alive.
@@ -155,6 +157,21 @@ class FullDisk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateOfBroker:
+    """A state of a broker, which every connection to the broker shows.
+
+    Attributes:
+        state: Addresses and virtual host of the broker, and the state as text.
+    """
+
+    state: str
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Return whether another connection with the same addresses shows the same state."""
+        return evidence.effect is Effect.SEEN_AGAIN and evidence.error == self.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One finding.
 
@@ -221,7 +238,11 @@ def by_kind(findings: Iterable[Finding], *, notes: bool = False) -> list[Finding
     """
     order = list(FindingKind)
     chosen = (each for each in findings if notes or each.kind is not FindingKind.NOTE)
-    return sorted(chosen, key=lambda each: (order.index(each.kind), each.names is None))
+    return sorted(chosen, key=lambda each: (order.index(each.kind), not _is_cause(each)))
+
+
+def _is_cause(finding: Finding) -> bool:
+    return finding.names is not None and not isinstance(finding.names, StateOfBroker)
 
 
 def _explains(finding: Finding, evidence: Evidence) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import uuid
@@ -311,6 +312,25 @@ def test_a_poison_message_is_shown_by_its_reason_and_the_next_command_shows_it(b
     other = reasons | {"JMS_Sun_JMSJCA_ExceptionMessage": "no price"}
     [two] = broker([JmsMessage.text("{", reasons), JmsMessage.text("{", other)])
     assert two.fix == "airflow jms dlq list orders.dlq --conn-id jms_a"
+
+
+def test_dead_letters_seen_over_two_connections_to_a_broker_are_one_finding() -> None:
+    settings = [ConnectionSettings(scheme="vm", hosts=((uuid.uuid4().hex, None),)) for _ in range(2)]
+    letter = Outgoing(destination=Destination.queue("orders.dlq"), message=JmsMessage.text("x"))
+    with contextlib.ExitStack() as opened:
+        for each in settings:
+            opened.enter_context(contextlib.closing(connect(each))).send([letter])
+        conn_ids = {"a": settings[0], "b": settings[0], "elsewhere": settings[1]}
+        found = [
+            finding
+            for conn_id, each in conn_ids.items()
+            for finding in examine_broker(conn_id, functools.partial(replace, each))
+        ]
+    one, other = by_cause(found)
+    assert one.symptom == "connection 'a': 1 message on the dead-letter queue orders.dlq"
+    assert [each.conn_id for each in one.consequences] == ["b"]
+    assert one.summary == "other connections to the same broker: 1"
+    assert (other.conn_id, other.consequences) == ("elsewhere", ())
 
 
 def test_a_paused_dag_is_a_symptom_of_the_dags_and_not_of_the_broker(broker: Broker) -> None:
