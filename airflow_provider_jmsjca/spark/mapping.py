@@ -63,6 +63,8 @@ _FLOATS: Final = ("float", "double")
 _FIRST_OF_OTHERS: Final = ", ".join(str(ord(each)) for each in '"-0123456789[{')
 _SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *WRITTEN})
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The variable of the innermost lambda, with which a value begins.
+_NUMBERED: Final = re.compile("_jms_([0-9]+)")
 # Limits of Spark's JSON reader, by the option of from_json that lifts them.
 _LIMITS: Final = {
     "maxNumLen": "a number of more than 1,000 digits",
@@ -1077,4 +1079,5 @@ def _member(value: str, name: str) -> str:
 
 def _variable(value: str) -> str:
     """Return a name for a lambda variable over parts of a value; no enclosing lambda has the same name."""
-    return f"_jms_{len(value)}"
+    enclosing = _NUMBERED.match(value)
+    return f"_jms_{int(enclosing[1]) + 1 if enclosing else 1}"

@@ -460,6 +460,21 @@ def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatc
     assert [row._jms.position for row in mapped.rows.collect()] == [2]
 
 
+def test_a_misfit_in_an_array_within_an_array_is_named_by_both_places(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    """In particular if both values are written with the same number of characters in SQL, as here."""
+    bodies = ['{"ab":[{"xyz":[1]},{"xyz":[1,2,"q"]}]}', '{"m":{"k":{"xy":{"n":{"p":5}}}}}', '{"m":{"k":{}}}']
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    schema = "ab ARRAY<STRUCT<xyz: ARRAY<INT>>>, m MAP<STRING, STRUCT<xy: MAP<STRING, MAP<STRING, BOOLEAN>>>>"
+    mapped = map_json(messages, schema)
+    assert {row._jms.position: row.exception_message for row in mapped.rejects.collect()} == {
+        0: "field 'ab[1].xyz[2]': the value is no INT, found the string \"q\"",
+        1: "field 'm['k'].xy['n']['p']': the value is no BOOLEAN, found the number 5",
+    }
+
+
 def test_a_number_beyond_double_anywhere_in_a_variant_is_turned_away(
     spark: SparkSession, make_batch: MakeBatch
 ) -> None:
