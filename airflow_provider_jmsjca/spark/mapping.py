@@ -38,20 +38,22 @@ if TYPE_CHECKING:
 
 _JSON_KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
 _PLACE: Final = ("batch_id", "segment", "position")
-_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED, _READ, _RESCUED = (
+_TEXT, _PARSED, _WHOLE, _FAULT, _TRIED, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE = (
     f"_jms_{name}"
     for name in (
-        "body",
+        "text",
+        "parsed",
+        "whole",
+        "unreadable",
+        "tried",
         "reason",
         "values",
         "converted",
         "kept",
         "undecodable",
-        "unparsed",
-        "read",
-        "rescued",
     )
 )
+_UNPARSED, _READ, _RESCUED = (f"_jms_{name}" for name in ("unparsed", "read", "rescued"))
 _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
 _OBJECT: Final = "^[ \t\r\n]*+[{]"
 _OPENS: Final = "^[ \t\r\n]*+[\\[{]"
@@ -223,13 +225,13 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     # Without the generator, Spark might evaluate a part that two expressions share before it tries them.
     tried = sql.struct(*(each.tried().alias(name) for name, each in attempts.items()))
     apart = messages.select(
-        "*", sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_BODY)
+        "*", sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_TRIED)
     )
     reason = sql.when(sql.col(_UNDECODABLE).isNotNull(), sql.expr(_undecodable_reason()))
     return apart.select(
         *_PLACE,
-        reason.otherwise(_failed(_BODY, attempts)).alias(_REASON),
-        sql.expr(_tried_values(_BODY, columns)).alias(_VALUES),
+        reason.otherwise(_failed(_TRIED, attempts)).alias(_REASON),
+        sql.expr(_tried_values(_TRIED, columns)).alias(_VALUES),
     )
 
 
@@ -347,31 +349,33 @@ def sort_json(
             partial(read_body, body_format, shape), "text STRING, fault STRING", useArrow=False
         )
         messages = messages.withColumn(_READ, read_bodies("body", "body_type"))
-        text, more = sql.col(f"{_READ}.text"), [sql.col(f"{_READ}.fault").alias("fault")]
+        text, more = sql.col(f"{_READ}.text"), [sql.col(f"{_READ}.fault").alias(_FAULT)]
     attempts = {name: Attempt(messages, sql.expr(each)) for name, each in kept.items()}
     if attempts:
-        more.append(sql.struct(*(each.tried().alias(name) for name, each in attempts.items())).alias("kept"))
+        more.append(sql.struct(*(each.tried().alias(name) for name, each in attempts.items())).alias(_TRIED))
     read = sql.struct(
-        text.alias("text"),
-        sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
+        text.alias(_TEXT),
+        sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias(_PARSED),
         # Spark ignores text after the first value. In an array with the mark, such text is an error, or the
         # mark isn't the second item.
-        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit(f',"{_MARK}"]'))).alias("whole"),
+        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit(f',"{_MARK}"]'))).alias(_WHOLE),
         *more,
     )
     # Spark's optimizer would repeat an expression for each use of its result, and so parse a body once for
-    # each column. It never replaces the output of a generator by the expression.
+    # each column. It never replaces the output of a generator by the expression. To find unused parts of a
+    # column, it compares each use of a part with each other, which takes long for hundreds of fields. It
+    # doesn't if the column is also used as a whole: so the parsed fields are a column of their own.
     apart = messages.select(
         *(["*"] if attempts else [*_PLACE, "body_type"]),  # reasons of attempts need the other columns
         sql.expr(_undecodable()).alias(_UNDECODABLE),
-        sql.explode(sql.array(read)).alias(_BODY),
+        sql.inline(sql.array(read)),
     )
     ordinary = _ordinary(fields, body_format, forms)
     complaint = _complaint(fields, body_format, forms) if finds_reasons else quoted_text(DOUBTFUL)
     reason = f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {complaint} END"
     # The parsed struct is copied as a whole, at the cost of one value. Converted values have another struct.
-    values = [sql.col(f"{_BODY}.parsed").alias(_VALUES)]
-    found = {field.name: _member(f"{_BODY}.parsed", field.name) for field in fields.fields}
+    values = [sql.col(_PARSED).alias(_VALUES)]
+    found = {field.name: _member(_PARSED, field.name) for field in fields.fields}
     converted = {field.name: _value(forms, field.dataType, found[field.name]) for field in fields.fields}
     if pairs := [
         f"{quoted_text(name)}, {value}" for name, value in converted.items() if value != found[name]
@@ -379,8 +383,8 @@ def sort_json(
         values.append(sql.expr(f"named_struct({', '.join(pairs)})").alias(_CONVERTED))
     why = sql.expr(reason)
     if attempts:
-        why = sql.coalesce(why, _failed(f"{_BODY}.kept", attempts))
-        values.append(sql.expr(_tried_values(f"{_BODY}.kept", attempts)).alias(_KEPT))
+        why = sql.coalesce(why, _failed(_TRIED, attempts))
+        values.append(sql.expr(_tried_values(_TRIED, attempts)).alias(_KEPT))
     if rescued is not None:
         values.append(sql.expr(_rescued_struct(fields, rescued)).alias(_RESCUED))
     return apart.select(*_PLACE, why.alias(_REASON), *values)
@@ -416,7 +420,7 @@ def _rescue_column(rescue: str, taken: Iterable[str], body_format: BodyFormat | 
 
 def _rescued_struct(fields: StructType, column: tuple[str, str]) -> str:
     name, kind = column
-    whole = f"try_variant_get({_BODY}.whole, '$[0]', 'variant')"
+    whole = f"try_variant_get({_WHOLE}, '$[0]', 'variant')"
     found = _rescued(fields, whole)
     return f"named_struct({quoted_text(name)}, {f'to_json({found})' if kind == 'STRING' else found})"
 
@@ -711,13 +715,13 @@ def _kinds(body_format: BodyFormat | None) -> str:
 
 def _ordinary(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
     """Return a cheap expression that is true only for messages that fit; the others need `_complaint`."""
-    body, kinds = f"{_BODY}.", _kinds(body_format)
+    kinds = _kinds(body_format)
     return " AND ".join(
         [
-            f"body_type IN ({kinds}) AND {body}whole IS NOT NULL AND {body}parsed.{_UNPARSED} IS NULL",
-            f"is_valid_utf8({body}text) AND (startswith({body}text, '{{') OR {_is_object()}) AND {_is_one()}",
+            f"body_type IN ({kinds}) AND {_WHOLE} IS NOT NULL AND {_PARSED}.{_UNPARSED} IS NULL",
+            f"is_valid_utf8({_TEXT}) AND (startswith({_TEXT}, '{{') OR {_is_object()}) AND {_is_one()}",
             *(
-                _ordinary_field(forms, field, _member(f"{_BODY}.parsed", field.name), _probe(field))
+                _ordinary_field(forms, field, _member(_PARSED, field.name), _probe(field))
                 for field in fields.fields
             ),
         ]
@@ -725,18 +729,18 @@ def _ordinary(fields: StructType, body_format: BodyFormat | None, forms: Timesta
 
 
 def _is_one() -> str:
-    return f"coalesce(try_variant_get({_BODY}.whole, '$[1]', 'string') = '{_MARK}', false)"
+    return f"coalesce(try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}', false)"
 
 
 def _is_object() -> str:
-    return f"{_BODY}.text RLIKE {quoted_text(_OBJECT)}"
+    return f"{_TEXT} RLIKE {quoted_text(_OBJECT)}"
 
 
 def _probe(field: StructField) -> str | None:
     """Return an expression for the kind of a field's value; `None` if its name can't be part of a path."""
     if not _PLAIN_NAME.fullmatch(field.name):
         return None
-    return _kind(f"try_variant_get({_BODY}.whole, '$[0].{field.name}', 'variant')")
+    return _kind(f"try_variant_get({_WHOLE}, '$[0].{field.name}', 'variant')")
 
 
 def _ordinary_field(forms: TimestampForms, field: StructField, found: str, probe: str | None = None) -> str:
@@ -788,29 +792,29 @@ def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: st
         return _in_range(name, found)
     if name in _FLOATS:
         return _is_finite(found, name)
-    return f"(NOT ({_BODY}.text RLIKE {quoted_text(_VAST)}))" if name == "variant" else "true"
+    return f"(NOT ({_TEXT} RLIKE {quoted_text(_VAST)}))" if name == "variant" else "true"
 
 
 def _complaint(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
     """Return an expression for the reason to reject a message, or NULL."""
-    body, kinds = f"{_BODY}.", _kinds(body_format)
+    kinds = _kinds(body_format)
     expected = f"expected {'a JSON' if body_format is None else body_format.with_article} body, found kind "
-    fault = f"WHEN {body}fault IS NOT NULL THEN {body}fault" if body_format is not None else ""
-    whole = f"try_variant_get({body}whole, '$[0]', 'variant')"
+    fault = f"WHEN {_FAULT} IS NOT NULL THEN {_FAULT}" if body_format is not None else ""
+    whole = f"try_variant_get({_WHOLE}, '$[0]', 'variant')"
     misfit = f"_jms_fault -> concat(_jms_fault.reason, {_found('_jms_fault.value')})"
     return f"""CASE
         WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()}
         WHEN body_type NOT IN ({kinds}) THEN concat('{expected}', body_type)
         {fault}
-        WHEN {body}text IS NULL OR {body}text RLIKE {quoted_text(_BLANK)} THEN {quoted_text(_EMPTY)}
-        WHEN NOT is_valid_utf8({body}text) THEN 'expected a JSON body, found bytes that are not UTF-8'
-        WHEN {body}whole IS NULL THEN {_why_unreadable()}
+        WHEN {_TEXT} IS NULL OR {_TEXT} RLIKE {quoted_text(_BLANK)} THEN {quoted_text(_EMPTY)}
+        WHEN NOT is_valid_utf8({_TEXT}) THEN 'expected a JSON body, found bytes that are not UTF-8'
+        WHEN {_WHOLE} IS NULL THEN {_why_unreadable()}
         WHEN NOT ({_is_one()}) OR {whole} IS NULL THEN {quoted_text(_MORE)}
         WHEN NOT ({_is_object()}) THEN get(transform(array({whole}),
             _jms_other -> concat('expected a JSON object', {_found("_jms_other")})), 0)
         ELSE coalesce(
             get(transform(array({_fault(forms, fields, whole, "''")}), {misfit}), 0),
-            CASE WHEN {body}parsed.{_UNPARSED} IS NOT NULL
+            CASE WHEN {_PARSED}.{_UNPARSED} IS NOT NULL
                 THEN {quoted_text(f"the body doesn't fit {type_name(fields)}")} END)
         END"""
 
@@ -839,7 +843,7 @@ def _found(value: str) -> str:
 
 def _why_unreadable() -> str:
     """Return an expression for the reason that a body isn't one JSON value, or is beyond a limit."""
-    text = f"{_BODY}.text"
+    text = _TEXT
     named = _named(text)
     # Spark checks the length of a string only if it copies the string.
     long = f"octet_length({text}) > 20000000 AND NOT ({_reads(named, as_fields='_: STRING, ')})"
@@ -905,7 +909,7 @@ def _foreign() -> str:
 
     The expression is NULL if the body uses none, or isn't one value even with the extensions.
     """
-    marked, every = f"{_BODY}.text", tuple(_NOT_OF_JSON)
+    marked, every = _TEXT, tuple(_NOT_OF_JSON)
     begins = f"startswith({marked}, '{_BYTE_ORDER_MARK}')"
     text = f"ltrim('{_BYTE_ORDER_MARK}', {marked})"
     bare = f"regexp_replace({text}, {quoted_text(_TRAILING_COMMA)}, '$1')"
@@ -1030,7 +1034,7 @@ def _fits(forms: TimestampForms, kind: DataType, value: str) -> str:
 
 def _has_infinite(value: str) -> str:
     """Return an expression that tells whether a VARIANT has a number beyond DOUBLE at any depth."""
-    text = f"{_BODY}.text"
+    text = _TEXT
     # If such numbers are replaced in the body, it has fewer infinities, unless all of them were strings.
     without = f"regexp_replace(concat('[', {text}, ']'), {quoted_text(_VAST)}, '1')"
 
@@ -1039,7 +1043,7 @@ def _has_infinite(value: str) -> str:
 
     return (
         f"({text} RLIKE {quoted_text(_VAST)} AND {count(value)} > 0 AND "
-        f"coalesce({count(f'{_BODY}.whole')} > {count(f'try_parse_json({without})')}, true))"
+        f"coalesce({count(_WHOLE)} > {count(f'try_parse_json({without})')}, true))"
     )
 
 

@@ -135,6 +135,31 @@ def test_messages_that_do_not_fit_are_rejected_with_the_reason(
         assert batch.reject(mapped.rejects) == len(rejects)
 
 
+def test_a_schema_of_more_than_100_fields(spark: SparkSession, make_batch: MakeBatch) -> None:
+    """From 100 fields on, Spark evaluates rows in another way: it generates no code for a whole stage."""
+    groups = [f"g{number}" for number in range(13)]
+    kinds = (
+        "i: INT NOT NULL, d: DECIMAL(5,2), s: STRING, t: TIMESTAMP, b: BOOLEAN, f: DOUBLE, l: BIGINT, m: DATE"
+    )
+    values = "<d>1.5</d><s>x</s><t>2020-02-29T05:06:07Z</t><b>true</b><f>2.5</f><l>7</l><m>2020-02-29</m>"
+
+    def body(last: str) -> str:
+        numbers = dict.fromkeys(groups, "1") | {groups[-1]: last}
+        inner = (f"<{group}><p><i>{number}</i>{values}</p></{group}>" for group, number in numbers.items())
+        return f"<o>{''.join(inner)}</o>"
+
+    manifest = make_batch([JmsMessage.text(body("2")), JmsMessage.text(body("x"))])
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        schema = ", ".join(f"{group} STRUCT<p: STRUCT<{kinds}>>" for group in groups)
+        mapped = batch.xml(batch.messages(spark), schema, root="o")
+        (row,) = mapped.rows.selectExpr(*(f"CAST({group} AS STRING)" for group in groups)).collect()
+        rest = "1.50, x, 2020-02-29 05:06:07, true, 2.5, 7, 2020-02-29"
+        assert list(row) == [f"{{{{1, {rest}}}}}"] * 12 + [f"{{{{2, {rest}}}}}"]
+        (reject,) = mapped.rejects.collect()
+        assert reject.exception_message == "field 'g12.p.i': the value is no INT, found the string \"x\""
+        assert batch.reject(mapped.rejects) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [

@@ -149,9 +149,6 @@ def _session() -> SparkSession:
             .config("spark.databricks.delta.snapshotPartitions", "1")
             .config("spark.databricks.delta.properties.defaults.checkpointInterval", "1000")
             .config("spark.sql.shuffle.partitions", "2")
-            # Spark compares each part of a body with each other here; with hundreds it takes minutes.
-            .config("spark.sql.optimizer.nestedSchemaPruning.enabled", "false")
-            .config("spark.sql.optimizer.expression.nestedPruning.enabled", "false")
             .getOrCreate()
         )
 
