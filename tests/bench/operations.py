@@ -99,7 +99,7 @@ def report(broker: Broker, letters: int = LETTERS) -> bool:
     others = [["queues", "browse", queue, *here, "--after", str(letters * 9 // 10)], ["doctor", *here]]
     with _connection(broker):
         met = [_measured(_COMMANDS, judged), _measured(_PAGE, [queue])]
-        _measured(_COMMANDS, others, judged=False)
+        _measured(_COMMANDS, others, times=1, judged=False)
     return all(met)
 
 
@@ -182,16 +182,19 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _measured(what: str, given: Sequence[Sequence[str]] | Sequence[str], *, judged: bool = True) -> bool:
+def _measured(
+    what: str, given: Sequence[Sequence[str]] | Sequence[str], *, times: int = _TIMES, judged: bool = True
+) -> bool:
     """Measure in a new process, print the figures, and return whether they meet the goal.
 
     Args:
         what: Commands or page.
         given: The arguments of each command; for the page a queue.
+        times: Number of processes for each command, and of later runs in each.
         judged: Whether there is a goal.
     """
     process = subprocess.run(
-        [sys.executable, "-m", "tests.bench.operations", what, json.dumps(given)],
+        [sys.executable, "-m", "tests.bench.operations", what, json.dumps(given), str(times)],
         check=False,
         capture_output=True,
         text=True,
@@ -216,13 +219,14 @@ def _printed(found: Mapping[str, Any], *, judged: bool) -> bool:
 # -- in the process that is measured ----------------------------------------------------------------------
 
 
-def _main(what: str, given: str) -> None:
+def _main(what: str, given: str, times: str) -> None:
     """Measure commands of `airflow jms`, or the views of the page; print the figures as JSON."""
-    found = _views(*json.loads(given)) if what == _PAGE else _commands(json.loads(given))
+    arguments = json.loads(given)
+    found = _views(*arguments) if what == _PAGE else _commands(arguments, int(times))
     json.dump(list(found), sys.stdout)
 
 
-def _commands(commands: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _commands(commands: Sequence[Sequence[str]], times: int) -> Iterator[dict[str, Any]]:
     from airflow import settings  # noqa: PLC0415 - its import takes seconds, and needs a home
     from airflow.cli import cli_parser  # noqa: PLC0415 - as above
 
@@ -235,17 +239,16 @@ def _commands(commands: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
     _timed("", lambda: run("connections", "list"), runs=1)
     for command in commands:
         settings.get_engine().dispose()  # a copy of this process can't use its connections
-        copies = [
-            _in_a_copy(" ".join(command), functools.partial(run, "jms", *command)) for _ in range(_TIMES)
-        ]
+        work = functools.partial(run, "jms", *command)
+        copies = [_in_a_copy(" ".join(command), work, times + 1) for _ in range(times)]
         yield {**min(copies, key=lambda each: each["own"]), "fresh": min(each["fresh"] for each in copies)}
 
 
-def _in_a_copy(name: str, work: Callable[[], object]) -> dict[str, Any]:
+def _in_a_copy(name: str, work: Callable[[], object], runs: int) -> dict[str, Any]:
     """Return what `_timed` returns in a copy of this process."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    copy = context.Process(target=lambda: sender.send(_timed(name, work)))
+    copy = context.Process(target=lambda: sender.send(_timed(name, work, runs)))
     copy.start()
     sender.close()
     found: dict[str, Any] = receiver.recv()
