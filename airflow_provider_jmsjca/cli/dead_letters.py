@@ -176,6 +176,12 @@ def show_command(args: argparse.Namespace) -> None:
         with administration_of(args.conn_id) as administration:
             message = find_message(administration, queue_name(args.queue), args.message)
         print_message(message, args.output, why_dead(message))
+        if args.output == "table" and args.message.isprintable():
+            options = f"--to DESTINATION --conn-id {shlex.quote(args.conn_id)}"
+            letter = shell_arguments(args.queue, args.message)
+            echo(f"note: correct and send it: airflow jms dlq edit {options} {letter}")
+            options += " " + shlex.quote(f"--message={args.message}")
+            echo(f"note: send it as it is: airflow jms dlq replay {options} {shell_arguments(args.queue)}")
         return
     from airflow_provider_jmsjca.hooks.spool import spool_path  # noqa: PLC0415 - as below
     from airflow_provider_jmsjca.operating.rejects import show_reject  # noqa: PLC0415 - as below

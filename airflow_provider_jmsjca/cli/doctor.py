@@ -61,12 +61,14 @@ def _rows(finding: Finding) -> Iterator[dict[str, str]]:
     """Yield the row of a finding, and below it rows of what follows from it."""
     yield _row(str(finding.kind), finding.symptom, finding.cause, finding.fix)
     follows: Sequence[Finding] = finding.consequences
-    if len(follows) > 1:
+    more = len(follows) - _MOST_SHOWN
+    if more > 0:
         yield _row("follows", f"because of this: {finding.summary}")
     for each in follows[:_MOST_SHOWN]:
-        lead = "because of this: " if len(follows) == 1 else "- "
-        yield _row("follows", f"{lead}{each.symptom}", each.cause, each.fix)
-    if (more := len(follows) - _MOST_SHOWN) > 0:
+        lead = "- " if more > 0 else "because of this: "
+        # The fix of the cause fixes these too. Their own would only show them.
+        yield _row("follows", f"{lead}{each.symptom}", "" if each.cause in finding.cause else each.cause)
+    if more > 0:
         yield _row("follows", f"- and {more} more", fix="airflow jms doctor --output json")
 
 

@@ -56,6 +56,8 @@ from airflow_provider_jmsjca.transports.administration import QueueAdministratio
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 _MOST_SHOWN: Final = 100
+_MOST_NAMED: Final = 3
+"""Maximum number of lost activations of one process that a finding names."""
 _MOST_LETTERS: Final = 200
 _MANY_ATTEMPTS: Final = 5
 _FILLING_PERCENT: Final = 80.0
@@ -149,7 +151,9 @@ def examine_triggerer(
         cause = "no triggerer has ever run"
     else:
         beat = triggerer.heartbeat.isoformat(timespec="seconds")
-        cause = f"the triggerer on {triggerer.host} sent its last heartbeat at {beat}"
+        cause = (
+            f"the triggerer on {triggerer.host} sent its last heartbeat at {beat}; its log says why it ended"
+        )
     yield Finding(
         kind=FindingKind.PROBLEM if is_needed else FindingKind.NOTE,
         symptom="no triggerer is alive: messages start no runs, deferred tasks do not continue",
@@ -326,7 +330,7 @@ def examine_disk(
         f"{least_free / _MIB:,.0f} MiB"
     )
     effect = ": messages can't be stored" if is_full else ""
-    largest = f"du -xh {shlex.quote(str(_mount(there)))} | sort -h | tail -20"
+    largest = f"du -xah {shlex.quote(str(_mount(there)))} | sort -h | tail -20"
     fix = f"make room on the disk; what fills it: {largest}"
     if spool is not None and (prunable := _prunable(spool)) is not None:
         cause += f"; pruning the spool would free {prunable / _MIB:,.0f} MiB"
@@ -792,20 +796,23 @@ def _activations(store: Store) -> Iterator[Finding]:
 
 def _lost(runs: Sequence[ActivationRun]) -> Finding:
     """Return one finding about all runs with the status `LOST` of a process: a triggerer may have many."""
-    last = max(runs, key=lambda run: run.seen_at)
-    report, more = last.report, len(runs) - 1
-    others = f" and {_counted(more, 'other')}" if more else ""
-    are = "are" if more else "is"
+    ordered = sorted(runs, key=lambda run: run.seen_at, reverse=True)
+    last, report = ordered[0], ordered[0].report
+    names = [each.report.title or each.report.activation for each in ordered[:_MOST_NAMED]]
+    if more := len(ordered) - len(names):
+        names.append(_counted(more, "other"))
+    *front, end = names
+    who = f"activations {', '.join(front)} and {end} are" if front else f"activation {end} is"
     return Finding(
-        symptom=f"activation {report.title or report.activation}{others} {are} lost",
+        symptom=f"{who} lost",
         cause=f"process {last.pid} on {last.host} sent its last heartbeat at "
         f"{last.seen_at.isoformat(timespec='seconds')}",
         fix=(
-            "it starts again with a triggerer"
+            "a triggerer starts event triggers again"
             if report.kind is ActivationKind.TRIGGER
             else f"clear or start again: {report.owner}"
         )
-        + ("; the others: airflow jms activations list" if more else ""),
+        + ("; the others: airflow jms activations list" if len(ordered) > 1 else ""),
         evidence=Evidence(
             effect=Effect.LOST,
             count=len(runs),

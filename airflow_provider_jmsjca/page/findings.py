@@ -56,12 +56,14 @@ class _Section:
         rows: The first findings, problems first.
         more: Number of further findings.
         notes: Findings that are no problems.
+        elsewhere: Whether findings about the part are shown below their causes, in other tables.
     """
 
     title: str
     rows: Sequence[_Row]
     more: int
     notes: Sequence[_Row]
+    elsewhere: bool
 
 
 def of_installation(visit: Visit) -> Response:
@@ -101,6 +103,7 @@ def _page(visit: Visit, found: Sequence[Finding], parts: Sequence[Part], *, stil
             rows=list(map(row, shown[:_MOST])),
             more=len(shown) - _MOST,
             notes=list(map(row, notes[:_MOST])),
+            elsewhere=any(each.part is part for one in found for each in one.consequences),
         )
 
     return visit.page(

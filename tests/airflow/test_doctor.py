@@ -223,7 +223,7 @@ def test_a_full_disk(diagnose: Diagnose, tmp_path: Path) -> None:
     one = finding(found, f"the disk of the spool {tmp_path / 'spool'}")
     assert code == 1
     assert "MiB are free" in one["cause"]
-    assert one["fix"].startswith("make room on the disk; what fills it: du -xh ")
+    assert one["fix"].startswith("make room on the disk; what fills it: du -xah ")
 
 
 def test_a_blocked_broker(

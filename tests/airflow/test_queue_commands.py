@@ -243,6 +243,9 @@ def test_dead_letters_go_back(queue: str, capsys: pytest.CaptureFixture[str]) ->
     run("dlq", "list", f"{queue}.dlq", "--output", "table")
     shown = f"airflow jms dlq show --conn-id {CONN_ID} {queue}.dlq {group['example']}"
     assert f"note: the whole reason and the message: {shown}\n" in capsys.readouterr().err
+    run("dlq", "show", f"{queue}.dlq", group["example"], "--output", "table")
+    edit = f"airflow jms dlq edit --to DESTINATION --conn-id {CONN_ID} {queue}.dlq {group['example']}"
+    assert f"note: correct and send it: {edit}\n" in capsys.readouterr().err
     for limits, count, note in (
         (
             ("--limit", "2"),

@@ -70,7 +70,7 @@ def test_lost_activations_of_one_process_are_one_finding(tmp_path: Path) -> None
             store.activations.report([run(number) for number in numbers])
     with contextlib.closing(open_store(url)) as store:
         many, one = examine_store(store)
-    assert many.symptom == "activation orders.0 and 2 others are lost"
+    assert many.symptom == "activations orders.0, orders.1 and orders.2 are lost"
     assert "sent its last heartbeat at 2" in many.cause
     assert many.fix == "clear or start again: task listen.0; the others: airflow jms activations list"
     assert one.symptom == "activation orders.3 is lost"
@@ -212,7 +212,7 @@ def test_a_dead_triggerer_is_one_finding_and_a_lost_listener_stays_its_own(tmp_p
         "1 listener deferred",
         "activation orders.0 is lost",
     ]
-    assert dead.consequences[1].fix == "it starts again with a triggerer"
+    assert dead.consequences[1].fix == "a triggerer starts event triggers again"
     assert listener.symptom == "activation orders.1 is lost"
     # A triggerer that died an hour after the event trigger had not started it again.
     later, *lost = found(now + timedelta(hours=1), alive=False)
@@ -245,7 +245,7 @@ def test_a_full_disk_comes_first_names_what_to_do_and_has_the_errors_about_its_f
     assert disk.cause == (
         "0 of 1,400 MiB are free, expected at least 1,024 MiB; pruning the spool would free 0 MiB"
     )
-    assert disk.fix.startswith("make room on the disk; what fills it: du -xh ")
+    assert disk.fix.startswith("make room on the disk; what fills it: du -xah ")
     assert [each.symptom for each in disk.consequences] == [
         f"asset 'a' gets no events since {NOON.isoformat()}"
     ]
