@@ -605,11 +605,11 @@ def _letters(
             if (looked_at := sum(each.count for each in groups)) < queue.messages:
                 cause = f"of the first {looked_at}, {cause}"
         fix = f"airflow jms dlq list {shlex.quote(queue.name)} {here}"
-        if len(groups) == 1 and (letter := groups[0].example):
+        if len(groups) == 1 and (letter := groups[0].example) and letter.isprintable():
             # All failed for one reason: a list would add nothing.
             fix = (
-                f"airflow jms dlq show {shlex.quote(queue.name)} {shlex.quote(letter)} {here}; then dlq edit "
-                "corrects and sends it, dlq replay sends all back"
+                f"airflow jms dlq show {here} {shell_arguments(queue.name, letter)}; then dlq edit corrects "
+                "and sends it, dlq replay sends all back"
             )
         yield Finding(
             part=Part.BROKERS,

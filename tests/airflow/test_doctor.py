@@ -212,8 +212,8 @@ def test_a_poison_message(diagnose: Diagnose) -> None:
     one = finding(found, queue)
     assert code == 1
     assert "1 with: ValueError" in one["cause"]
-    assert one["fix"].startswith(f"airflow jms dlq show {queue} ")
-    assert f" --conn-id {CONN_ID}; then dlq edit " in one["fix"]
+    assert one["fix"].startswith(f"airflow jms dlq show --conn-id {CONN_ID} {queue} ")
+    assert "; then dlq edit " in one["fix"]
 
 
 @pytest.mark.usefixtures("connection")

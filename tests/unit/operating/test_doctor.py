@@ -305,7 +305,7 @@ def test_a_poison_message_is_shown_by_its_reason_and_the_next_command_shows_it(b
         "connection 'jms_a': 1 message on the dead-letter queue orders.dlq",
     )
     assert one.cause == "1 with: ValueError: no article"
-    assert one.fix.startswith("airflow jms dlq show orders.dlq ")
+    assert one.fix.startswith("airflow jms dlq show --conn-id jms_a orders.dlq ")
     assert one.fix.endswith(
         " --conn-id jms_a; then dlq edit corrects and sends it, dlq replay sends all back"
     )
