@@ -306,9 +306,7 @@ def test_a_poison_message_is_shown_by_its_reason_and_the_next_command_shows_it(b
     )
     assert one.cause == "1 with: ValueError: no article"
     assert one.fix.startswith("airflow jms dlq show --conn-id jms_a orders.dlq ")
-    assert one.fix.endswith(
-        " --conn-id jms_a; then dlq edit corrects and sends it, dlq replay sends all back"
-    )
+    assert one.fix.endswith("; then dlq edit corrects and sends it, dlq replay sends all back")
     other = reasons | {"JMS_Sun_JMSJCA_ExceptionMessage": "no price"}
     [two] = broker([JmsMessage.text("{", reasons), JmsMessage.text("{", other)])
     assert two.fix == "airflow jms dlq list orders.dlq --conn-id jms_a"
