@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.errors import PoisonMessageError, TransientBrokerEr
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing
 
-SEND_MARKERS: Final = Destination.queue("jmsjca.limbo.witnesses")
+SEND_MARKERS: Final = Destination.queue("jmsjca.limbo.send_markers")
 """The queue of send markers; limbo senders empty it."""
 
 KEPT_FOR: Final = timedelta(days=7)

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca import __version__
 from airflow_provider_jmsjca.core.options import OPTIONS, OPTIONS_BY_NAME
+from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages
 from tests.docs.cli_page import render_cli_page
@@ -255,3 +256,8 @@ def test_the_changelog_has_short_lines_by_kind() -> None:
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     assert [line for line in lines if len(line) > 180] == []
     assert len(lines) == len({*lines})
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/how-to/delays.md"])
+def test_pages_name_the_queue_of_send_markers_whose_rights_they_ask_for(page: str) -> None:
+    assert f"`{SEND_MARKERS.name}`" in (ROOT / page).read_text(encoding="utf-8")
