@@ -49,6 +49,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.request",
             "operators.listen",
             "operators.spark",
+            "operators.replay",
             "operators.spool",
             "operators.acknowledge",
         ),

@@ -44,7 +44,7 @@ def spark_submit_hook() -> Any:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: PLC0415  # extra
     except ImportError as error:
         raise ConfigurationError(
-            "JmsToSparkSubmitOperator needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'"
+            "JmsToSparkSubmitOperator needs the Spark provider: install this package with its extra `spark`"
             f" ({error})"
         ) from error
 

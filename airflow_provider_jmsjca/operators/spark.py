@@ -443,9 +443,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 self._hook.submit(application, start_new_session=True)
         except FileNotFoundError as error:
             raise ConfigurationError(
-                f"there is no {error.filename!r} on this worker: pip install "
-                "'airflow-provider-jmsjca[spark]', or name another program in the connection "
-                f"{self.spark_conn_id!r}"
+                f"there is no {error.filename!r} on this worker: install this package with its extra `spark`"
+                f", or name another program in the connection {self.spark_conn_id!r}"
             ) from error
         except AirflowException as failure:
             _explain(failure, manifest)

@@ -247,7 +247,7 @@ def test_the_spark_provider_is_missing(
     spark_submit_hook.cache_clear()  # what tests before have imported
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
     failing.collect(JmsToSparkSubmitOperator)
-    assert "needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'" in failing.said
+    assert "needs the Spark provider: install this package with its extra `spark`" in failing.said
     assert server.depth("orders") == 1
 
 
@@ -311,7 +311,10 @@ def test_there_is_no_spark_submit(
     publish("a")
     monkeypatch.setenv("PATH", str(tmp_path))
     submit(retries=3)
-    assert "there is no 'spark-submit' on this worker: pip install" in failing.said
+    assert (
+        "there is no 'spark-submit' on this worker: install this package with its extra `spark`"
+        in failing.said
+    )
     assert len(segments(failing)) == 1
 
 

@@ -17,6 +17,7 @@ from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
+import airflow_provider_jmsjca
 from tests.internals.provider import get_provider_info
 
 DISTRIBUTION = "airflow-provider-jmsjca"
@@ -57,6 +58,14 @@ def test_every_module_and_class_it_names_can_be_imported() -> None:
     assert [import_string(name).scheme for name in info["queues"]] == ["jms"]
     (uris,) = info["asset-uris"]
     assert all(callable(import_string(path)) for what, path in uris.items() if what != "schemes")
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("operators", "Operator"), ("sensors", "Sensor")])
+def test_it_names_the_module_of_each_public_operator_and_sensor(kind: str, ending: str) -> None:
+    (found,) = get_provider_info()[kind]
+    public = [name for name in airflow_provider_jmsjca.__all__ if name.endswith(ending)]
+    modules = {getattr(airflow_provider_jmsjca, name).__module__ for name in public}
+    assert modules == {*found["python-modules"]}
 
 
 def test_the_form_has_the_options_of_a_connection_and_hides_secrets() -> None:

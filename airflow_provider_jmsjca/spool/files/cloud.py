@@ -70,8 +70,8 @@ class Cloud:
             from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigurationError(
-                f"a spool at {root} needs obstore: pip install 'airflow-provider-jmsjca[s3]', on "
-                f"the workers and where Spark's driver runs ({error})"
+                f"a spool at {root} needs obstore: install this package with its extra `s3`, on the workers "
+                f"and where Spark's driver runs ({error})"
             ) from error
         self._root = root
         self._options = options

@@ -339,7 +339,7 @@ def _checked(given: str | URL) -> URL:
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigurationError(
             f"store_url: got {shown}, whose driver isn't installed ({error}); expected one that is: "
-            "pip install 'airflow-provider-jmsjca[postgres]' brings psycopg"
+            "the extra `postgres` of this package brings psycopg"
         ) from None
     return url
 
