@@ -314,7 +314,7 @@ def one_order_is_mended_and_sent_back(names: dict[str, Any]) -> None:
         r'message_selector="(.*)"', (ROOT / "docs/how-to/dead-letters.md").read_text("utf-8")
     )
     spec = {"destination": str(dead), "message_selector": selector}
-    Activation(spec, names["mend"].function, connection=settings).run(max_messages=1)
+    Activation(spec, names["correct"].function, connection=settings).run(max_messages=1)
     (mended,) = memory_broker(server).messages("orders")[before:]
     assert mended.body == '{"id": 7, "amount": 12.5}'
     assert (mended.properties["region"], mended.correlation_id, mended.type) == ("eu", "c", "order")
