@@ -70,6 +70,7 @@ NOT_RUN = {
         "python",
     ): "tests/airflow/hooks/test_async_jms.py runs it on real brokers",
     ("docs/how-to/spark-jobs.md", "python"): "tests/spark/test_documentation.py runs its jobs in Spark",
+    ("docs/how-to/spark-tables.md", "python"): "tests/spark/test_documentation.py runs its jobs in Spark",
     ("docs/how-to/spark-sources.md", "python"): "tests/spark/test_documentation.py runs it on a real broker",
     ("docs/how-to/dead-letters.md", "java"): "tests/broker/test_java_programs.py runs it on a real broker",
     ("docs/migrate/weblogic.md", "java"): "tests/broker/test_java_programs.py runs it on a real broker",

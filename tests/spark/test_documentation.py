@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 JOBS = [
     block
-    for block in blocks(ROOT, "docs/how-to/spark-jobs.md")
+    for page in ("docs/how-to/spark-jobs.md", "docs/how-to/spark-tables.md")
+    for block in blocks(ROOT, page)
     if block.language == "python" and "DAG(" not in block.text
 ]
 
