@@ -468,7 +468,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         if done is None:
             raise AirflowException(
                 f"the Spark job ended without an error but batch {manifest.batch_id} is not done: the "
-                "script must use airflow_provider_jmsjca.spark.job.Batch in a `with` block"
+                "script must use airflow_provider_jmsjca.Batch in a `with` block"
             )
         return done
 

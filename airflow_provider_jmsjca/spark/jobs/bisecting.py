@@ -193,7 +193,7 @@ class _Bisection:
         if failure is None and Done.read(part.folder) is None:
             raise SpoolError(
                 f"{part.folder}: the script ended without an error but there is no {DONE}: it must use "
-                "airflow_provider_jmsjca.spark.job.Batch in a `with` block"
+                "airflow_provider_jmsjca.Batch in a `with` block"
             )
         return failure
 
