@@ -60,7 +60,7 @@ def reset_command(args: argparse.Namespace) -> None:
         count = reset_attempts(
             store, activation=args.activation, message=args.message, at_least=args.at_least
         )
-    sys.stdout.write(f"{count} messages are counted anew\n")
+    sys.stdout.write(f"Reset the counts of {count} message{'' if count == 1 else 's'}\n")
 
 
 @one_line_errors

@@ -372,7 +372,7 @@ def _spool_commands() -> GroupCommand:
                     Arg(
                         ("--collected",),
                         action="store_true",
-                        help="also those no job was submitted for: whoever reads them must be through",
+                        help="also batches without a submitted job: all their readers must be done",
                     ),
                     Arg(
                         ("--forget",),

@@ -522,7 +522,7 @@ def _stopped(why: str, counts: Counts) -> AirflowException:
 
 def _only_fails(counts: Counts) -> AirflowException:
     return AirflowException(
-        "the same messages failed again and again, and none was settled meanwhile; "
+        "the same messages failed again and again, and none was settled in that time; "
         f"{counts.settled} messages are settled, the rest stays at the broker. Have such messages "
         "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failure_timeout more seconds"
     )

@@ -64,7 +64,7 @@ def test_attempts_are_listed_shown_and_reset(store: SqlStore, capsys: pytest.Cap
     run("attempts", "reset", *of_long)
     run("attempts", "reset", "--activation", "orders", "--message", "m1")
     run("attempts", "reset", "--all")
-    assert capsys.readouterr().out == "1 messages are counted anew\n" * 3
+    assert capsys.readouterr().out == "Reset the counts of 1 message\n" * 3
     assert store.attempts.page() == []
     for arguments, said in {
         ("attempts", "reset"): "which messages? give a filter",
@@ -90,7 +90,7 @@ def test_an_activation_is_found_by_its_name_without_the_broker(
         "m5"
     ]
     run("attempts", "reset", "--activation", "letters")
-    assert capsys.readouterr().out == "1 messages are counted anew\n"
+    assert capsys.readouterr().out == "Reset the counts of 1 message\n"
     with pytest.raises(SystemExit):
         run("attempts", "reset", "--activation", "bills")
     said = capsys.readouterr().err
