@@ -14,11 +14,11 @@ _HEAD = """\
 
 <!-- Made by `python -m tests.docs` from airflow_provider_jmsjca/core/options; change it there. -->
 
-Every option has a name of ours and the spellings of the products from which it comes. All of them are read,
-in any case, and `-` may be written `_`.
+Each option has a name of this package, and the names used by other products. All of them are read, in any
+case, and `-` may be written `_`.
 
-**Durations:** `500ms`, `30s`, `5m`, `2h` and `1d` say their unit. A bare number is in seconds under our own
-name. Under another name it is in the unit behind that name.
+**Durations:** `500ms`, `30s`, `5m`, `2h` and `1d` say their unit. A bare number is in seconds under the
+name of this package. Under another name it is in the unit behind that name.
 
 **Levels:** the letters say where an option may stand.
 
