@@ -150,4 +150,4 @@ def test_all_and_an_id_are_not_both_meant(
     assert "--all and --message m1 are both given; expected one of them" in capsys.readouterr().err
     assert len(store.attempts.page("orders")) == 2
     run(group, "reset", "--all", "--activation", "orders")
-    assert "messages are" in capsys.readouterr().out
+    assert " messages" in capsys.readouterr().out
