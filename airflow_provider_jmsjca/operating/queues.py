@@ -408,18 +408,6 @@ def browse_by_consuming(
     return MessagePage(messages=tuple(found[:limit]), more=len(found) > limit, note=_BY_CONSUMING)
 
 
-def all_messages(
-    administration: QueueAdministration, queue: str, selector: str | None = None
-) -> Iterator[JmsMessage]:
-    """Yield the messages of a queue, and leave them on it.
-
-    Raises:
-        CapabilityError: The broker does not browse, or ignores selectors.
-        JmsError: The user is not allowed to browse, or the connection was lost.
-    """
-    return administration.browse_all(queue, selector=selector)
-
-
 def find_message(administration: QueueAdministration, queue: str, message_id: str) -> JmsMessage:
     """Return the message with an id, and leave it on the queue.
 
