@@ -333,8 +333,18 @@ class AttemptLog:
         """Flush if many records are pending."""
         self.flush(least=_FLUSH_AT)
 
+    def undo(self) -> None:
+        """Write pending records, among them undone attempts, before the messages return to the broker.
+
+        Otherwise another process may receive these messages first, and count one attempt too many. While the
+        store is unavailable, the records are kept.
+        """
+        with self._writing:  # a write under way may have them
+            pass
+        self.flush()
+
     def give_back(self) -> None:
-        """Undo the attempts that were counted ahead; their messages have returned to the broker."""
+        """Undo the attempts that were counted ahead, because their messages return to the broker."""
         with self._lock:
             self._generation += 1
             self._unused += self._ahead
@@ -404,8 +414,12 @@ class AttemptLog:
     def _sweep(self, now: datetime) -> None:
         if now >= self._next_sweep or self._written >= _SWEEP_AFTER:
             self._next_sweep, self._written = now + _SWEEP_EVERY, 0
-            self._store.attempts.sweep(now)
-            self._store.handled.sweep(now)
+            try:
+                self._store.attempts.sweep(now)
+                self._store.handled.sweep(now)
+            except TransientStoreError as error:
+                # The attempts are stored by now; if `begin` raised, they would be counted again.
+                _log.warning("%s: surplus records stay for a while: %s", self._title, error)
 
     def _in_order(self) -> _StoreCall:
         return _StoreCall(self)

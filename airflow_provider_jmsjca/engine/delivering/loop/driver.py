@@ -262,6 +262,8 @@ class LoopDriver(Driver):
 
     def _close_link(self, *, clean: bool) -> None:
         del clean  # a stream doesn't delete subscriptions
+        if self.attempt_log is not None:  # before messages return to the broker, see `AttemptLog.undo`
+            self._executor.submit(self.attempt_log.flush)
         self.link.close()
 
     def _end(self) -> None:

@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Refuse
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.connector import delete_durable
-from airflow_provider_jmsjca.engine.delivering.attempt_log import attempt_log_of, undo_attempts_in
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, attempt_log_of, undo_attempts_in
 from airflow_provider_jmsjca.engine.delivering.consumers import (
     Consumers,
     ConsumingLink,
@@ -70,6 +70,13 @@ class ThreadLink(ConsumingLink):
 
     Blocking calls run in order in a thread of the link. If a link is closed while it is still connecting,
     the attempt continues in the background, and its connection is closed once it opens.
+
+    Args:
+        settings: Contains the subscriptions.
+        connect: Opens one connection, or raises `JmsError`.
+        driver: Receives the events of the link.
+        receivers: Opens the consumers.
+        attempt_log: The records in the store; `None`: nothing is stored.
     """
 
     def __init__(
@@ -78,11 +85,11 @@ class ThreadLink(ConsumingLink):
         connect: ConnectFunction,
         driver: Driver,
         receivers: Consumers,
-        check: Callable[[], object],
+        attempt_log: AttemptLog | None,
     ) -> None:
         super().__init__(settings, driver, receivers)
         self._connect = connect
-        self._check_first = check
+        self._attempt_log = attempt_log
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = threading.Event()
         self._watches: list[BacklogWatch] = []
@@ -108,12 +115,14 @@ class ThreadLink(ConsumingLink):
 
     def stop_consuming(self) -> None:
         """Close the consumers: unsettled messages return to the broker."""
+        self._work.put(self._undo_attempts)
         self._work.put(self._stop_consuming)
 
     def close(self, *, delete_durable: bool = False) -> None:
         """Close the connection, or give up connecting; `closed` is set when that is done."""
         self._unwanted = True
         self._stop_watching()
+        self._work.put(self._undo_attempts)
         if delete_durable:
             self._work.put(self._delete_durable)
         self._work.put(None)
@@ -133,6 +142,11 @@ class ThreadLink(ConsumingLink):
                 self._connection.close()
             self.closed.set()
 
+    def _undo_attempts(self) -> None:
+        """Undo attempts that were not made, before their messages return to the broker."""
+        if self._attempt_log is not None:
+            self._attempt_log.undo()
+
     def _next_work(self) -> Callable[[], None] | None:
         while True:
             try:
@@ -142,7 +156,8 @@ class ThreadLink(ConsumingLink):
 
     def _open(self) -> None:
         try:
-            self._check_first()
+            if self._attempt_log is not None:
+                self._attempt_log.refuse_if_stopped()
             connection = self._connect()
         except JmsError as error:
             if not self._unwanted:
@@ -361,8 +376,7 @@ class Dispatcher(Driver):
 
     def _new_link(self) -> ThreadLink:
         receivers = Consumers(self._receives, self._refusals, self._in_doubt)
-        check = (lambda: None) if self.attempt_log is None else self.attempt_log.refuse_if_stopped
-        return ThreadLink(self._receives, self._connect, self, receivers, check)
+        return ThreadLink(self._receives, self._connect, self, receivers, self.attempt_log)
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -559,6 +573,11 @@ class Dispatcher(Driver):
 
     def _link_is_up(self, link: ConsumerConnection) -> None:
         """Do nothing: the link itself watches the backlog."""
+
+    def _shut(self) -> None:
+        super()._shut()
+        if self.attempt_log is not None:
+            self.attempt_log.give_back()
 
     def _start_over(self, buffer: ReceiveBuffer) -> None:
         self.receiver.restart_with(buffer)

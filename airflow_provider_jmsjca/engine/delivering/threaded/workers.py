@@ -529,6 +529,8 @@ class HandlerCaller:
     def _next_names(self, attempt_log: AttemptLog, buffer: ReceiveBuffer, number: int) -> list[str]:
         """Return the names of messages that wait behind message `number` and were not delivered before."""
         settings = self._driver.settings
+        if not buffer.open:  # they have returned to the broker
+            return []
         if settings.in_progress is not None:  # they are copied before they are handed over
             return []
         if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too

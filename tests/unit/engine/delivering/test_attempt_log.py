@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -407,6 +408,18 @@ def test_old_counts_are_swept_now_and_then(store: Store) -> None:
     assert [each.message for each in store.attempts.page()] == ["new"]
 
 
+@pytest.mark.parametrize("kind", ["attempts", "handled"])
+def test_attempts_are_counted_once_if_surplus_records_can_not_be_deleted(store: Store, kind: str) -> None:
+    def locked(_now: datetime) -> int:
+        raise TransientStoreError("the database is locked")
+
+    getattr(store, kind).sweep = locked
+    attempt_log = AttemptLog(store, "orders", title="orders", clock=Clock())
+    assert attempt_log.begin(["a"], lambda: ["b"]) == {"a": AttemptLookup(1)}
+    assert attempt_log.counted_ahead("b") == AttemptLookup(1)
+    assert store.counted() == [1, 1]
+
+
 def test_a_count_stays_for_seven_days_where_no_commit_was_confirmed(site: Site, store: Store) -> None:
     """Nobody knows whether the message comes again; here the broker has removed it, and it does not."""
 
@@ -515,3 +528,44 @@ def test_a_lost_connection_counts_only_what_was_handed_over(
     activation.stop()
     assert site.bodies("dlq") == []
     assert store.counted() == []
+
+
+@pytest.mark.parametrize("end", ["suspend", "stop"])
+def test_another_process_gets_returned_messages_at_their_first_attempt(
+    site: Site, store: Store, end: str
+) -> None:
+    """The attempts that were counted ahead are undone before the messages return to the broker."""
+    take_back = store.attempts.take_back
+
+    def slow(activation: str, messages: Collection[str]) -> None:
+        time.sleep(0.2)
+        take_back(activation, messages)
+
+    store.attempts.take_back = slow  # type: ignore[method-assign]
+    site.send(*map(str, range(40)))
+    began, goes_on = threading.Event(), threading.Event()
+    doubts: list[bool] = []
+
+    def wait(_: Delivery) -> None:
+        began.set()
+        assert goes_on.wait(20)
+
+    one = site.activation(wait, store=store, name="orders")
+    one.start()
+    until(lambda: began.is_set() and len(store.counted()) == 40)
+    site.attempts.clear()
+    other = site.activation(
+        lambda delivery: doubts.append(delivery.in_doubt),
+        store=store.seen_from("another process"),
+        name="orders",
+    )
+    other.start()
+    until(lambda: other.ready)
+    if end == "suspend":
+        one.suspend()
+    else:
+        one.request_stop()
+    goes_on.set()
+    until(lambda: site.broker.depth("orders") == 0)
+    assert {count for _, count in site.attempts} == {0}
+    assert not any(doubts)

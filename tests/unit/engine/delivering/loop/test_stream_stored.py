@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,6 +13,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.transports import connect
 from tests.unit.engine.delivering.test_attempt_log import Store
 from tests.unit.engine.streaming import Site, nothing_comes, one, run, settings, take, until
 
@@ -83,6 +86,28 @@ def test_what_was_not_handed_out_is_no_attempt(site: Site, store: Store) -> None
             await until(lambda: site.broker.depth("orders") == 0)
 
     run(work())
+
+
+def test_an_attempt_is_undone_before_its_message_returns_to_the_broker(site: Site, store: Store) -> None:
+    take_back = store.attempts.take_back
+    returned: list[int] = []
+
+    def noting(activation: str, messages: Collection[str]) -> None:
+        with contextlib.closing(connect(site.settings)) as connection:
+            returned.append(connection.backlog(ORDERS).waiting)
+        take_back(activation, messages)
+
+    store.attempts.take_back = noting  # type: ignore[method-assign]
+
+    async def work() -> None:
+        site.send("a", "b")
+        async with site.streaming(stored(store)) as stream:
+            await one(stream)
+            await until(lambda: store.counted() == [1, 1])
+        await until(lambda: store.counted() == [1])
+
+    run(work())
+    assert returned == [0]
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["closed", "cancelled"])
