@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -189,11 +190,10 @@ class JmsConnection:
                 return
             self._closed = True
             sessions = self._sessions[:]
-        try:
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._on_close)
             for session in sessions:
-                session.close()
-        finally:
-            self._on_close()
+                closing.callback(session.close)
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import threading
 import time
@@ -384,18 +385,22 @@ class JmsSession:
         """End the session: roll back an open transaction, and hand unsettled and unread messages back.
 
         Closing twice is harmless.
+
+        Raises:
+            PermanentBrokerError: The broker refused to end a subscription; all others are ended.
         """
         if self._closed:
             return
         self._closed = True
         try:
             if self._loss is None:
-                if self._unit is not None:
-                    self._unit.rollback()
-                elif self._mode is AcknowledgeMode.DUPS_OK and self._inboxes:
-                    self._connection.synchronize()
-                for inbox in self._inboxes.values():
-                    inbox.close()
+                with self._usage, contextlib.ExitStack() as closing:
+                    for inbox in self._inboxes.values():
+                        closing.callback(inbox.close)
+                    if self._unit is not None:
+                        self._unit.rollback()
+                    elif self._mode is AcknowledgeMode.DUPS_OK and self._inboxes:
+                        self._connection.synchronize()
         except ConnectionLostError as error:
             _log.debug(
                 "The connection was lost while a session was closing; its unsettled messages go back: %s",

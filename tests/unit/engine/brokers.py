@@ -48,6 +48,7 @@ class LesserConnection:
         self._inner: Connection = MemoryConnection(server, settings(server.name, client_id))
         self._capabilities = capabilities or self._inner.capabilities
         self.subscribed: list[Subscription] = []
+        self.consumers: list[Consumer] = []
         self.synchronized = 0
 
     @property
@@ -76,6 +77,7 @@ class LesserConnection:
         self.subscribed.append(subscription)
         consumer = self._inner.consume(subscription, on_received)
         consumer.unit = lambda _: self.unit()  # type: ignore[method-assign]  # a message opens its unit
+        self.consumers.append(consumer)
         return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:

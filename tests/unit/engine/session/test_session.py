@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
 from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
@@ -479,6 +480,32 @@ def test_what_cannot_be_decoded_does_not_use_up_the_prefetch(
     assert got == [str(poison), str(poison + 1)]
     assert poison <= refused <= 3 * poison
     assert server.depth("orders") == poison
+
+
+def test_a_refusal_at_the_close_leaves_no_subscription_open(wire: LesserConnection) -> None:
+    """On a shared connection they would keep the messages that the broker has sent ahead."""
+    usage = Usage()
+    connection = JmsConnection(wire, lambda: None, usage=usage)
+    fill(connection, 3)
+    fill(connection, 3, Destination.queue("bills"))
+    first, second = connection.session(), connection.session()
+    for session in (first, second):
+        session.receive(QUEUE, timeout=0)
+        session.receive("queue://bills", timeout=0)
+    refused: list[Consumer] = []
+
+    for consumer in wire.consumers:
+
+        def close(*, consumer: Consumer = consumer, close: Callable[[], None] = consumer.close) -> None:
+            close()
+            refused.append(consumer)
+            raise PermanentBrokerError("no such subscription")
+
+        consumer.close = close  # type: ignore[method-assign,assignment]
+    with pytest.raises(PermanentBrokerError, match="no such subscription"):
+        connection.close()
+    assert len(refused) == 4
+    assert usage.left(30) == 0, "the connection is not lent again"
 
 
 def test_closing_the_connection_closes_sessions_and_calls_back_once(server: Broker) -> None:
