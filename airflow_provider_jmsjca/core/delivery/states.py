@@ -216,7 +216,7 @@ class Unit:
         uncalled: Members whose handler could not be called.
         waited: The longest delay that the unit has served. A later message waits only for the rest of its
             delay.
-        slices: The remaining slices of the current delay.
+        left: The rest of the current delay, after its current slice.
         size: Memory in bytes that its large members take.
     """
 
@@ -230,7 +230,7 @@ class Unit:
     unacknowledged: set[int] = field(default_factory=set)
     uncalled: list[InFlightMessage] = field(default_factory=list)
     waited: timedelta = timedelta(0)
-    slices: list[timedelta] = field(default_factory=list)
+    left: timedelta = timedelta(0)
     size: int = 0
 
     @property

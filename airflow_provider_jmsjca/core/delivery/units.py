@@ -531,20 +531,20 @@ class Units:
         if pause >= _SECOND and not pause % _SECOND:
             text = f"redelivery {message.seen} is delayed for {pause // _MILLISECOND} ms"
             self._log(LogLevel.INFO, f"message {message.name}: {text}")
-        unit.slices = list(slices(pause - unit.waited))
+        unit.left = pause - unit.waited
         unit.waited = max(unit.waited, pause)
         self._next_slice(unit, message)
 
     def _next_slice(self, unit: Unit, message: InFlightMessage) -> None:
-        if not unit.slices:
+        piece = next(slices(unit.left), None)
+        if piece is None:
             message.served = True
             self._carry_out(unit, message, HAND_OVER)
             return
         unit.phase = Phase.WAITING
-        piece = unit.slices.pop(0)
+        unit.left -= piece
         self._timers.set(TimerKind.SLICE, unit.number, piece)
-        left = sum(unit.slices, timedelta(0))
-        self._decide(Wait(delivery=message.arrival.delivery, pause=piece, left=left))
+        self._decide(Wait(delivery=message.arrival.delivery, pause=piece, left=unit.left))
 
     def _hand_over(self, unit: Unit, message: InFlightMessage) -> None:
         settings, counts, members = self._settings, self.counts, unit.members

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -147,6 +148,18 @@ def test_j141_a_long_delay_comes_in_slices_and_counts_once() -> None:
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 1
     assert run.now == 112.0
+
+
+def test_a_delay_of_a_year_takes_no_memory_for_its_slices() -> None:
+    run = Run(handling="1:31536000000")
+    tracemalloc.start()
+    try:
+        (waits,) = run.arrive(redelivered=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=timedelta(days=365) - 5 * SECOND)
+    assert peak < 1_000_000
 
 
 @pytest.mark.parametrize(("milliseconds", "logged"), [(0, False), (999, False), (1000, True), (5000, True)])
