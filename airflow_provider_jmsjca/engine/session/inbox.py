@@ -85,7 +85,8 @@ class Inbox:
         self._hungry = True  # before the buffer is checked again: later messages notify
         try:
             self._lock.wait_for(
-                lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
+                lambda: self._has_current() or self._loss is not None,
+                min(deadline - time.monotonic(), threading.TIMEOUT_MAX),
             )
         finally:
             self._hungry = False

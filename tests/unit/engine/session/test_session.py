@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -480,6 +481,15 @@ def test_what_cannot_be_decoded_does_not_use_up_the_prefetch(
     assert got == [str(poison), str(poison + 1)]
     assert poison <= refused <= 3 * poison
     assert server.depth("orders") == poison
+
+
+def test_receive_waits_without_limit(connection: JmsConnection) -> None:
+    with connection.session() as session:
+        later = threading.Timer(0.1, fill, (connection, 1))
+        later.start()
+        message = session.receive(QUEUE, timeout=math.inf)
+        later.join()
+    assert message is not None
 
 
 def test_a_refusal_at_the_close_leaves_no_subscription_open(wire: LesserConnection) -> None:
