@@ -43,6 +43,15 @@ def _lines(text: str) -> Markup:
     return Markup("{}").format(escaped_lines(text))
 
 
+def _value(text: str) -> Markup:
+    """Return the value of a form's field; the browser sends back the text itself, and no escapes of it.
+
+    Otherwise a form would name another queue than the user did. Unprintable characters become character
+    references.
+    """
+    return Markup("").join(each if each.isprintable() else Markup("&#{};").format(ord(each)) for each in text)
+
+
 _environment: Final = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),
     autoescape=True,
@@ -51,4 +60,4 @@ _environment: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters["lines"] = _lines
+_environment.filters |= {"lines": _lines, "value": _value}

@@ -49,13 +49,13 @@ class Visit:
         if not self.may(permission, conn_id):
             raise ForbiddenError(permission)
 
-    def link(self, path: str, **parameters: object) -> str:
+    def link(self, path: str, /, **parameters: object) -> str:
         """Return the URL of a view; parameters without a value are left out."""
         given = {name: str(value) for name, value in parameters.items() if value not in {None, ""}}
         query = urlencode(given, errors="replace")
         return f"{self.base}/{path}" + (f"?{query}" if query else "")
 
-    def here(self, **changed: object) -> str:
+    def here(self, /, **changed: object) -> str:
         """Return the URL of this view with other parameters."""
         return self.link(self.path, **{**self.query, **changed})
 
@@ -72,6 +72,6 @@ class Visit:
         )
         return HTMLResponse(text, status_code=status)
 
-    def go(self, path: str, **parameters: object) -> Response:
+    def go(self, path: str, /, **parameters: object) -> Response:
         """Return a redirect to a view, as the response to a form."""
         return RedirectResponse(self.link(path, **parameters), status_code=303)

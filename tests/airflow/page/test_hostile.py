@@ -46,7 +46,7 @@ VALUES = [
 ]
 NAMES = (
     *("conn_id", "queue", "id", "selector", "skip", "match", "name", "done", "state", "after", "number"),
-    *("dag_id", "task_id", "ended", "all", "filled", "next"),
+    *("dag_id", "task_id", "ended", "all", "filled", "next", "path", "self"),
 )
 
 
