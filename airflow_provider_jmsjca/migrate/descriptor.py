@@ -294,10 +294,11 @@ class _Read:
 
     def take(self, root: Element) -> None:
         """Read the contents of a text."""
+        is_weblogic = any(_weblogic_beans(root, self.beans))
         for name, fields, unknown in _activations(root, self.beans):
             self.activations.setdefault(name, {}).update(fields)
             self.unknown.setdefault(name, []).extend(unknown)
-            if any(_weblogic_beans(root, self.beans)):
+            if is_weblogic:
                 self.weblogic.add(name)
         for name, fields, unknown in _glassfish_beans(root, self.beans):
             self.activations.setdefault(name, {}).update(fields)
