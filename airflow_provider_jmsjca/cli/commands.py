@@ -73,6 +73,9 @@ def print_rows(rows: Sequence[Mapping[str, str]], output: str, *, optional: Sequ
             fits.
     """
     console = AirflowConsole()
+    if output == "plain" and rows:
+        _print_plain([cells(row, output) for row in rows])
+        return
     if output != "table" or not rows or not is_tty():
         console.print_as(data=rows, output=output, mapper=lambda row: cells(row, output))
         return
@@ -93,6 +96,15 @@ def print_rows(rows: Sequence[Mapping[str, str]], output: str, *, optional: Sequ
                 echo(f"note: the terminal is too narrow for {', '.join(left_out)}; --output json has all")
             return
     sys.stdout.write("\n".join(_lines(row, console.width) for row in shown))
+
+
+def _print_plain(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print rows in columns; Airflow would print a text such as `007` or `1e5` as another number."""
+    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        padded = (text + " " * (width - cell_len(text)) for text, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> list[int] | None:

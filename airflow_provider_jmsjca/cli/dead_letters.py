@@ -278,7 +278,7 @@ def edit_command(args: argparse.Namespace) -> None:
         echo(f"note: your text is in {file}")
         raise
     file.unlink()
-    sys.stdout.write(f"sent to {target}\n")
+    sys.stdout.write(f"sent to {escaped(target)}\n")
     if not deleted:
         echo("note: the letter was no longer on the queue; somebody else took it")
 
@@ -295,11 +295,24 @@ def purge_command(args: argparse.Namespace) -> None:
             return
         more = " or more" if uncounted(administration, queue, selection, count) else ""
         question = f"Delete {count}{more} messages of {escaped(queue)} for good? [y/N] "
-        if not args.yes and input(question).strip().lower() not in {"y", "yes"}:
+        if not args.yes and _answer(question) not in {"y", "yes"}:
             sys.stdout.write("nothing deleted\n")
             return
         deleted = change_messages(administration, QueueChange.DELETE, queue, selection)
         sys.stdout.write(f"{deleted} messages deleted\n")
+
+
+def _answer(question: str) -> str:
+    """Return the user's answer in lower case.
+
+    Raises:
+        ConfigurationError: Standard input has ended, as in a job without a terminal.
+    """
+    try:
+        return input(question).strip().lower()
+    except EOFError as error:
+        sys.stdout.write("\n")
+        raise ConfigurationError("nobody can answer, so nothing was deleted; --yes doesn't ask") from error
 
 
 def _edited(before: str) -> tuple[JmsMessage, Path] | None:
@@ -312,13 +325,14 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
         `None` if the user changed nothing, the text is empty, or the editor failed. Then the file is deleted.
 
     Raises:
-        ConfigurationError: The editor cannot be started. Or the text is no message; then the file is kept.
+        ConfigurationError: `VISUAL` or `EDITOR` is no command, or the editor cannot be started. Or the text
+            is no message; then the file is kept.
     """
+    editor = _editor()
     number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")  # readable by this user only
     file = Path(name)
     with os.fdopen(number, "w", encoding="utf-8") as opened:
         opened.write(before + "\n")
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     try:
         code = subprocess.run([*editor, name], check=False).returncode
     except OSError as error:
@@ -326,14 +340,28 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
         raise ConfigurationError(
             f"the editor {editor[0]!r} cannot be started: {error.strerror or error}; set EDITOR"
         ) from error
-    content = file.read_bytes().strip()
+    content = file.read_bytes().strip() if file.exists() else b""
     if code or content in {b"", before.encode()}:
-        file.unlink()
+        file.unlink(missing_ok=True)
         return None
     try:
         return edited_message(content), file
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}; your text is in {name}") from error
+
+
+def _editor() -> list[str]:
+    """Return the command of the user's editor, by default `vi`.
+
+    Raises:
+        ConfigurationError: A quotation in `VISUAL` or `EDITOR` is not closed.
+    """
+    given = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    command = next(filter(None, given), "vi")
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ConfigurationError(f"the editor {command!r} is no command: {error}; set EDITOR") from error
 
 
 def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:

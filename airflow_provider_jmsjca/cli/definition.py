@@ -93,6 +93,21 @@ def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
+_MOST_DAYS = 1e6
+
+
+def _days(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(
+            f"got {text[:40]!r}, expected a number of days from 0 to {_MOST_DAYS:g}"
+        )
+    return number
+
+
 _LIMIT = Arg(("--limit",), type=_whole(1, 2**31 - 1), default=100, help="list at most LIMIT (default 100)")
 _ALL = Arg(("--all",), action="store_true", help="all messages; give it instead of ids or a filter")
 
@@ -364,7 +379,7 @@ def _spool_commands() -> GroupCommand:
                 args=(
                     Arg(
                         ("--older-than",),
-                        type=float,
+                        type=_days,
                         default=7.0,
                         metavar="DAYS",
                         help="only batches that haven't changed for so many days (default 7)",
@@ -376,7 +391,7 @@ def _spool_commands() -> GroupCommand:
                     ),
                     Arg(
                         ("--forget",),
-                        type=float,
+                        type=_days,
                         metavar="DAYS",
                         help="remove the reports too of those that haven't changed for so many days",
                     ),

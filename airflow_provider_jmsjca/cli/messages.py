@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from airflow_provider_jmsjca.cli.commands import one_line_errors, print_rows
@@ -20,6 +21,7 @@ from airflow_provider_jmsjca.core.message.message import MessageHeaders
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.hooks.store import store_for
@@ -28,6 +30,11 @@ from airflow_provider_jmsjca.operating.queues import queue_name
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 _STDIN = "-"
+_OF_ONE_VALUE = (
+    *("--property", "--correlation-id", "--reply-to", "--type"),
+    *("--priority", "--expires", "--non-persistent"),
+)
+"""Options that set headers and properties of a message that is given as a value."""
 
 
 @one_line_errors
@@ -36,11 +43,12 @@ def send_command(args: argparse.Namespace) -> None:
 
     The broker confirms every message before the command ends.
     """
+    _refuse_contradictions(args)
     destination = Destination.parse(args.destination)
     messages = list(_messages(args))
     with broker_connection(args.conn_id) as connection:
         count = connection.send(Outgoing(destination=destination, message=each) for each in messages)
-    sys.stdout.write(f"{count} message{'' if count == 1 else 's'} sent to {destination}\n")
+    sys.stdout.write(f"{count} message{'' if count == 1 else 's'} sent to {escaped(destination)}\n")
 
 
 @one_line_errors
@@ -71,8 +79,33 @@ def check_command(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Refuse options of which one would have no effect.
+
+    Raises:
+        ConfigurationError: Names each contradiction.
+    """
+    faults = [
+        f"{' and '.join(given)} are both given; expected one of them"
+        for names in (("--body", "--file"), ("--bytes", "--lines", "--messages"))
+        if len(given := _given(args, names)) > 1
+    ]
+    if args.messages and (given := _given(args, _OF_ONE_VALUE)):
+        faults.append(f"{', '.join(given)}: no effect with --messages; set it in the JSON of each message")
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def _given(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    values = {name: getattr(args, name.removeprefix("--").replace("-", "_")) for name in names}
+    return [name for name, value in values.items() if value is not None and value is not False]
+
+
 def _messages(args: argparse.Namespace) -> Iterator[JmsMessage]:
-    given = args.body.encode() if args.body is not None else _content(args.file or _STDIN)
+    if args.body is not None:
+        given = args.body.encode(errors="surrogateescape")  # the bytes as they were typed
+    else:
+        given = _content(args.file or _STDIN)
     if args.bytes:
         yield JmsMessage.bytes(given, _properties(args), **_headers(args))
         return
@@ -84,14 +117,22 @@ def _messages(args: argparse.Namespace) -> Iterator[JmsMessage]:
             "--bytes to send it as it is"
         ) from error
     if args.messages:
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(_lines(text), 1):
             if line.strip():
                 yield _from_json(line, number)
     elif args.lines:
-        for line in text.splitlines():
+        for line in _lines(text):
             yield JmsMessage.text(line, _properties(args), **_headers(args))
     else:
         yield JmsMessage.text(text, _properties(args), **_headers(args))
+
+
+def _lines(text: str) -> Iterator[str]:
+    r"""Yield the lines of a file, which end with `\n`, `\r\n` or `\r`.
+
+    `str.splitlines` would also split at characters such as U+2028, which JSON and texts may contain.
+    """
+    return (line.removesuffix("\n") for line in io.StringIO(text, newline=None))
 
 
 def _from_json(line: str, number: int) -> JmsMessage:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from airflow.sdk.exceptions import AirflowException
+from airflow.utils import yaml
 
 from airflow_provider_jmsjca.cli.commands import (
     check_choice,
@@ -187,8 +188,12 @@ def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] =
         {"name": f"property {name}", "value": value, "type": kind}
         for name, (value, kind) in view.properties.items()
     ]
-    rows.append({"name": "body", "value": f"{view.body_bytes} bytes", "type": str(view.body_kind)})
-    print_rows(rows, output)
+    body = {"name": "body", "value": f"{view.body_bytes} bytes", "type": str(view.body_kind)}
+    if output == "yaml":
+        # Lines below the list would not be YAML, or could forge further entries of the list.
+        sys.stdout.write(yaml.dump([*rows, body | {"value": view.body}]))
+        return
+    print_rows([*rows, body], output)
     for line in view.body.splitlines():
         sys.stdout.write(escaped(line) + "\n")
 

@@ -26,6 +26,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueStatistics,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.selecting import refuse_same_queue
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.base import Store
@@ -451,6 +452,8 @@ def change_messages(
 
     Guarantee: a crash leaves each moved message on exactly one of the two queues.
     """
+    if change is not QueueChange.DELETE:
+        refuse_same_queue(queue, target)
     if dry_run:
         if not selection.ids and selection.selector is None:
             with contextlib.suppress(CapabilityError):
