@@ -275,8 +275,8 @@ def _result(future: Future[_T], deadline: float, late: _T) -> _T:
     try:
         return future.result(max(0.0, deadline - time.monotonic()))
     except TimeoutError:
-        if future.done():  # the function itself raised it
-            raise
+        if future.done():  # the function returned just now, or raised this error itself
+            return future.result()
         return late
 
 

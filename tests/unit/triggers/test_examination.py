@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -62,3 +63,14 @@ def test_a_part_that_does_not_answer_delays_no_other_and_is_named(
 @pytest.mark.usefixtures("answers")
 def test_all_parts_that_answer_have_no_findings() -> None:
     assert examination.examine_installation(settings_of, conn_ids=["a"], within=30) == []
+
+
+def test_a_part_that_answers_at_the_deadline_is_not_late() -> None:
+    class JustInTime(Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            if self.done():
+                return super().result(timeout)
+            self.set_result("found")
+            raise TimeoutError
+
+    assert examination._result(JustInTime(), 0.0, "late") == "found"
