@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Collection
 from typing import Final
 
@@ -33,6 +32,7 @@ from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueOperation
 
 _LONGEST_TEXT: Final = 128 * 1024
+"""Maximum length of a message as text to edit, in bytes. A form has up to three bytes for each."""
 _DONE: Final = {QueueChange.MOVE: "moved", QueueChange.COPY: "copied", QueueChange.DELETE: "deleted"}
 
 
@@ -98,9 +98,9 @@ def edited(visit: Visit) -> Response:
         require_selection(connection, administration)
         message = find_message(administration, queue, message_id)
         before = edit_text(editable_message(message))
-        if len(before) > _LONGEST_TEXT:
+        if (size := len(before.encode())) > _LONGEST_TEXT:
             raise ConfigurationError(
-                f"the message has {len(before)} characters as JSON, and {_LONGEST_TEXT} can be edited here; "
+                f"the message has {size} bytes as JSON, and {_LONGEST_TEXT} can be edited here; "
                 "use airflow jms dlq edit"
             )
         back = visit.link("message", conn_id=conn_id, queue=queue, id=message_id)
@@ -122,7 +122,7 @@ def edited(visit: Visit) -> Response:
                 title=f"Edit {message_id}",
                 question=f"Send this copy to {target}, and delete the message on {queue}?",
                 text="\n".join(difference),
-                fields={"text": json.dumps(copy.to_json()), "to": str(target)},
+                fields={"text": after, "to": str(target)},
                 button="Send",
                 back=back,
             )

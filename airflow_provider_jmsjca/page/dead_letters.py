@@ -117,6 +117,8 @@ def _replayed(visit: Visit, conn_id: str, queue: str) -> list[str]:
             stopped.set()
 
     with opened(conn_id) as (connection, _):
+        if dry_run and not connection.capabilities.browse:  # it receives the letters and returns them
+            record(visit.user, "browse_queue", conn_id=conn_id, queue=queue)
         result = replay_dead_letters(
             connection, Destination.queue(queue), asked, stopped=stopped, progress=progress
         )
@@ -125,6 +127,8 @@ def _replayed(visit: Visit, conn_id: str, queue: str) -> list[str]:
     lines += [f"{count} left: {why}" for why, count in result.left.most_common()]
     if stopped.is_set() or not result.complete:
         lines.append("There are more; do it again, or use airflow jms dlq replay.")
+    elif result.sent.total() == _MOST_SENT:
+        lines.append("There may be more; do it again, or use airflow jms dlq replay.")
     return lines or ["No dead letters."]
 
 

@@ -35,10 +35,10 @@ class Browser:
         if self.login is not None:
             self.client.cookies.set("_token", get_auth_manager().generate_jwt(self.login))
 
-    def get(self, path: str, **parameters: Any) -> Any:
+    def get(self, path: str, /, **parameters: Any) -> Any:
         return self.client.get(f"/jms/{path}", params=parameters)
 
-    def post(self, path: str, form: dict[str, str], **parameters: Any) -> Any:
+    def post(self, path: str, form: dict[str, str], /, **parameters: Any) -> Any:
         token = {} if self.login is None else {"token": form_token(self.login)}
         return self.client.post(f"/jms/{path}", params=parameters, data={**token, **form})
 

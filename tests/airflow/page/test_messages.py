@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +29,8 @@ from airflow_provider_jmsjca import (
 from tests.airflow.page.browsing import Browser, audit
 from tests.internals.core import Failure
 from tests.internals.store import ActivationSample, LimboEntry
-from tests.internals.transports import MemoryAdministration
+from tests.internals.transports import MemoryAdministration, MemoryConnection
+from tests.internals.transports import connection as memory
 
 pytestmark = [
     pytest.mark.usefixtures("server", "store"),
@@ -226,6 +228,36 @@ def test_dead_letters_are_sent_back(
     ]
 
 
+def test_a_dry_run_that_receives_letters_is_written_down(
+    send: Callable[..., None], browser: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capabilities = replace(memory.CAPABILITIES, browse=False)
+    monkeypatch.setattr(MemoryConnection, "capabilities", capabilities)
+    send("orders.dlq", dead("1"))
+    form = {"action": "replay", "to": "queue://orders", "dry_run": "1"}
+    counted = browser("op").post("dead-letters", form, **CONN, queue="orders.dlq")
+    assert "1 would be sent back" in counted.text
+    assert audit() == [("jms_browse_queue", "op", {"conn_id": "jms_test", "queue": "orders.dlq"})]
+
+
+def test_a_replay_says_that_letters_beyond_its_limit_may_be_left(
+    send: Callable[..., None],
+    count: Callable[[str], int],
+    browser: Browse,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("airflow_provider_jmsjca.page.dead_letters._MOST_SENT", 2)
+    send("orders.dlq", dead("1"), dead("2"), dead("3"))
+    form, query = {"action": "replay", "to": "queue://orders"}, {**CONN, "queue": "orders.dlq"}
+    operator = browser("op")
+    for dry_run in ({"dry_run": "1"}, {}):
+        assert "There may be more" in operator.post("dead-letters", form | dry_run, **query).text
+    assert count("orders.dlq") == 1
+    last = operator.post("dead-letters", form, **query).text
+    assert "1 sent back" in last
+    assert "more;" not in last
+
+
 def test_dead_letters_are_deleted_once_the_name_is_typed(
     send: Callable[..., None], count: Callable[[str], int], browser: Browse
 ) -> None:
@@ -378,6 +410,27 @@ def test_long_messages_are_edited_elsewhere(send: Callable[..., None], browser: 
     operator = browser("op")
     query = {**CONN, "queue": "big", "id": only_id(operator.get("queue", **CONN, queue="big").text)}
     assert "use airflow jms dlq edit" in operator.get("edit", **query).text
+    send("wide", JmsMessage.text("\u4e2d" * 60_000))
+    query = {**CONN, "queue": "wide", "id": only_id(operator.get("queue", **CONN, queue="wide").text)}
+    assert "use airflow jms dlq edit" in operator.get("edit", **query).text
+
+
+@pytest.mark.parametrize("character", ["\u4e2d", "\U0001f600", '"'])
+def test_a_message_that_may_be_edited_fits_into_the_forms(
+    character: str, send: Callable[..., None], count: Callable[[str], int], browser: Browse
+) -> None:
+    written = json.dumps(character, ensure_ascii=False)[1:-1].encode()
+    send("wide", JmsMessage.text(character * (130_000 // len(written))))
+    operator = browser("op")
+    query = {**CONN, "queue": "wide", "id": only_id(operator.get("queue", **CONN, queue="wide").text)}
+    (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", operator.get("edit", **query).text, re.DOTALL)
+    form = {"text": html.unescape(area).replace('"priority": 4', '"priority": 5'), "to": "queue://there"}
+    compared = operator.post("edit", form, **query)
+    assert "Send this copy to queue://there" in compared.text
+    (text,) = re.findall(r'name="text" value="([^"]*)"', compared.text)
+    sent = operator.post("edit", {**form, "text": html.unescape(text), "confirmed": "1"}, **query)
+    assert "was sent to queue://there" in sent.text
+    assert (count("wide"), count("there")) == (0, 1)
 
 
 @pytest.mark.parametrize("role", ["viewer", "user"])
