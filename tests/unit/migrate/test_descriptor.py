@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.migrate.descriptor import read_descriptor
+from airflow_provider_jmsjca.migrate.elements import Element
 from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
@@ -401,3 +403,24 @@ def test_the_document_type_of_old_descriptors_is_passed_over_w13() -> None:
         "destination-type": "javax.jms.Queue",
         "trans-attribute": "NotSupported",
     }
+
+
+def test_work_grows_with_the_number_of_beans(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = 0
+    find = Element.find
+
+    def counted(element: Element, tag: str) -> Iterator[Element]:
+        nonlocal searched
+        searched += 1
+        return find(element, tag)
+
+    monkeypatch.setattr(Element, "find", counted)
+    work = []
+    for number in (20, 40):
+        searched = 0
+        beans = "".join(
+            f"<message-driven><ejb-name>b{each}</ejb-name></message-driven>" for each in range(number)
+        )
+        assert len(read_descriptor(f"<ejb-jar>{beans}</ejb-jar>").activations) == number
+        work.append(searched)
+    assert work[1] < 2.2 * work[0]
