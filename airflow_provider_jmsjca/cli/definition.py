@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from datetime import timedelta
 
 from airflow.cli.cli_config import (
     ARG_OUTPUT,
@@ -14,6 +15,8 @@ from airflow.cli.cli_config import (
     GroupCommand,
     lazy_load_command,
 )
+
+from airflow_provider_jmsjca.spool.upkeep.ages import PRUNE_AFTER
 
 _CONFIGURATION = "airflow_provider_jmsjca.cli.configuration"
 _STORE = "airflow_provider_jmsjca.cli.store"
@@ -26,6 +29,7 @@ _MESSAGES = "airflow_provider_jmsjca.cli.messages"
 _DOCTOR = "airflow_provider_jmsjca.cli.doctor"
 _SCHEMA = "airflow_provider_jmsjca.cli.schema"
 _DEAD_LETTERS = "airflow_provider_jmsjca.cli.dead_letters"
+_PRUNE_DAYS = PRUNE_AFTER / timedelta(days=1)
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
 )
@@ -382,7 +386,7 @@ def _spool_commands() -> GroupCommand:
                         type=_days,
                         default=7.0,
                         metavar="DAYS",
-                        help="only batches that haven't changed for so many days (default 7)",
+                        help=f"only batches that haven't changed for so many days (default {_PRUNE_DAYS:g})",
                     ),
                     Arg(
                         ("--collected",),

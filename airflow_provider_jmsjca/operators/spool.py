@@ -18,9 +18,8 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.spool.files import is_folder
+from airflow_provider_jmsjca.spool.upkeep.ages import CARE_AFTER, PRUNE_AFTER
 from airflow_provider_jmsjca.spool.upkeep.states import NEEDS_CARE, batches, prune, verify
-
-_DAY = 24 * 3600.0
 
 
 class JmsSpoolMaintenanceOperator(BaseOperator):
@@ -59,10 +58,10 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         self,
         *,
         spool_path: str | None = None,
-        older_than: float | timedelta = 7 * _DAY,
+        older_than: float | timedelta = PRUNE_AFTER,
         collected: bool = False,
         forget: float | timedelta | None = None,
-        care_after: float | timedelta = 3600,
+        care_after: float | timedelta = CARE_AFTER,
         verify: bool = True,
         dry_run: bool = False,
         **kwargs: Any,

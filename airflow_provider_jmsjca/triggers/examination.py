@@ -21,15 +21,14 @@ from airflow_provider_jmsjca.hooks.metadata import environment_connections
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.store import installed_store, store_database, store_in_use
 from airflow_provider_jmsjca.operating.activations import list_activations
-from airflow_provider_jmsjca.operating.doctor import (
-    examine_broker,
+from airflow_provider_jmsjca.operating.doctor.broker import examine_broker
+from airflow_provider_jmsjca.operating.doctor.dags import (
     examine_dag_files,
-    examine_disk,
-    examine_spool,
-    examine_store,
     examine_triggerer,
     examine_watchers,
 )
+from airflow_provider_jmsjca.operating.doctor.spool import examine_disk, examine_spool
+from airflow_provider_jmsjca.operating.doctor.store import examine_store
 from airflow_provider_jmsjca.operating.findings import Finding, FindingKind, Part, by_cause
 from airflow_provider_jmsjca.store.base import ActivationRun
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.metadata import destinations_of, watchers
-from airflow_provider_jmsjca.operating.doctor import BrokenDagFile, Triggerer, WatchedDestination
+from airflow_provider_jmsjca.operating.doctor.dags import BrokenDagFile, Triggerer, WatchedDestination
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.payload import FAULT_KEY
 

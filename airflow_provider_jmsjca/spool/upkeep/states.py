@@ -59,6 +59,7 @@ from airflow_provider_jmsjca.spool.known_ids import (
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import PARTS, keep_part_names, parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
+from airflow_provider_jmsjca.spool.upkeep.ages import CARE_AFTER
 
 _NANOSECONDS: Final = 1_000_000_000
 REPLAY: Final = "replay.json"
@@ -83,8 +84,6 @@ class State(enum.StrEnum):
 
 NEEDS_CARE: Final = frozenset({State.UNFINISHED, State.UNDONE, State.REJECTS, State.DAMAGED})
 """States in which messages exist only in the spool, and may never be processed without intervention."""
-CARE_AFTER: Final = timedelta(hours=1)
-"""A batch of `NEEDS_CARE` that changed within this time may still have a running job or a pending retry."""
 _UNPRUNED: Final = frozenset({State.COLLECTED, State.UNDONE, State.REJECTS, State.DONE})
 
 

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, 
 from airflow_provider_jmsjca.errors import BlockedByBrokerError
 from airflow_provider_jmsjca.operating import checking
 from airflow_provider_jmsjca.operating.checking import check_connection, clock_difference
-from airflow_provider_jmsjca.operating.doctor import examine_broker
+from airflow_provider_jmsjca.operating.doctor.broker import examine_broker
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import BrokerResource
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings

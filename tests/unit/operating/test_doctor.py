@@ -31,16 +31,17 @@ from airflow_provider_jmsjca import (
 )
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError, JmsError
-from airflow_provider_jmsjca.operating import doctor
-from airflow_provider_jmsjca.operating.doctor import (
+from airflow_provider_jmsjca.operating.doctor import broker as broker_examination
+from airflow_provider_jmsjca.operating.doctor import spool as spool_examination
+from airflow_provider_jmsjca.operating.doctor.broker import examine_broker
+from airflow_provider_jmsjca.operating.doctor.dags import (
     Triggerer,
     WatchedDestination,
-    examine_broker,
-    examine_disk,
-    examine_store,
     examine_triggerer,
     examine_watchers,
 )
+from airflow_provider_jmsjca.operating.doctor.spool import examine_disk
+from airflow_provider_jmsjca.operating.doctor.store import examine_store
 from airflow_provider_jmsjca.operating.findings import Finding, Part, by_cause, by_kind
 from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 
@@ -148,7 +149,7 @@ def refusing(error: JmsError, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(_: ConnectionSettings) -> None:
         raise error
 
-    monkeypatch.setattr(doctor, "connect", connect)
+    monkeypatch.setattr(broker_examination, "connect", connect)
 
 
 def test_a_rotated_password_is_one_finding_and_another_failure_on_the_broker_stays_its_own(
@@ -253,7 +254,7 @@ def test_a_full_disk_comes_first_names_what_to_do_and_has_the_errors_about_its_f
     disk_with(100, monkeypatch)
     [nearly] = by_cause(examine_disk("spool", spool, spool=spool))
     assert nearly.symptom == f"the disk of the spool {spool} is nearly full"
-    monkeypatch.setattr(doctor, "_prunable", lambda _: 1 << 30)
+    monkeypatch.setattr(spool_examination, "_prunable", lambda _: 1 << 30)
     [prunable] = by_cause(examine_disk("spool", spool, spool=spool))
     assert prunable.fix == "airflow jms spool prune"
 

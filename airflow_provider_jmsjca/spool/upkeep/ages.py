@@ -1,0 +1,12 @@
+"""Ages of batches at which upkeep acts; apart from what reads batches, so that options can name them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+CARE_AFTER: Final = timedelta(hours=1)
+"""A batch of `NEEDS_CARE` that changed within this time may still have a running job or a pending retry."""
+
+PRUNE_AFTER: Final = timedelta(days=7)
+"""Age from which batches are pruned by default: by the command, by the maintenance task, and in findings."""
