@@ -27,8 +27,6 @@ from typing import Final, Protocol
 from airflow_provider_jmsjca.operating.queues import is_same_broker
 from airflow_provider_jmsjca.store.base import SILENT_FOR
 
-# The port of a client differs with each attempt. Artemis names it in the error.
-_CLIENT: Final = re.compile(r"/?(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 
 
@@ -72,6 +70,7 @@ class Evidence:
         count: Number of activations or tasks with the symptom.
         since: Start of the symptom; `None`: not known.
         error: Text of the recorded error or state; empty: none is recorded.
+        error_since: Time at which this error was first reported; `None`: not known.
         conn_id: The Airflow connection over which the error occurred; empty: not known.
         broker: Address or URL of the broker at which the error occurred; empty: not known.
         needs_triggerer: Whether the symptom lasts at least until a triggerer is alive.
@@ -82,10 +81,21 @@ class Evidence:
     count: int = 1
     since: datetime | None = None
     error: str = ""
+    error_since: datetime | None = None
     conn_id: str = ""
     broker: str = ""
     needs_triggerer: bool = False
     silent_at: datetime | None = None
+
+    @property
+    def proved_since(self) -> datetime | None:
+        """Time from which the symptom has lasted with this error; `None`: not known.
+
+        The symptom may have begun with another error, and the error may have occurred in an earlier outage.
+        """
+        if self.since is None or self.error_since is None:
+            return None
+        return max(self.since, self.error_since)
 
 
 class Cause(Protocol):
@@ -114,7 +124,7 @@ class FailedLogin:
 
     def explains(self, evidence: Evidence) -> bool:
         """Return whether the error is the same, over the same connection or at the same broker."""
-        if not evidence.error or _comparable(evidence.error) != _comparable(self.error):
+        if not evidence.error or evidence.error != self.error:
             return False
         if evidence.conn_id:
             return evidence.conn_id == self.conn_id
@@ -206,7 +216,8 @@ class Finding:
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings without those that follow from another one, which has them as its consequences.
 
-    A finding becomes a problem if one of its consequences is a problem.
+    A finding becomes a problem if one of its consequences is a problem. Its symptom tells since when the
+    cause has lasted at least, if the consequences prove that.
 
     Args:
         findings: The findings, without consequences.
@@ -253,11 +264,10 @@ def _with_consequences(finding: Finding, consequences: list[Finding]) -> Finding
     if not consequences:
         return finding
     kind = min((finding.kind, *(each.kind for each in consequences)), key=list(FindingKind).index)
-    return replace(finding, kind=kind, consequences=tuple(consequences))
-
-
-def _comparable(error: str) -> str:
-    return _CLIENT.sub("…", error)
+    starts = [each.evidence.proved_since for each in consequences if each.evidence is not None]
+    known = [each for each in starts if each is not None]
+    since = f", at least since {min(known).isoformat(timespec='seconds')}" if known else ""
+    return replace(finding, kind=kind, symptom=finding.symptom + since, consequences=tuple(consequences))
 
 
 def _counts(found: Iterable[Evidence]) -> Iterator[str]:

@@ -96,6 +96,8 @@ class _Fault:
 
     Attributes:
         since: Time of the first failed attempt.
+        text_since: Time from which all attempts have failed with the same error; all errors of the spool
+            count as one.
         attempts: Number of failed attempts.
         text: Text of the last error.
         logged: Time of the last log record, by the monotonic clock.
@@ -104,6 +106,7 @@ class _Fault:
     """
 
     since: datetime
+    text_since: datetime
     attempts: int = 0
     text: str = ""
     logged: float = -math.inf
@@ -115,6 +118,9 @@ class _Fault:
         is_new = str(error) != self.text and not isinstance(
             error, SpoolError
         )  # it names another file each time
+        was_of_spool, self.of_spool = self.of_spool, isinstance(error, SpoolError)
+        if is_new or self.of_spool is not was_of_spool:
+            self.text_since = datetime.now(UTC)
         is_due = is_new or now >= self.logged + _REPEAT_SECONDS
         if is_due:
             self.text, self.logged = str(error), now
@@ -211,8 +217,8 @@ class _Producer(SharedStreamProducer):
 
     async def _failed(self, error: JmsError) -> int:
         """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
-        fault = self._fault = self._fault or _Fault(since=datetime.now(UTC))
-        fault.of_spool = isinstance(error, SpoolError)
+        now = datetime.now(UTC)
+        fault = self._fault = self._fault or _Fault(since=now, text_since=now)
         if fault.failed(error, time.monotonic()):
             since = fault.since.isoformat(timespec="seconds")
             log.error(
@@ -229,7 +235,8 @@ class _Producer(SharedStreamProducer):
                     "where": self._where.strip(),
                     "attempt": fault.attempts,
                     "since": since,
-                    "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "error_since": fault.text_since.isoformat(timespec="seconds"),
+                    "at": now.isoformat(timespec="seconds"),
                 }
             )
         return fault.attempts

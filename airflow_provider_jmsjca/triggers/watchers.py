@@ -146,6 +146,7 @@ def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
             },
             fault=str(faults.get(asset, {}).get("error", "")),
             failing_since=str(faults.get(asset, {}).get("since", "")),
+            fault_since=str(faults.get(asset, {}).get("error_since", "")),
         )
         for (asset, conn_id, destination), found in dags.items()
     ]

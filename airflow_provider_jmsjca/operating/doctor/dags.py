@@ -47,6 +47,7 @@ class WatchedDestination:
         stored_events: Number of events, by DAG, that Airflow stored without requesting a run of the DAG.
         fault: The error with which the watcher fails; empty if the watcher works.
         failing_since: Time at which the watcher began to fail, as text; empty if unknown or not failing.
+        fault_since: Time at which it began to fail with this error, as text; empty if unknown or not failing.
     """
 
     asset: str
@@ -56,6 +57,7 @@ class WatchedDestination:
     stored_events: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
     failing_since: str = ""
+    fault_since: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ def examine_watchers(watched: Sequence[WatchedDestination]) -> Iterator[Finding]
                     effect=Effect.NO_EVENTS,
                     since=_moment(each.failing_since),
                     error=each.fault,
+                    error_since=_moment(each.fault_since),
                     conn_id=each.jms_conn_id,
                 ),
             )

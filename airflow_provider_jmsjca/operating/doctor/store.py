@@ -118,14 +118,17 @@ def _activations(store: Store) -> Iterator[Finding]:
             and report.status is RunStatus.CONNECTING
             and report.kind is not ActivationKind.TRIGGER
         ):
-            since = report.last_error_at or report.since
             yield Finding(
                 symptom=f"activation {report.title or report.activation} is not connected since "
-                f"{since.isoformat(timespec='seconds')}",
+                f"{report.since.isoformat(timespec='seconds')}",
                 cause=report.last_error,
                 fix=f"airflow jms activations show {shlex.quote(report.activation)}",
                 evidence=Evidence(
-                    effect=Effect.DISCONNECTED, since=since, error=report.last_error, broker=report.broker
+                    effect=Effect.DISCONNECTED,
+                    since=report.since,
+                    error=report.last_error,
+                    error_since=report.last_error_at,
+                    broker=report.broker,
                 ),
             )
     yield from (_lost(each) for each in lost.values())

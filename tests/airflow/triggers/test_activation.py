@@ -487,6 +487,7 @@ def test_a_fault_is_logged_every_ten_minutes_and_noted_beside_the_asset(
         await until(lambda: caplog.text.count("No events for asset 'orders' from queue://orders") >= 3)
         note = notes["jms-fault"]
         assert note["attempt"] > 3
+        assert note["since"] <= note["error_since"] <= note["at"]
         assert f"attempt {note['attempt']}, failing since {note['since']}" in caplog.text
         assert note["where"] == "from queue://orders over connection 'jms_test'"
         assert note["error"] in caplog.text

@@ -142,6 +142,7 @@ def watched(asset: str, fault: str = "", *, paused: bool = False) -> WatchedDest
         dags=(("load", paused),),
         fault=fault,
         failing_since=NOON.isoformat() if fault else "",
+        fault_since=(NOON + timedelta(minutes=1)).isoformat() if fault else "",
     )
 
 
@@ -161,7 +162,8 @@ def test_a_rotated_password_is_one_finding_and_another_failure_on_the_broker_sta
     with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
         store.activations.report(
             [
-                run(1, **failing, last_error=REFUSED),
+                # It was refused in an earlier outage, too.
+                run(1, **failing | {"last_error_at": NOON - timedelta(hours=1)}, last_error=REFUSED),
                 run(2, **failing, last_error=REFUSED, broker="broker:61613"),
                 run(3, **failing, last_error=denied),
                 run(4, **failing, last_error=REFUSED, broker="stomp://elsewhere:61613"),
@@ -175,7 +177,7 @@ def test_a_rotated_password_is_one_finding_and_another_failure_on_the_broker_sta
             *examine_broker("jms_a", lambda: SETTINGS, assets),
         ]
     login, *others = by_kind(by_cause(found))
-    assert login.symptom == "connection 'jms_a' cannot log in"
+    assert login.symptom == "connection 'jms_a' cannot log in, at least since 2026-05-04T12:00:00+00:00"
     assert login.summary == (
         "activations that are not connected: 2, since 2026-05-04T12:00:00+00:00; assets without events: 1, "
         "since 2026-05-04T12:00:00+00:00"
@@ -185,6 +187,7 @@ def test_a_rotated_password_is_one_finding_and_another_failure_on_the_broker_sta
         "activation orders.2 is not connected",
         "asset 'a' gets no events",
     ]
+    assert login.consequences[0].symptom.endswith(" since 2026-05-04T12:00:00+00:00")
     assert login.consequences[0].fix == "airflow jms activations show orders.1"
     assert sorted(each.cause for each in others) == sorted(
         [denied, REFUSED, "the destination has no messages that fit"]
@@ -242,7 +245,10 @@ def test_a_full_disk_comes_first_names_what_to_do_and_has_the_errors_about_its_f
         *examine_disk("spool", spool, spool=spool),
     ]
     disk, other = by_kind(by_cause(found))
-    assert disk.symptom == f"the disk of the spool {spool} is full: messages can't be stored"
+    assert disk.symptom == (
+        f"the disk of the spool {spool} is full: messages can't be stored, at least since "
+        "2026-05-04T12:01:00+00:00"
+    )
     assert disk.cause == (
         "0 of 1,400 MiB are free, expected at least 1,024 MiB; pruning the spool would free 0 MiB"
     )

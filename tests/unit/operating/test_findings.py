@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -27,6 +28,7 @@ REFUSED = "stomp://mq:61613: the broker refuses the credentials: user nina is re
 LOGIN = FailedLogin(conn_id="jms_a", broker="stomp://mq:61613", error=REFUSED, by_connection=False)
 TRIGGERER = SilentTriggerer(heartbeat=NOON)
 DISK = FullDisk(folder="/data/spool")
+FULL = f"/data/spool/refs/1: can't be written: {os.strerror(errno.ENOSPC)} (a file)"
 
 
 def finding(symptom: str, evidence: Evidence | None = None, names: Cause | None = None) -> Finding:
@@ -63,7 +65,7 @@ def silent(at: datetime, *, needs_triggerer: bool = True) -> Evidence:
         # A listener in a worker.
         (TRIGGERER, silent(NOON, needs_triggerer=False), False),
         (SilentTriggerer(heartbeat=None), silent(NOON), False),
-        (DISK, down(f"/data/spool/refs/1: can't be written: {os.strerror(errno.ENOSPC)} (a file)"), True),
+        (DISK, down(FULL), True),
         (DISK, down(f"/data/spool: can't be written: {os.strerror(errno.ENOSPC)}"), True),
         # Another disk, or another reason.
         (DISK, down(f"/data/spool2/refs/1: can't be written: {os.strerror(errno.ENOSPC)}"), False),
@@ -86,12 +88,29 @@ def test_a_symptom_follows_from_a_cause_only_if_recorded_facts_prove_it(
         assert cause_first[0].consequences == (other,)
 
 
-def test_the_port_of_the_client_makes_no_other_error() -> None:
-    def error(port: int) -> str:
-        return f"stomp://mq:61613: Unable to validate user from /127.0.0.1:{port}. Username: nina"
+@pytest.mark.parametrize(
+    ("since", "error_since", "shown"),
+    [
+        (NOON, NOON, ", at least since 2026-05-04T12:00:00+00:00"),
+        # It was down for another reason before; it was down for this reason in an earlier outage.
+        (NOON - HOUR, NOON, ", at least since 2026-05-04T12:00:00+00:00"),
+        (NOON, NOON - HOUR, ", at least since 2026-05-04T12:00:00+00:00"),
+        (NOON, None, ""),
+        (None, NOON, ""),
+    ],
+)
+@pytest.mark.parametrize(("cause", "error"), [(LOGIN, REFUSED), (DISK, FULL)])
+def test_a_cause_has_lasted_at_least_since_the_first_symptom_with_its_error(
+    cause: Cause, error: str, since: datetime | None, error_since: datetime | None, shown: str
+) -> None:
+    def symptom(later: timedelta) -> Finding:
+        times = [None if each is None else each + later for each in (since, error_since)]
+        evidence = replace(down(error), since=times[0], error_since=times[1])
+        return finding(f"b {later}", evidence)
 
-    cause = FailedLogin(conn_id="a", broker="stomp://mq:61613", error=error(40001), by_connection=False)
-    assert cause.explains(down(error(40002)))
+    [one] = by_cause([finding("a", names=cause), symptom(HOUR), symptom(timedelta(0)), symptom(2 * HOUR)])
+    assert one.symptom == f"a{shown}"
+    assert by_cause([finding("a", names=cause)])[0].symptom == "a"
 
 
 def test_an_error_that_does_not_name_the_user_proves_nothing_about_other_connections() -> None:

@@ -24,6 +24,8 @@ _CREDENTIALS: Final = re.compile(
 )
 # Checked first: the text contains the client id, which may contain any of the words above.
 _IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
+# A client's address as Java prints it. Its port differs with each connection.
+_CLIENT_PORT: Final = re.compile(r"(/(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\])):\d{1,5}\b")
 
 
 class NoAnswerError(TransientBrokerError):
@@ -70,11 +72,15 @@ class SizeLimits:
 def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
     """Return the error for a CONNECT that the broker did not answer with CONNECTED.
 
+    Its text is the same at each attempt, as long as the reason is, so that logs and the registry of
+    activations can tell since when it lasts.
+
     Args:
         text: The text of the broker's ERROR; `None`: the broker sent none.
         reason: The reason why the connection ended; `None`: the connection has not ended.
     """
     if text is not None:
+        text = _CLIENT_PORT.sub(r"\1", text)
         if _IN_USE.search(text):
             return ClientIdInUseError(f"the client id is in use: {text}")
         if _CREDENTIALS.search(text):
