@@ -128,11 +128,11 @@ def _rows(status: ActivationStatus) -> Iterator[dict[str, str]]:
 
 def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
     report = run.report
+    old = "" if run.values_at is None else f"values of {_time(run.values_at)}"
     if report.status is RunStatus.LOST:
-        lost = f"no heartbeat since {_time(run.seen_at)}"
-        note = "; ".join(filter(None, (lost, request_note)))
+        note = "; ".join(filter(None, (f"no heartbeat any more: {old}", request_note)))
     else:
-        note = request_note or report.last_error
+        note = "; ".join(filter(None, (old, request_note or report.last_error)))
     return {
         "activation": report.activation,
         "title": report.title,
@@ -146,6 +146,7 @@ def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
         "spec_digest": report.spec_digest,
         "started": _time(report.started_at),
         "heartbeat": _time(run.seen_at),
+        "values_at": _time(run.values_at),
         "delivered": str(report.delivered),
         "committed": str(report.committed),
         "rolled_back": str(report.rolled_back),
@@ -165,9 +166,9 @@ def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
 _NOTHING = dict.fromkeys(
     (
         "activation", "title", "kind", "state", "since", "owner", "where", "broker", "destination",
-        "spec_digest", "started", "heartbeat", "delivered", "committed", "rolled_back", "moved", "deleted",
-        "dead_lettered", "in_flight", "backlog", "oldest", "last_message", "last_error", "last_error_at",
-        "note",
+        "spec_digest", "started", "heartbeat", "values_at", "delivered", "committed", "rolled_back", "moved",
+        "deleted", "dead_lettered", "in_flight", "backlog", "oldest", "last_message", "last_error",
+        "last_error_at", "note",
     ),
     "",
 )  # fmt: skip

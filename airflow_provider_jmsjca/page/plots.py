@@ -11,6 +11,8 @@ from markupsafe import Markup
 _WIDTH, _HEIGHT = 720, 120
 _LEFT, _BOTTOM, _TOP = 60, 20, 8
 _STEP: Final = timedelta(minutes=1)
+_SILENT: Final = 3 * _STEP
+"""Age of the last value from which the title names its time."""
 
 Points = Sequence[tuple[datetime, float | None]]
 
@@ -20,7 +22,8 @@ def plot(title: str, points: Points, since: datetime, until: datetime) -> Markup
 
     Args:
         title: Name of the value.
-        points: Values by minute, in the order of time; `None` and missing minutes leave gaps.
+        points: Values by minute, in the order of time; `None` and missing minutes leave gaps. The title says
+            so if there is no value for the last minutes.
         since: Time at the left edge.
         until: Time at the right edge.
     """
@@ -48,6 +51,8 @@ def plot(title: str, points: Points, since: datetime, until: datetime) -> Markup
         for line in lines
     )
     floor = _HEIGHT - _BOTTOM
+    if known and until - (last := known[-1][0]) > _SILENT:
+        title += f"; no value since {last:%H:%M}"
     return Markup(
         '<figure><figcaption>{title}</figcaption><svg viewBox="0 0 {width} {height}" width="{width}" '
         'height="{height}" role="img" aria-label="{title}">'

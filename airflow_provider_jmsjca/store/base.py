@@ -628,6 +628,11 @@ class ActivationRun:
     pid: int
     seen_at: datetime
 
+    @property
+    def values_at(self) -> datetime | None:
+        """Time that counts, backlog and last error are from; `None`: they are current, the run reports on."""
+        return self.seen_at if self.report.status in {RunStatus.LOST, RunStatus.ENDED} else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationSample:

@@ -119,6 +119,26 @@ def test_runs_are_listed_and_shown(store: Any, capsys: pytest.CaptureFixture[str
     assert "activation 'unknown' is not registered" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("status", [RunStatus.UP, RunStatus.ENDED])
+def test_values_of_a_run_that_reports_no_more_have_their_time(
+    store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], status: RunStatus
+) -> None:
+    given = report(NAMES[2], status=status, backlog=7, last_error=HOSTILE, last_error_at=NOON)
+    # No process of this name lives, so the first run is lost.
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}", where="elsewhere/7")) as dead:
+        dead.activations.report([given])
+    store.activations.report([report(NAMES[0])])
+    run("list", "--ended", "--output", "json")
+    living, old = json.loads(capsys.readouterr().out)
+    assert (living["values_at"], living["note"]) == ("", "")
+    assert (old["state"], old["backlog"]) == ("ended" if status is RunStatus.ENDED else "lost", "7")
+    assert old["values_at"] == old["heartbeat"]
+    run("list", "--ended", "--output", "plain")
+    assert f"values of {old['values_at']}" in capsys.readouterr().out
+    run("show", "orders", "--output", "plain")
+    assert "values_at" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [("suspend", WantedState.SUSPENDED), ("drain", WantedState.DRAINED), ("stop", WantedState.STOPPED)],

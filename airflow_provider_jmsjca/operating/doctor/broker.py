@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.operating.findings import (
     StateOfBroker,
 )
 from airflow_provider_jmsjca.operating.queues import is_same_broker
-from airflow_provider_jmsjca.store.base import ActivationRun, RunReport, RunStatus
+from airflow_provider_jmsjca.store.base import ActivationRun, RunStatus
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -188,7 +188,7 @@ def _unreported(
     latest: dict[str, ActivationRun] = {}
     for run in sorted(runs, key=lambda each: each.seen_at):
         latest[run.report.destination] = run
-    known = [_told(run.report) for _, run in sorted(latest.items())]
+    known = [_told(run) for _, run in sorted(latest.items())]
     if (more := len(known) - _MOST_KNOWN) > 0:
         known[_MOST_KNOWN:] = [f"{more} more: airflow jms activations list"]
     yield Finding(
@@ -209,7 +209,7 @@ def _unreported(
             yield Finding(
                 part=Part.BROKERS,
                 symptom=f"connection {conn_id!r}: {waiting} on {report.destination} for activation {name}, "
-                f"which is {report.status} since {report.since.isoformat(timespec='seconds')}",
+                f"which is {_status(each)}",
                 cause=report.last_error or "no error is recorded; the broker's queues can't be looked into",
                 fix=f"airflow jms activations show {shlex.quote(report.activation)}",
                 conn_id=conn_id,
@@ -244,12 +244,18 @@ def _waiting(run: ActivationRun) -> str:
     return " and ".join(filter(None, (backlog, returned)))
 
 
-def _told(report: RunReport) -> str:
-    last = report.last_message_at
+def _status(run: ActivationRun) -> str:
+    """Return the state of a run with its start; a lost run's values are from its last heartbeat."""
+    if run.report.status is RunStatus.LOST:
+        return f"lost since {run.seen_at.isoformat(timespec='seconds')} (values of then)"
+    return f"{run.report.status} since {run.report.since.isoformat(timespec='seconds')}"
+
+
+def _told(run: ActivationRun) -> str:
+    report, last = run.report, run.report.last_message_at
     return (
-        f"{report.destination}: {report.kind} {report.status} since "
-        f"{report.since.isoformat(timespec='seconds')}, {report.delivered} delivered, {report.committed} "
-        f"committed, {report.dead_lettered} dead letters, "
+        f"{report.destination}: {report.kind} {_status(run)}, {report.delivered} delivered, "
+        f"{report.committed} committed, {report.dead_lettered} dead letters, "
         + ("no message yet" if last is None else f"last message at {last.isoformat(timespec='seconds')}")
     )
 

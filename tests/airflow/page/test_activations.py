@@ -111,15 +111,18 @@ def test_assets_of_a_schedule_belong_to_its_dag(store: Any, browser: Browse) -> 
 
 
 def test_a_lost_run_is_marked(store: Any, browser: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.activations.report([report()])
+    store.activations.report([report(backlog=250)])
     (status,) = list_activations(store)
     (run,) = status.runs
+    assert "values of" not in browser("viewer").get("").text
     lost = replace(run, report=replace(run.report, status=RunStatus.LOST))
     monkeypatch.setattr(
         "airflow_provider_jmsjca.page.activations.list_activations",
         lambda *_, **__: [replace(status, runs=(lost,))],
     )
-    assert '<tr class="lost">' in browser("viewer").get("").text
+    shown = browser("viewer").get("").text
+    assert '<tr class="lost">' in shown
+    assert f"values of {run.seen_at:%Y-%m-%d %H:%M:%S}" in shown
 
 
 @pytest.mark.parametrize(

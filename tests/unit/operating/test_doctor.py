@@ -357,6 +357,12 @@ def test_a_broker_that_reports_nothing_is_one_note_with_what_the_registry_has(
     def seen(report: RunReport) -> ActivationRun:
         return ActivationRun(report=report, process="host/7", host="host", pid=7, seen_at=NOON)
 
+    # Its last heartbeat, not the start of its last reported state, is the time of its values.
+    old = run(2, status=RunStatus.LOST, since=NOON - timedelta(hours=1), delivered=7)
+    assert (
+        "listener lost since 2026-05-04T12:00:00+00:00 (values of then), 7 delivered"
+        in broker(runs=[seen(old)])[0].symptom
+    )
     quiet = seen(run(1, delivered=7, committed=6, last_message_at=NOON))
     [note] = broker(runs=[quiet], username="nina", password="x")
     assert (note.kind, note.part) == ("note", Part.BROKERS)
@@ -376,7 +382,8 @@ def test_a_broker_that_reports_nothing_is_one_note_with_what_the_registry_has(
         "problem",
         (
             "connection 'jms_a': 3 messages waiting and 2 messages returned by its dead process on "
-            "queue://orders for activation orders.2, which is lost since 2026-05-04T12:00:00+00:00"
+            "queue://orders for activation orders.2, which is lost since 2026-05-04T12:00:00+00:00 (values "
+            "of then)"
         ),
     )
     assert (letters.kind, letters.symptom) == (
