@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
-from airflow_provider_jmsjca.cli.queues import administration_of, broker_connection, nothing_on, print_message
+from airflow_provider_jmsjca.cli.queues import (
+    administration_of,
+    broker_connection,
+    nothing_on,
+    print_message,
+    say_before_browsing,
+    unsaid,
+)
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
@@ -46,7 +53,7 @@ from airflow_provider_jmsjca.operating.queues import (
     queue_name,
     uncounted,
 )
-from airflow_provider_jmsjca.transports.administration import MessageSelection
+from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueOperation
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.operating.rejects import RejectGroup, RejectList
@@ -76,14 +83,16 @@ def list_command(args: argparse.Namespace) -> None:
     notes: list[str] = []
     if args.queue is not None:
         with administration_of(args.conn_id) as administration:
+            say_before_browsing(administration)
             found = list_dead_letters(
                 administration, queue_name(args.queue), selector=args.selector, limit=limit
             )
+            note = unsaid(administration, found.note)
         rows += [_row(each) for each in found.groups]
         if found.more:
             way_on = "; --all reads all, --limit more" if found.examined == limit else ""
             notes.append(found.coverage + way_on)
-        notes += filter(None, [found.note])
+        notes += filter(None, [note])
         if not found.examined:
             notes.append(nothing_on(args.queue, args.selector))
         elif (example := found.groups[0].example) and example.isprintable() and args.output == "table":
@@ -139,13 +148,16 @@ def _on_queues(args: argparse.Namespace, limit: int | None, notes: list[str]) ->
     """
     with administration_of(args.conn_id) as administration:
         queues = list_dead_letter_queues(administration, limit=limit)
-        browse_note = administration.browse_note
+        offers_browsing = QueueOperation.BROWSE in administration.operations
+        note, way_out = administration.browse_note, administration.way_out
     for queue in queues:
-        if queue.letters is None:
-            command = shlex.join(["airflow", "jms", "dlq", "list", queue.name, "--conn-id", args.conn_id])
+        if queue.letters is None and offers_browsing:
+            arguments = f"--conn-id {shlex.quote(args.conn_id)} {shell_arguments(queue.name)}"
             notes.append(
-                f"{queue.name} was not browsed: {browse_note or 'the broker can not browse.'} {command}"
+                f"{queue.name} was not browsed: {note} To look all the same: airflow jms dlq list {arguments}"
             )
+        elif queue.letters is None:
+            notes.append(f"{queue.name} was not browsed: the broker does not offer that; {way_out}")
         elif queue.letters.more:
             notes.append(f"{queue.name}: {queue.letters.coverage}; --all reads all, --limit more")
     if not queues:
@@ -174,6 +186,7 @@ def show_command(args: argparse.Namespace) -> None:
     """Print one dead letter, or with `--rejects` one rejected row of a batch."""
     if not args.rejects:
         with administration_of(args.conn_id) as administration:
+            say_before_browsing(administration)
             message = find_message(administration, queue_name(args.queue), args.message)
         print_message(message, args.output, why_dead(message))
         if args.output == "table" and args.message.isprintable():
@@ -264,6 +277,7 @@ def edit_command(args: argparse.Namespace) -> None:
         contextlib.closing(connection.administration()) as administration,
     ):
         require_selection(connection, administration)
+        say_before_browsing(administration)
         letter = find_message(administration, queue, args.message)
     edited = _edited(edit_text(editable_message(letter)))
     if edited is None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
@@ -45,7 +46,11 @@ from airflow_provider_jmsjca.operating.queues import (
     registered_uses,
     uncounted,
 )
-from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueAdministration
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueOperation,
+)
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
 
 _DEFAULT: Final = "jms_default"
@@ -123,7 +128,9 @@ def browse_command(args: argparse.Namespace) -> None:
             found = browse_by_consuming(connection, queue_name(args.queue), **page)
         else:
             with contextlib.closing(connection.administration()) as administration:
+                say_before_browsing(administration)
                 found = browse_queue(administration, queue_name(args.queue), **page)
+                found = replace(found, note=unsaid(administration, found.note))
     if args.messages:
         for each in found.messages:
             sys.stdout.write(json.dumps(each.to_json()) + "\n")
@@ -133,6 +140,17 @@ def browse_command(args: argparse.Namespace) -> None:
         echo(f"note: {found.note}")
     elif not found.messages and not args.after:
         echo(f"note: {nothing_on(args.queue, args.selector)}")
+
+
+def say_before_browsing(administration: QueueAdministration) -> None:
+    """Print the side effect that browsing has on this broker, if it has one, before it happens."""
+    if administration.browse_note and QueueOperation.BROWSE in administration.operations:
+        echo(f"note: {administration.browse_note}")
+
+
+def unsaid(administration: QueueAdministration, note: str) -> str:
+    """Return the note on browsed messages without the part that `say_before_browsing` has printed."""
+    return note.removeprefix(administration.browse_note).lstrip()
 
 
 def nothing_on(queue: str, selector: str | None) -> str:
@@ -149,6 +167,7 @@ def nothing_on(queue: str, selector: str | None) -> str:
 def show_command(args: argparse.Namespace) -> None:
     """Print one message with the attempts at it, headers, properties and body."""
     with administration_of(args.conn_id) as administration:
+        say_before_browsing(administration)
         message = find_message(administration, queue_name(args.queue), args.message)
     print_message(message, args.output, _attempts(args.message))
 

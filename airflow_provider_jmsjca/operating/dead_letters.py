@@ -16,6 +16,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.copies.dead_letter import DeadLetter, dead_letter, restored
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
@@ -68,6 +69,8 @@ class DeadLetterGroup:
         first: Earliest time at which a letter was put on the queue, in milliseconds since the epoch.
         last: Latest such time, in milliseconds since the epoch.
         example: Message id of a letter of the group.
+        example_reason: Class and first line of the exception of that letter, with its values; secrets are
+            masked.
         deaths: The largest number of times that the broker dead-lettered one of the messages. `None` if the
             broker does not report it; only RabbitMQ's HTTP API does.
     """
@@ -78,6 +81,7 @@ class DeadLetterGroup:
     first: int | None
     last: int | None
     example: str | None
+    example_reason: str = ""
     deaths: int | None = None
 
 
@@ -149,7 +153,7 @@ class DeadLetterQueue:
     Attributes:
         name: Name of the queue.
         messages: Number of messages on it, by the broker's count.
-        letters: The dead letters in groups; `None` if browsing has a side effect on this broker.
+        letters: The dead letters in groups; `None` if `may_browse` excludes that.
     """
 
     name: str
@@ -170,7 +174,7 @@ def list_dead_letter_queues(
         CapabilityError: The broker does not list its queues.
         JmsError: The user is not allowed to list or browse, or the connection was lost.
     """
-    browses = QueueOperation.BROWSE in administration.operations and not administration.browse_note
+    browses = may_browse(administration)
     return [
         DeadLetterQueue(
             name=each.name,
@@ -180,6 +184,19 @@ def list_dead_letter_queues(
         for each in administration.queues()
         if each.messages and is_dead_letter_queue(each.name)
     ]
+
+
+def may_browse(administration: QueueAdministration, *, side_effects: bool = False) -> bool:
+    """Return whether to browse dead letters of queues that the user has not named.
+
+    Args:
+        administration: Administration of the broker.
+        side_effects: Whether the user accepts the side effect of browsing, see `browse_note` of
+            `QueueAdministration`.
+    """
+    return QueueOperation.BROWSE in administration.operations and (
+        side_effects or not administration.browse_note
+    )
 
 
 def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:
@@ -192,9 +209,10 @@ def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:
 
 @dataclass(slots=True)
 class _Group:
-    """Count, earliest and latest time of a group, and the id of its first letter."""
+    """Count, earliest and latest time of a group, and id and reason of its first letter."""
 
     example: str | None
+    example_reason: str
     count: int = 0
     first: int | None = None
     last: int | None = None
@@ -213,7 +231,9 @@ class _Groups:
         key = _reason(known), known.destination
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(example=letter.message_id)
+            group = self._groups[key] = _Group(
+                example=letter.message_id, example_reason=masked_text(_first_line(known))
+            )
         group.count += 1
         if known.deaths is not None:
             group.deaths = max(known.deaths, group.deaths or 0)
@@ -231,6 +251,7 @@ class _Groups:
                 first=group.first,
                 last=group.last,
                 example=group.example,
+                example_reason=group.example_reason,
                 deaths=group.deaths,
             )
             for (text, destination), group in self._groups.items()
@@ -262,9 +283,18 @@ def reason(letter: JmsMessage) -> str:
 
 
 def _reason(known: DeadLetter) -> str:
-    first_line = known.exception_message.partition("\n")[0][:_LONGEST_REASON]
-    text = _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", first_line)
-    return ": ".join(filter(None, (known.exception_class, text))) or "no reason is known"
+    return _first_line(known, lambda text: _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", text))
+
+
+def _first_line(known: DeadLetter, change: Callable[[str], str] = str) -> str:
+    """Return the class of the exception and the first line of its text.
+
+    Args:
+        known: The dead letter.
+        change: Applied to the line.
+    """
+    line = change(known.exception_message.partition("\n")[0][:_LONGEST_REASON])
+    return ": ".join(filter(None, (known.exception_class, line))) or "no reason is known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

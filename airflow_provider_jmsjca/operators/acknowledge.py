@@ -79,7 +79,9 @@ class JmsAcknowledgeOperator(BaseOperator):
             triggering = of_context(context, "triggering_asset_events")
         word: dict[str, Any] = {"acknowledged": True}
         if self.outcome != _OUTCOMES[0]:
-            word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
+            instance = of_context(context, "ti")
+            where = f"DAG {instance.dag_id} rolled it back in run {instance.run_id}"
+            word = {"acknowledged": False, "why": f"task {self.task_id} of {where}"}
         store = stores[self.asset]
         events = triggering[self.asset]
         # An event passed on by a task is a new event: no message waits for its runs.

@@ -24,9 +24,12 @@ from airflow_provider_jmsjca.plugins.run_requests import (
 )
 from airflow_provider_jmsjca.plugins.state_messages import StateMessages
 from airflow_provider_jmsjca.triggers.payload import (
+    FAILURE_KEY,
     HEARD_KEY,
     HELD_KEY,
     STARTED_KEY,
+    failure,
+    failure_of,
     hold_records,
     hold_token,
     is_event,
@@ -49,6 +52,8 @@ _log = safe_logger(__name__)
 # Only the command imports it.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
+# Only the process of a task imports it.
+_TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 # Databases in which the events of an asset are stored one after the other.
 _ONE_AT_A_TIME = ("postgresql", "sqlite")
 
@@ -118,6 +123,30 @@ class RunEnded:
         """Roll back the messages of the run's events."""
         del msg
         _ended(dag_run)
+
+
+class TaskFailed:
+    """Records the exception of a failed task, so that the outcome of its run can name it.
+
+    Only tasks of runs with held messages are concerned: the reason gets into the dead letter.
+
+    Guarantee: the exception is recorded before Airflow stores that the task has failed. A process that is
+    killed records none.
+    """
+
+    @hookimpl
+    def on_task_instance_failed(self, previous_state: object, task_instance: object, error: object) -> None:
+        """Record the exception, unless the task will be retried."""
+        del previous_state
+        runner = sys.modules.get(_TASK_RUNNER)
+        # Airflow's servers call this too, for a task without a process.
+        if runner is None or not isinstance(task_instance, runner.RuntimeTaskInstance):
+            return
+        if isinstance(error, BaseException) and str(task_instance.state) == "failed":
+            try:
+                _record_failure(task_instance, error)
+            except Exception:  # noqa: BLE001 - whatever Airflow raises: the task has failed in any case
+                _log.warning("The exception is not recorded for the messages of this run", exc_info=True)
 
 
 class TriggererStarting:
@@ -220,7 +249,7 @@ def _ended(dag_run: DagRun) -> None:
         if token is None:
             continue
         add_events_to_queued_runs(session, event.asset_id)
-        outcome = _outcome(event.created_dagruns)
+        outcome = _outcome(session, event.created_dagruns)
         if outcome is None:
             continue
         if outcome["acknowledged"] and (lagging := lagging_dags(session, event)):
@@ -241,16 +270,57 @@ def _ended(dag_run: DagRun) -> None:
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 
 
-def _outcome(runs: Any) -> dict[str, Any] | None:
+def _record_failure(task_instance: Any, error: BaseException) -> None:
+    # Only a failed task loads these.
+    from airflow.sdk.log import redact  # type: ignore[attr-defined]  # noqa: PLC0415 - masks Airflow's logs
+
+    from airflow_provider_jmsjca.core.masking import masked_text  # noqa: PLC0415
+
+    context = task_instance.get_template_context()
+    if any(hold_token(event.extra) is not None for event in context["dag_run"].consumed_asset_events):
+        record = failure(error, task_instance.try_number, lambda text: masked_text(str(redact(text))))
+        context["task_state_store"].set(FAILURE_KEY, record)
+
+
+def _outcome(session: Session, runs: Any) -> dict[str, Any] | None:
     """Return the outcome for the messages of an event from the runs of the event.
 
     The messages are rolled back if a run has failed, and acknowledged if all runs have succeeded. `None`: the
     outcome isn't known before another run ends.
     """
-    states = {f"{run.dag_id} {run.run_id}": str(run.state) for run in runs}
-    if failed := [name for name, state in states.items() if state == "failed"]:
-        return {"acknowledged": False, "why": f"failed: {', '.join(failed)}"}
-    return {"acknowledged": True} if all(state == "success" for state in states.values()) else None
+    states = [str(run.state) for run in runs]
+    if "failed" in states:
+        why = "; ".join(_failure(session, run) for run in runs if str(run.state) == "failed")
+        return {"acknowledged": False, "why": why}
+    return {"acknowledged": True} if all(state == "success" for state in states) else None
+
+
+def _failure(session: Session, run: DagRun) -> str:
+    """Return which task of a run has failed and why, as far as Airflow has that."""
+    # The scheduler's side of Airflow isn't there where only the SDK is.
+    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
+    from airflow.state import TaskScope, get_state_backend  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    where = f"DAG {run.dag_id} failed in run {run.run_id}"
+    failed = session.scalars(
+        select(TaskInstance)
+        .where(
+            TaskInstance.dag_id == run.dag_id,
+            TaskInstance.run_id == run.run_id,
+            TaskInstance.state == "failed",
+        )
+        .order_by(TaskInstance.end_date)
+    ).all()
+    if not failed:  # a time limit of the run, or somebody's word
+        return where
+    first, more = failed[0], len(failed) - 1
+    scope = TaskScope(first.dag_id, first.run_id, first.task_id, first.map_index)
+    found = get_state_backend().get(scope, FAILURE_KEY, session=session)
+    error = failure_of(None if found is None else json.loads(found), first.try_number)
+    name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
+    others = f" and {more} more" if more else ""
+    return f"task {name}{others} of {where}" + (f": {error}" if error else "")
 
 
 class JmsPlugin(AirflowPlugin):
@@ -259,4 +329,4 @@ class JmsPlugin(AirflowPlugin):
     name = "jms"
     fastapi_apps = applications()
     external_views = views()
-    listeners = [EventStored(), RunStarted(), RunEnded(), TriggererStarting(), StateMessages()]  # noqa: RUF012 - Airflow's form
+    listeners = [EventStored(), RunStarted(), RunEnded(), TaskFailed(), TriggererStarting(), StateMessages()]  # noqa: RUF012 - Airflow's form

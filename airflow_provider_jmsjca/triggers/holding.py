@@ -11,6 +11,9 @@ Triggers, tasks and the scheduler have access to this store:
 | `jms-heard` | the last outcomes, by token | `JmsAcknowledgeOperator`; the scheduler |
 | `jms-started` | the time at which a DAG run last started | the scheduler, when a DAG run starts |
 
+The reason of a failure names the failed task. Its exception is under `jms-failure` in the state store of the
+task, where the task's process writes it; the scheduler puts it into the outcome.
+
 A triggerer sends Airflow one query at a time, and each takes as long as storing an event. So it reads only
 the two lists (`jms-held`, `jms-heard`), the records that a list names, and outcomes that are in no list.
 `JmsAcknowledgeOperator` can't lock the list of outcomes, so its entry may be overwritten. Such outcomes are

@@ -24,9 +24,12 @@ HEARD_KEY = "jms-heard"
 """Key of the list of the last outcomes in an asset's store, by the tokens of their events."""
 STARTED_KEY = "jms-started"
 """Key of the time at which a run with held messages last started, in seconds since the epoch."""
+FAILURE_KEY = "jms-failure"
+"""Key of the exception that failed a task of a run with held messages, in the state store of the task."""
 # The list is checked for deleted records when it has doubled and has at least this many.
 _LEAST_LOOKED_THROUGH = 256
 _WORDS_HEARD = 500
+_LONGEST_FAILURE = 300
 
 
 class EventMode(enum.StrEnum):
@@ -214,6 +217,28 @@ def word_on(word: object, message_id: str | None) -> bool | str | None:
     if "acknowledged" not in said or "awaits" in said:
         return None
     return True if said["acknowledged"] is True else str(said.get("why", "no reason is given"))
+
+
+def failure(error: BaseException, number: int, mask: Callable[[str], str]) -> dict[str, Any]:
+    """Return the record of the exception that failed a task.
+
+    Args:
+        error: The exception. The record has its class and its first line, at most 300 characters.
+        number: Number of the try that failed.
+        mask: Returns a text with secrets masked.
+    """
+    line = mask(str(error)).strip().partition("\n")[0][:_LONGEST_FAILURE].strip()
+    return {"try": number, "error": ": ".join(filter(None, (type(error).__name__, line)))}
+
+
+def failure_of(record: object, number: int | None) -> str:
+    """Return the exception of a task from its record; empty if the record isn't about this try.
+
+    A task whose process is killed leaves no record, and may have one of an earlier try.
+    """
+    found = record if isinstance(record, Mapping) and record.get("try") == number else {}
+    error = found.get("error")
+    return error if isinstance(error, str) else ""
 
 
 def awaited_dags(word: object) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.cli import cli_parser
@@ -88,9 +89,39 @@ def test_a_list_without_a_queue_shows_what_it_can_and_names_the_rest(
     unread, _ = json.loads(shown.out)
     assert (unread["count"], unread["queue"], unread["reason"]) == ("2", "orders.dlq", "")
     assert (
-        "note: orders.dlq was not browsed: Browsing marks messages as redelivered. airflow jms dlq list "
-        "orders.dlq --conn-id jms_test"
+        "note: orders.dlq was not browsed: Browsing marks messages as redelivered. To look all the same: "
+        "airflow jms dlq list --conn-id jms_test orders.dlq"
     ) in shown.err
+
+
+def test_a_look_at_a_queue_that_was_named_says_its_side_effect_before_it(
+    publish: Publish, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish('{"id": 1}', to="orders.dlq")
+    said = "Browsing marks messages as redelivered."
+    monkeypatch.setattr(MemoryAdministration, "browse_note", said)
+    browse, before = MemoryAdministration.browse, list[str]()
+
+    def looked_at(self: Any, *arguments: Any, **options: Any) -> Any:
+        before.append(capsys.readouterr().err)
+        return browse(self, *arguments, **options)
+
+    monkeypatch.setattr(MemoryAdministration, "browse", looked_at)
+
+    def jms(*arguments: str) -> str:
+        before.clear()
+        parsed = cli_parser.get_parser().parse_args(["jms", *arguments, "--conn-id", "jms_test"])
+        parsed.func(parsed)
+        after = capsys.readouterr()
+        assert before[0] == f"note: {said}\n"
+        assert said not in "".join(before[1:]) + after.err  # once
+        return after.out
+
+    [row] = json.loads(jms("dlq", "list", "orders.dlq", "--output", "json"))
+    for group in ("dlq", "queues"):
+        assert '"id": 1' in jms(group, "show", "orders.dlq", row["example"])
+    assert '"id": 1' in jms("queues", "browse", "orders.dlq")
+    assert "id " in jms("schema", "orders.dlq")
 
 
 def test_rejected_rows_are_listed_and_shown(spool: Path, capsys: pytest.CaptureFixture[str]) -> None:

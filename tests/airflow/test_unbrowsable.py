@@ -126,7 +126,7 @@ def test_doctor_says_why_a_listener_moved_a_message_without_a_look_at_it(
     assert cause.startswith(f"activation queue://{queue} at stomp://")
     assert (
         " moved 1 message to a dead-letter destination; its last error: ValueError: order 7 is refused; "
-        "not browsed, "
+        "not browsed: RabbitMQ marks the messages it shows as redelivered"
     ) in cause
 
 
@@ -175,6 +175,7 @@ def test_why_the_broker_itself_moved_a_message(
     # The plugin updates its counts every five seconds.
     until(lambda: causes() != [], within=30)
     assert "not browsed" in causes()[0]
-    assert causes("--browse") == [f"2 with: {many['reason']}, from queue://{name}.full"]
+    [browsed] = causes("--browse")
+    assert browsed.startswith(f"2 with: {many['reason']}, from queue://{name}.full, since 20")
     sent = rows("dlq", "replay", letters, "--origin", f"queue://{name}.full", "--limit", "2", "--dry-run")
     assert {"count": "2", "what": f"would be sent back to queue://{name}.full"} in sent

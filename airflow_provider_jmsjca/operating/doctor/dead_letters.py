@@ -6,12 +6,19 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.escaping import shell_arguments
-from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, grouped, is_dead_letter_queue
-from airflow_provider_jmsjca.operating.doctor.counts import messages
+from airflow_provider_jmsjca.operating.dead_letters import (
+    DeadLetterGroup,
+    grouped,
+    is_dead_letter_queue,
+    may_browse,
+)
+from airflow_provider_jmsjca.operating.doctor.counts import counted, messages
 from airflow_provider_jmsjca.operating.findings import Finding, Part
+from airflow_provider_jmsjca.operating.messages import moment
 from airflow_provider_jmsjca.store.base import ActivationRun
-from airflow_provider_jmsjca.transports.administration import QueueAdministration, QueueOperation
+from airflow_provider_jmsjca.transports.administration import QueueAdministration
 
 _MOST_LETTERS: Final = 200
 
@@ -40,26 +47,15 @@ def examine_letters(
     for queue in administration.queues():
         if not queue.messages or not (queue.name in known or is_dead_letter_queue(queue.name)):
             continue
-        cause = "messages failed and were moved there"
-        groups: list[DeadLetterGroup] = []
-        if QueueOperation.BROWSE not in administration.operations:
-            pass
-        elif administration.browse_note and not browse:
-            cause = _last_error(queue.name, senders) or cause
-            cause += "; not browsed, which would mark them as redelivered (airflow jms doctor --browse does)"
-        elif groups := grouped(administration.browse(queue.name, limit=_MOST_LETTERS)):
-            largest = groups[0]
-            origin = "" if largest.destination is None else f", from {largest.destination}"
-            cause = f"{largest.count} with: {largest.reason}{origin}"
-            if (looked_at := sum(each.count for each in groups)) < queue.messages:
-                cause = f"of the first {looked_at}, {cause}"
-        fix = f"airflow jms dlq list {shlex.quote(queue.name)} {here}"
-        if len(groups) == 1 and (letter := groups[0].example) and letter.isprintable():
-            # All failed for one reason: a list would add nothing.
-            fix = (
-                f"airflow jms dlq show {here} {shell_arguments(queue.name, letter)}; then dlq edit corrects "
-                "and sends it, dlq replay sends all back"
-            )
+        listing = f"airflow jms dlq list {here} {shell_arguments(queue.name)}"
+        cause, fix = "messages failed and were moved there", listing
+        if may_browse(administration, side_effects=browse):
+            if groups := grouped(administration.browse(queue.name, limit=_MOST_LETTERS)):
+                cause = _reason(groups, queue.messages) + _movers(groups[0].destination, senders)
+                fix = _fix(groups, queue.name, here, listing)
+        elif administration.browse_note:
+            cause = f"{_last_error(queue.name, senders) or cause}; not browsed: {administration.browse_note}"
+            fix = f"to look all the same: {listing}"
         yield Finding(
             part=Part.BROKERS,
             symptom=f"connection {conn_id!r}: {messages(queue.messages)} on the dead-letter queue "
@@ -68,6 +64,44 @@ def examine_letters(
             fix=fix,
             conn_id=conn_id,
         )
+
+
+def _reason(groups: Sequence[DeadLetterGroup], waiting: int) -> str:
+    """Return the reason of the largest group, with the values of one of its letters, and its origin."""
+    largest = groups[0]
+    is_exact = largest.count == 1 or largest.example_reason == largest.reason
+    since = f", {'at' if largest.count == 1 else 'since'} {moment(largest.first)}" if largest.first else ""
+    origin = "" if largest.destination is None else f", from {largest.destination}"
+    cause = f"{largest.count} {'with' if is_exact else 'like'}: {largest.example_reason}{origin}{since}"
+    looked_at = sum(each.count for each in groups)
+    return cause if looked_at >= waiting else f"of the first {looked_at}, {cause}"
+
+
+def _movers(origin: Destination | None, senders: Sequence[ActivationRun]) -> str:
+    """Return which runs moved dead letters from a destination, by the registry; empty if it has none."""
+    reports = [
+        each.report
+        for each in senders
+        if each.report.dead_lettered and str(origin) in each.report.destination.split(", ")
+    ]
+    if not reports:
+        return ""
+    last = max(reports, key=lambda report: report.last_error_at or report.since)
+    others = len({each.owner for each in reports}) - 1
+    also = f", as did {counted(others, 'other')}" if others else ""
+    moved = messages(last.dead_lettered)
+    return f"; {last.owner} moved {moved} from there to a dead-letter destination{also}"
+
+
+def _fix(groups: Sequence[DeadLetterGroup], queue: str, here: str, listing: str) -> str:
+    """Return the command that shows a letter of the largest group, and what comes after it."""
+    letter = groups[0].example
+    if not letter or not letter.isprintable():
+        return listing
+    show = f"airflow jms dlq show {here} {shell_arguments(queue, letter)}"
+    if len(groups) > 1:
+        return f"{show}; all {len(groups)} reasons: {listing}"
+    return f"{show}; then dlq edit corrects and sends it, dlq replay sends all back"
 
 
 def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
@@ -86,7 +120,8 @@ def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
     if not reports:
         return ""
     last = max(reports, key=lambda report: report.last_error_at or report.since)
+    moved = messages(last.dead_lettered)
     return (
-        f"activation {last.title or last.activation} moved {messages(last.dead_lettered)} to a dead-letter "
+        f"activation {last.title or last.activation} ({last.owner}) moved {moved} to a dead-letter "
         f"destination; its last error: {last.last_error}"
     )

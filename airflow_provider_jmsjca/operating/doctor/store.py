@@ -76,13 +76,18 @@ def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
         worst = failing[0]
         history = store.attempts.history(worst.activation, worst.message)
         last = history[-1] if history else None
-        error = (
-            "" if last is None else ": ".join(filter(None, (last.exception_class, last.exception_message)))
-        )
+        error = ""
+        if last is not None:
+            line = last.exception_message.partition("\n")[0]
+            error = ": ".join(filter(None, (last.exception_class, line)))
+        # A process may run the activation for several owners; which of them had the message is not recorded.
+        runs = store.activations.runs([worst.activation])
+        owners = {each.report.owner for each in runs if each.process == worst.where}
+        where = f"; the last attempt was made by {owners.pop()}" if len(owners) == 1 else ""
         yield Finding(
             symptom=f"{counted(len(failing), 'message')} failed {_MANY_ATTEMPTS} times or more, one of "
             f"activation {worst.activation} {worst.attempts} times",
-            cause=error or "no exception is known: its process died each time",
+            cause=(error or "no exception is known: its process died each time") + where,
             fix=f"airflow jms attempts show {shell_arguments(worst.activation, worst.message)}",
         )
 

@@ -107,7 +107,7 @@ def test_the_registry_explains_dead_letters_that_the_page_does_not_browse(
     )
     store.activations.report([moved])
     shown = browser("op").get("broker-findings").text
-    assert "activation orders moved 1 message to a dead-letter destination" in shown
+    assert "activation orders (orders.load) moved 1 message to a dead-letter destination" in shown
     assert "its last error: ValueError: " in shown
     assert "<script>alert" not in shown
     assert "its last error" not in browser("viewer").get("broker-findings").text

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
 ]
 DONE = {"acknowledged": True}
+INSTANCE = SimpleNamespace(dag_id="shop", run_id="shop_1")
 
 
 class Runs:
@@ -92,11 +93,34 @@ def test_a_run_that_succeeds_acknowledges(runs: Runs) -> None:
 def test_a_run_that_fails_rolls_back_and_clearing_it_changes_nothing(runs: Runs) -> None:
     run = runs.start("shop")
     runs.end(run, "failed")
-    failed = {"acknowledged": False, "why": "failed: shop shop_1"}
+    failed = {"acknowledged": False, "why": "DAG shop failed in run shop_1"}
     assert runs.word() == failed
     runs.end(run, "running")
     runs.end(run, "success")
     assert runs.word() == failed
+
+
+def test_the_failed_task_and_its_exception_are_in_the_outcome() -> None:
+    """A held message becomes a dead letter with this reason."""
+    from airflow.providers.standard.operators.python import PythonOperator
+    from airflow.sdk import DAG, Asset
+
+    def fail() -> None:
+        raise ValueError("no article 7, password=of-yesterday\nsecond line")
+
+    asset, payload = Asset("orders"), held("jms-hold.a")
+    with DAG("shop", schedule=[asset]) as dag:
+        # The second task has no try: it fails because of the first.
+        PythonOperator(task_id="load", python_callable=fail) >> PythonOperator(
+            task_id="never", python_callable=fail
+        )
+    run_id = execute_on_event(dag, "load", asset, payload).run.run_id
+    why = word_of(payload)["why"]
+    assert why.startswith(
+        f"task load of DAG shop failed in run {run_id}: ValueError: no article 7, password="
+    )
+    assert "of-yesterday" not in why
+    assert "second line" not in why
 
 
 def test_of_several_runs_all_have_to_succeed(runs: Runs) -> None:
@@ -110,14 +134,14 @@ def test_of_several_runs_all_have_to_succeed(runs: Runs) -> None:
 def test_of_several_runs_one_fails_for_all(runs: Runs) -> None:
     one, other = runs.start("one"), runs.start("other")
     runs.end(one, "failed")
-    assert runs.word() == {"acknowledged": False, "why": "failed: one one_1"}
+    assert runs.word() == {"acknowledged": False, "why": "DAG one failed in run one_1"}
     runs.end(other, "success")
     assert runs.word()["acknowledged"] is False
 
 
 @pytest.mark.parametrize(
     ("state", "word"),
-    [("success", DONE), ("failed", {"acknowledged": False, "why": "failed: shop shop_1"})],
+    [("success", DONE), ("failed", {"acknowledged": False, "why": "DAG shop failed in run shop_1"})],
 )
 def test_a_run_that_somebody_marks_by_hand_has_ended(state: str, word: Any) -> None:
     """As the button of the web interface does, while the run's task waits."""
@@ -368,7 +392,7 @@ class AssetStore(dict[str, Any]):
     ("outcome", "word"),
     [
         ("acknowledge", DONE),
-        ("roll_back", {"acknowledged": False, "why": "task say rolled it back"}),
+        ("roll_back", {"acknowledged": False, "why": "task say of DAG shop rolled it back in run shop_1"}),
     ],
 )
 def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, word: Any) -> None:
@@ -379,6 +403,7 @@ def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, 
     context: Any = {
         "triggering_asset_events": {asset: [stored_event(extra) for extra in extras]},
         "asset_state_store": {asset: store},
+        "ti": INSTANCE,
     }
     operator = JmsAcknowledgeOperator(task_id="say", asset=asset, outcome=outcome)
     assert operator.execute(context) == 2
@@ -398,13 +423,17 @@ def test_a_task_rolls_single_messages_back_and_the_run_decides_about_the_others(
     context: Any = {
         "triggering_asset_events": {asset: [stored_event(extra), stored_event(other)]},
         "asset_state_store": {asset: store},
+        "ti": INSTANCE,
     }
     refuse = JmsAcknowledgeOperator(
         task_id="refuse", asset=asset, outcome="roll_back", message_ids=["bad", "unknown"]
     )
     assert refuse.execute(context) == 1
     word = store[outcome_key("t1")]
-    assert (word_on(word, "good"), word_on(word, "bad")) == (None, "task refuse rolled it back")
+    assert (word_on(word, "good"), word_on(word, "bad")) == (
+        None,
+        "task refuse of DAG shop rolled it back in run shop_1",
+    )
     assert outcome_key("t2") not in store
     from airflow.state import AssetScope, get_state_backend
 
@@ -412,7 +441,7 @@ def test_a_task_rolls_single_messages_back_and_the_run_decides_about_the_others(
     get_state_backend().set(scope, outcome_key("t1"), json.dumps(word), session=runs.session)
     runs.end(runs.start("shop"), "success")
     assert word_on(runs.word(), "good") is True
-    assert word_on(runs.word(), "bad") == "task refuse rolled it back"
+    assert word_on(runs.word(), "bad") == "task refuse of DAG shop rolled it back in run shop_1"
 
 
 def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
@@ -423,6 +452,7 @@ def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
     context: Any = {
         "triggering_asset_events": {asset: [stored_event(extra) for extra in extras]},
         "asset_state_store": {asset: store},
+        "ti": INSTANCE,
     }
     assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 2
     assert store.pop("jms-heard") == {"b": DONE}

@@ -37,7 +37,7 @@ from tests.internals.triggers import (
 )
 
 DONE = {"acknowledged": True}
-FAILED = {"acknowledged": False, "why": "failed: shop run1"}
+FAILED = {"acknowledged": False, "why": "task load of DAG shop failed in run run1"}
 
 
 class Store:

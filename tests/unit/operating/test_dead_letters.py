@@ -139,6 +139,7 @@ def test_letters_of_a_broker_are_grouped_by_the_reason_that_it_gives() -> None:
             first=900_000,
             last=1_000_000,
             example="id-2",
+            example_reason="a consumer rejected it",
             deaths=5,
         )
     ]
@@ -154,7 +155,8 @@ def test_letters_of_a_broker_are_grouped_by_the_reason_that_it_gives() -> None:
 def test_reasons_that_differ_in_a_run_or_a_file_are_one_group() -> None:
     """The id of a run and the name of a file in the spool differ with each message."""
     reasons = [
-        f"failed: orders asset_triggered__2026-11-2{day}T16:09:34.5+00:00_f{day}; 'x' of {day}, limit={day}.5"
+        f"task load of DAG orders failed in run asset_triggered__2026-11-2{day}T16:09:34.5+00:00_f{day}: "
+        f"'x' of {day}, limit={day}.5"
         for day in (8, 9)
     ] + [f"/spool/.events/b{day}/d{day}.json: No space left" for day in (8, 9)]
     letters = [
@@ -162,6 +164,6 @@ def test_reasons_that_differ_in_a_run_or_a_file_are_one_group() -> None:
         for number, reason in enumerate(reasons)
     ]
     assert [(group.reason, group.count) for group in grouped(letters)] == [
-        ("failed: orders …; … of …, limit=…", 2),
+        ("task load of DAG orders failed in run …: … of …, limit=…", 2),
         ("…: No space left", 2),
     ]

@@ -107,13 +107,13 @@ def test_the_last_error_explains_dead_letters_that_are_not_browsed(
         assert cause(run(1, **elsewhere), run(2, **nothing_moved)) == "messages failed and were moved there"
         later = {"destination": "queue://prices", "last_error_at": NOON + timedelta(hours=1)}
         assert cause(run(3, **here | later, last_error="KeyError: later")) == (
-            "activation orders.3 moved 3 messages to a dead-letter destination; its last error: "
-            "KeyError: later"
+            "activation orders.3 (task listen.3) moved 3 messages to a dead-letter destination; "
+            "its last error: KeyError: later"
         )
         ended = here | {"status": RunStatus.ENDED, "dead_lettered": 1}
         assert cause(run(4, **ended, last_error="ValueError: order 7 is refused")) == (
-            "activation orders.4 moved 1 message to a dead-letter destination; its last error: "
-            "ValueError: order 7 is refused"
+            "activation orders.4 (task listen.4) moved 1 message to a dead-letter destination; "
+            "its last error: ValueError: order 7 is refused"
         )
 
 
@@ -273,11 +273,20 @@ def test_a_message_that_fails_again_and_again_is_shown_with_its_activation_and_t
         for _ in range(6):
             store.attempts.begin(name, ["ID:7"], NOON)
         store.attempts.failed(
-            name, {"ID:7": Failure(class_names=("builtins.ValueError",), message="no article")}
+            name, {"ID:7": Failure(class_names=("builtins.ValueError",), message="no article\nsecond line")}
         )
         [one] = examine_store(store)
+        assert one.cause.endswith("ValueError: no article")
+        mine = {"activation": name, "owner": "orders.load, run manual__1"}
+        store.activations.report([run(1, **mine)])
+        [one] = examine_store(store)
+        store.activations.report([run(2, **mine | {"owner": "orders.load, run manual__2"})])
+        [either] = examine_store(store)
     assert one.symptom == f"1 message failed 5 times or more, one of activation {name} 6 times"
-    assert one.cause.endswith("ValueError: no article")
+    assert one.cause.endswith(
+        "ValueError: no article; the last attempt was made by orders.load, run manual__1"
+    )
+    assert either.cause.endswith("ValueError: no article")
     assert one.fix == f"airflow jms attempts show '{name}' ID:7"
 
 
@@ -311,12 +320,50 @@ def test_a_poison_message_is_shown_by_its_reason_and_the_next_command_shows_it(b
         Part.BROKERS,
         "connection 'jms_a': 1 message on the dead-letter queue orders.dlq",
     )
-    assert one.cause == "1 with: ValueError: no article"
+    assert one.cause.startswith("1 with: ValueError: no article, at 2")
     assert one.fix.startswith("airflow jms dlq show --conn-id jms_a orders.dlq ")
     assert one.fix.endswith("; then dlq edit corrects and sends it, dlq replay sends all back")
     other = reasons | {"JMS_Sun_JMSJCA_ExceptionMessage": "no price"}
     [two] = broker([JmsMessage.text("{", reasons), JmsMessage.text("{", other)])
-    assert two.fix == "airflow jms dlq list orders.dlq --conn-id jms_a"
+    assert two.fix.startswith("airflow jms dlq show --conn-id jms_a orders.dlq ")
+    assert two.fix.endswith("; all 2 reasons: airflow jms dlq list --conn-id jms_a orders.dlq")
+
+
+def test_a_poison_message_names_the_task_and_its_run_and_who_moved_it(broker: Broker) -> None:
+    def letter(article: int) -> JmsMessage:
+        why = f"task load of DAG orders failed in run r{article}: KeyError: {article}, password=x{article}"
+        return JmsMessage.text(
+            "{",
+            {
+                "JMS_Sun_JMSJCA_OriginalDestinationName": "orders",
+                "JMS_Sun_JMSJCA_OriginalDestinationType": "javax.jms.Queue",
+                "JMS_Sun_JMSJCA_ExceptionClass": "JmsError",
+                "JMS_Sun_JMSJCA_ExceptionMessage": f"{why}\nsecond line",
+            },
+        )
+
+    def mover(number: int, **changes: Any) -> ActivationRun:
+        report = run(number, dead_lettered=number, last_error_at=NOON + timedelta(hours=number), **changes)
+        return ActivationRun(report=report, process="host/7", host="host", pid=7, seen_at=NOON)
+
+    owner = "dag.listen, run manual__1"
+    runs = [
+        mover(1, owner="asset 'orders'"),
+        mover(2, owner=owner),
+        # They did not move this letter.
+        mover(0, owner="nothing moved"),
+        mover(9, owner="elsewhere", destination="queue://prices"),
+    ]
+    [one] = broker([letter(7)], runs)
+    start, _, end = one.cause.partition(", at 2")
+    assert start == (
+        "1 with: JmsError: task load of DAG orders failed in run r7: KeyError: 7, password=***, from "
+        "queue://orders"
+    )
+    assert end.endswith(f"; {owner} moved 2 messages from there to a dead-letter destination, as did 1 other")
+    # Of several, the values are those of one.
+    [many] = broker([letter(7), letter(8)])
+    assert many.cause.startswith("2 like: JmsError: task load of DAG orders failed in run r7: KeyError: 7")
 
 
 def test_dead_letters_seen_over_two_connections_to_a_broker_are_one_finding() -> None:
