@@ -231,9 +231,7 @@ class _Groups:
         key = _reason(known), known.destination
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(
-                example=letter.message_id, example_reason=masked_text(_first_line(known))
-            )
+            group = self._groups[key] = _Group(example=letter.message_id, example_reason=_exact_reason(known))
         group.count += 1
         if known.deaths is not None:
             group.deaths = max(known.deaths, group.deaths or 0)
@@ -283,17 +281,18 @@ def reason(letter: JmsMessage) -> str:
 
 
 def _reason(known: DeadLetter) -> str:
-    return _first_line(known, lambda text: _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", text))
+    # Shortened first, because the time grows with the square of a word's length.
+    line = known.exception_message.partition("\n")[0][:_LONGEST_REASON]
+    return _with_class(known, _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", line))
 
 
-def _first_line(known: DeadLetter, change: Callable[[str], str] = str) -> str:
-    """Return the class of the exception and the first line of its text.
+def _exact_reason(known: DeadLetter) -> str:
+    # Masked first, because a part of a secret would not be found.
+    line = masked_text(known.exception_message.partition("\n")[0])[:_LONGEST_REASON]
+    return _with_class(known, line)
 
-    Args:
-        known: The dead letter.
-        change: Applied to the line.
-    """
-    line = change(known.exception_message.partition("\n")[0][:_LONGEST_REASON])
+
+def _with_class(known: DeadLetter, line: str) -> str:
     return ": ".join(filter(None, (known.exception_class, line))) or "no reason is known"
 
 

@@ -142,7 +142,7 @@ class TaskFailed:
         # Airflow's servers call this too, for a task without a process.
         if runner is None or not isinstance(task_instance, runner.RuntimeTaskInstance):
             return
-        if isinstance(error, BaseException) and str(task_instance.state) == "failed":
+        if isinstance(error, BaseException) and task_instance.state == "failed":
             try:
                 _record_failure(task_instance, error)
             except Exception:  # noqa: BLE001 - whatever Airflow raises: the task has failed in any case
@@ -316,8 +316,8 @@ def _failure(session: Session, run: DagRun) -> str:
         return where
     first, more = failed[0], len(failed) - 1
     scope = TaskScope(first.dag_id, first.run_id, first.task_id, first.map_index)
-    found = get_state_backend().get(scope, FAILURE_KEY, session=session)
-    error = failure_of(None if found is None else json.loads(found), first.try_number)
+    record = get_state_backend().get(scope, FAILURE_KEY, session=session)
+    error = failure_of(record, first.try_number)
     name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
     others = f" and {more} more" if more else ""
     return f"task {name}{others} of {where}" + (f": {error}" if error else "")

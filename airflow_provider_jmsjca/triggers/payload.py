@@ -231,13 +231,20 @@ def failure(error: BaseException, number: int, mask: Callable[[str], str]) -> di
     return {"try": number, "error": ": ".join(filter(None, (type(error).__name__, line)))}
 
 
-def failure_of(record: object, number: int | None) -> str:
+def failure_of(record: str | None, number: int | None) -> str:
     """Return the exception of a task from its record; empty if the record isn't about this try.
 
     A task whose process is killed leaves no record, and may have one of an earlier try.
+
+    Args:
+        record: The record as JSON; `None`: there is none. Tasks can write any value.
+        number: Number of the try that failed.
     """
-    found = record if isinstance(record, Mapping) and record.get("try") == number else {}
-    error = found.get("error")
+    try:
+        found = {} if record is None else json.loads(record)
+    except ValueError:
+        return ""
+    error = found.get("error") if isinstance(found, Mapping) and found.get("try") == number else None
     return error if isinstance(error, str) else ""
 
 

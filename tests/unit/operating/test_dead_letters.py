@@ -78,6 +78,7 @@ def test_letters_are_grouped_with_the_first_and_the_last_time() -> None:
             first=4_995,
             last=4_999,
             example="id-1",
+            example_reason="ValueError: order 1 is refused",
         ),
         DeadLetterGroup(
             reason="KeyError: order … is refused",
@@ -86,6 +87,7 @@ def test_letters_are_grouped_with_the_first_and_the_last_time() -> None:
             first=4_997,
             last=4_997,
             example="id-0",
+            example_reason="KeyError: order 0 is refused",
         ),
     )
     assert (found.examined, found.more, found.total, found.coverage) == (6, False, None, "")
