@@ -316,8 +316,11 @@ def _failure(session: Session, run: DagRun) -> str:
         return where
     first, more = failed[0], len(failed) - 1
     scope = TaskScope(first.dag_id, first.run_id, first.task_id, first.map_index)
-    record = get_state_backend().get(scope, FAILURE_KEY, session=session)
-    error = failure_of(record, first.try_number)
+    try:
+        error = failure_of(get_state_backend().get(scope, FAILURE_KEY, session=session), first.try_number)
+    except Exception:  # noqa: BLE001 - a backend of the installation: the messages go back in any case
+        _log.warning("The exception of a failed task of run %s is not known", run.run_id, exc_info=True)
+        error = ""
     name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
     others = f" and {more} more" if more else ""
     return f"task {name}{others} of {where}" + (f": {error}" if error else "")

@@ -100,8 +100,11 @@ def test_a_run_that_fails_rolls_back_and_clearing_it_changes_nothing(runs: Runs)
     assert runs.word() == failed
 
 
-def test_the_failed_task_and_its_exception_are_in_the_outcome() -> None:
-    """A held message becomes a dead letter with this reason."""
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_the_failed_task_and_its_exception_are_in_the_outcome(
+    monkeypatch: pytest.MonkeyPatch, *, is_readable: bool
+) -> None:
+    """A held message becomes a dead letter with this reason; it goes back also if the exception is lost."""
     from airflow.models.dagrun import DagRun
     from airflow.providers.standard.operators.python import PythonOperator
     from airflow.sdk import DAG, Asset
@@ -122,13 +125,32 @@ def test_the_failed_task_and_its_exception_are_in_the_outcome() -> None:
         # At the end of a failed run, `dag.test()` calls listeners with a run outside of a session.
         run = session.scalar(select(DagRun).where(DagRun.run_id == run_id))
         assert run is not None
+        if not is_readable:
+            _refuse_states_of_tasks(monkeypatch)
         run.notify_dagrun_state_changed(msg="failed")
     why = word_of(payload)["why"]
+    if not is_readable:
+        assert why == f"task load of DAG shop failed in run {run_id}"
+        return
     assert why.startswith(
         f"task load of DAG shop failed in run {run_id}: ValueError: no article 7, password="
     )
     assert "of-yesterday" not in why
     assert "second line" not in why
+
+
+def _refuse_states_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.state import TaskScope, get_state_backend
+
+    backend = type(get_state_backend())
+    get = backend.get
+
+    def refuse(self: Any, scope: Any, key: str, **options: Any) -> Any:
+        if isinstance(scope, TaskScope):
+            raise OSError("the backend is away")
+        return get(self, scope, key, **options)
+
+    monkeypatch.setattr(backend, "get", refuse)
 
 
 def test_of_several_runs_all_have_to_succeed(runs: Runs) -> None:
