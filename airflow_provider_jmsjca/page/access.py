@@ -27,7 +27,7 @@ class Permission(enum.Enum):
     """A permission of the page. Its value names the permission of Airflow that grants it."""
 
     VIEW = "assets: read"
-    """See activations, depths and other counts."""
+    """See activations, depths and other counts; no texts of errors, because they may quote messages."""
     READ_MESSAGES = "connections: read"
     """See messages of a connection: headers, properties, bodies, and errors of their processing."""
     OPERATE = "connections: edit"

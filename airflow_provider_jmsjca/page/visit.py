@@ -67,6 +67,8 @@ class Visit:
             link=self.link,
             here=self.here(),
             may_operate=self.may(Permission.OPERATE),
+            may_read=self.may(Permission.READ_MESSAGES),
+            reading=Permission.READ_MESSAGES.value,
             token=form_token(self.user),
             **values,
         )

@@ -30,6 +30,9 @@ from tests.servers.broker import Broker
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 MESSAGES, KILLS, SECONDS = (20_000, 10, 20) if FULL else (2_000, 3, 5)
 LEASE = 5
+SENDERS = 2
+# A sender removes its send markers when it has 50; while it does so, it may have some more.
+MOST_MARKERS = SENDERS * 75
 
 
 def start(url: str, broker: Broker, module: str = "limbo_sender", **besides: object) -> subprocess.Popen[str]:
@@ -87,14 +90,15 @@ def test_killed_senders_lose_nothing_and_send_nothing_early_or_twice(
     url = url_of(database, tmp_path, request)
     store = new_store(url)
     put(store, queue)
-    senders = [start(url, activemq) for _ in range(2)]
+    before = left(activemq, SEND_MARKERS)
+    senders = [start(url, activemq) for _ in range(SENDERS)]
     try:
         for number in range(KILLS):
             time.sleep(2 + SECONDS / KILLS * (number % 3) / 2)
-            victim = senders[number % 2]
+            victim = senders[number % SENDERS]
             victim.kill()
             victim.wait()
-            senders[number % 2] = start(url, activemq)
+            senders[number % SENDERS] = start(url, activemq)
         deadline = time.monotonic() + SECONDS + 60
         while store.limbo.page(limit=1):
             assert time.monotonic() < deadline, "messages stay in limbo"
@@ -112,7 +116,7 @@ def test_killed_senders_lose_nothing_and_send_nothing_early_or_twice(
     assert set(times) == set(range(MESSAGES))
     assert early == []
     assert twice == 0
-    assert left(activemq, SEND_MARKERS) < 100
+    assert left(activemq, SEND_MARKERS) - before <= MOST_MARKERS
 
 
 UNNOTED = [str(number) for number in range(150)]

@@ -493,7 +493,7 @@ def test_a_broker_that_is_away_is_reported(browser: Browse, monkeypatch: pytest.
 
 def test_limbo_is_listed_and_its_messages_are_for_those_who_may_read(store: Any, browser: Browse) -> None:
     now = store.limbo.now()
-    failure = Failure.of(ValueError(f"no {HOSTILE}"))
+    failure = Failure.of(ValueError(f"no article {HOSTILE}"))
     entries = [
         LimboEntry(
             jms_conn_id="jms_test", destination="queue://a", message=JmsMessage.text("m1"), due_at=now
@@ -512,6 +512,9 @@ def test_limbo_is_listed_and_its_messages_are_for_those_who_may_read(store: Any,
     assert "queue://a" in shown
     assert "<b onclick" not in shown
     assert "\x1b" not in shown
+    assert "ValueError: needs Airflow&#39;s permission “connections: read”" in shown
+    assert "no article" not in shown
+    assert "ValueError: no article" in operator.get("limbo").text
     assert "queue://a" not in viewer.get("limbo", state="failed").text
     assert viewer.get("limbo", state="x").status_code == 400
     assert viewer.get("limbo", after="x").status_code == 400
