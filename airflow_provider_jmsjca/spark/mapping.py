@@ -8,13 +8,14 @@ JSON needs no Python on executors. XML, CSV and Avro are first converted to JSON
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -799,21 +800,22 @@ def _complaint(fields: StructType, body_format: BodyFormat | None, forms: Timest
     """Return an expression for the reason to reject a message, or NULL."""
     kinds = _kinds(body_format)
     expected = f"expected {'a JSON' if body_format is None else body_format.with_article} body, found kind "
-    fault = f"WHEN {_FAULT} IS NOT NULL THEN {_FAULT}" if body_format is not None else ""
+    unread = f"WHEN {_FAULT} IS NOT NULL THEN {_FAULT}" if body_format is not None else ""
     whole = f"try_variant_get({_WHOLE}, '$[0]', 'variant')"
-    misfit = f"_jms_fault -> concat(_jms_fault.reason, {_found('_jms_fault.value')})"
+    fault = _bound(whole, "_jms_1", _fault(forms, fields, "_jms_1", "''"))
+    other = f"concat('expected a JSON object', {_found('_jms_other')})"
+    misfit = f"concat(_jms_fault.reason, {_found('_jms_fault.value')})"
     return f"""CASE
         WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()}
         WHEN body_type NOT IN ({kinds}) THEN concat('{expected}', body_type)
-        {fault}
+        {unread}
         WHEN {_TEXT} IS NULL OR {_TEXT} RLIKE {quoted_text(_BLANK)} THEN {quoted_text(_EMPTY)}
         WHEN NOT is_valid_utf8({_TEXT}) THEN 'expected a JSON body, found bytes that are not UTF-8'
         WHEN {_WHOLE} IS NULL THEN {_why_unreadable()}
         WHEN NOT ({_is_one()}) OR {whole} IS NULL THEN {quoted_text(_MORE)}
-        WHEN NOT ({_is_object()}) THEN get(transform(array({whole}),
-            _jms_other -> concat('expected a JSON object', {_found("_jms_other")})), 0)
+        WHEN NOT ({_is_object()}) THEN {_bound(whole, "_jms_other", other)}
         ELSE coalesce(
-            get(transform(array({_fault(forms, fields, whole, "''")}), {misfit}), 0),
+            {_bound(fault, "_jms_fault", misfit)},
             CASE WHEN {_PARSED}.{_UNPARSED} IS NOT NULL
                 THEN {quoted_text(f"the body doesn't fit {type_name(fields)}")} END)
         END"""
@@ -946,50 +948,181 @@ def _fault(forms: TimestampForms, kind: DataType, value: str, path: str) -> str:
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
-    why = f"concat('field \\'', {path}, '\\': the value is no ', {quoted_text(type_name(kind))})"
-    misfit = f"named_struct('reason', {why}, 'value', {value})"
+    misfit = _misfit(path, quoted_text(type_name(kind)), value)
     each = _variable(value)
     match kind:
         case StructType():
-            inner = ", ".join(f"{quoted_name(field.name)}: VARIANT" for field in kind.fields)
-            faults, missing = [], []
-            for field in kind.fields:
-                member = _member(each, field.name)
-                place = (
-                    f"concat({path}, {quoted_text(f'.{field.name}')})"
-                    if path != "''"
-                    else quoted_text(field.name)
-                )
-                fault = _fault(forms, field.dataType, member, place)
-                faults.append(f"CASE WHEN NOT ({_absent(member)}) THEN {fault} END")
-                if not field.nullable:
-                    missing.append(f"CASE WHEN {_absent(member)} THEN concat('\\'', {place}, '\\'') END")
-            if missing:
-                all_missing = f"concat_ws(', ', {', '.join(missing)})"
-                faults.append(f"CASE WHEN {all_missing} <> '' THEN {_missing(all_missing)} END")
-            first = f"coalesce({', '.join([*faults, _NO_FAULT])})"
-            found = _from_variant(value, f"STRUCT<{inner}>")
-            within = f"get(transform(array({found}), {each} -> {first}), 0)"
-            return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {within} END"
+            return _record_fault(forms, kind, value, path)
         case ArrayType():
             place = f"concat({path}, '[', {each}_index, ']')"
             fault = _item_fault(forms, kind.elementType, each, place, nullable=kind.containsNull)
             found = f"transform({_from_variant(value, 'ARRAY<VARIANT>')}, ({each}, {each}_index) -> {fault})"
-            first = f"get(filter({found}, {each} -> {each} IS NOT NULL), 0)"
-            return f"CASE WHEN {_kind(value)} NOT LIKE 'ARRAY<%' THEN {misfit} ELSE {first} END"
+            return f"CASE WHEN {_kind(value)} NOT LIKE 'ARRAY<%' THEN {misfit} ELSE {_first(found, each)} END"
         case MapType():
             place = f"concat({path}, '[\\'', {each}.key, '\\']')"
             fault = _item_fault(
                 forms, kind.valueType, f"{each}.value", place, nullable=kind.valueContainsNull
             )
             entries = f"map_entries({_from_variant(value, 'MAP<STRING, VARIANT>')})"
-            first = f"get(filter(transform({entries}, {each} -> {fault}), {each} -> {each} IS NOT NULL), 0)"
-            return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {first} END"
+            found = f"transform({entries}, {each} -> {fault})"
+            return (
+                f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {_first(found, each)} END"
+            )
     if kind.simpleString() == "variant":
         why = f"concat('field \\'', {path}, '\\': the value has a number beyond DOUBLE')"
         reason = f"named_struct('reason', {why}, 'value', CAST(NULL AS VARIANT))"
         return f"CASE WHEN {_has_infinite(value)} THEN {reason} END"
     return f"CASE WHEN NOT coalesce({_fits(forms, kind, value)}, false) THEN {misfit} END"
+
+
+def _misfit(path: str, expected: str, value: str) -> str:
+    """Return an expression for the fault of a value that doesn't fit, see `_fault`.
+
+    Args:
+        path: An expression for the field's path.
+        expected: An expression for the name of the field's type.
+        value: An expression for the value.
+    """
+    why = f"concat('field \\'', {path}, '\\': the value is no ', {expected})"
+    return f"named_struct('reason', {why}, 'value', {value})"
+
+
+def _first(faults: str, each: str) -> str:
+    """Return an expression for the first item of an array that isn't NULL; NULL if there is none."""
+    return f"get(filter({faults}, {each} -> {each} IS NOT NULL), 0)"
+
+
+class _Rule(TypedDict):
+    """What is tested for one value of a record.
+
+    Attributes:
+        place: Path of the value within the record, such as `.address.city`.
+        expected: Name of the value's type.
+        test: `_IS_OBJECT`, `_HAS_REQUIRED`, or the number of another test.
+        required: Whether the field is NOT NULL.
+        inside: Index of the rule for the object that contains the field; for `_HAS_REQUIRED`: of the object.
+        members: For `_HAS_REQUIRED`: the number of rules for the object's members, at any depth.
+    """
+
+    place: str
+    expected: str
+    test: int
+    required: bool
+    inside: int
+    members: int
+
+
+_RULES: Final = (
+    "ARRAY<STRUCT<place: STRING, expected: STRING, test: INT, required: BOOLEAN, inside: INT, members: INT>>"
+)
+_IS_OBJECT, _HAS_REQUIRED, _OTHER_TESTS = range(3)
+
+
+class _Record:
+    """The rules for an object and for the objects directly inside it, in the order of the fields.
+
+    An expression for each field would make Spark's plan grow with the number of fields: planning would take
+    longer than reading the bodies. So the plan has a test for each type, and the rules are one literal. Each
+    value is tested by the rule with the same index.
+
+    Attributes:
+        rules: The rules.
+        tests: The number of the test for each type.
+        values: An expression for the values, an array of VARIANT.
+    """
+
+    def __init__(self, kind: StructType, value: str, prefix: str) -> None:
+        """Collect the rules of an object.
+
+        Args:
+            kind: Type of the object.
+            value: An expression for the object, a VARIANT.
+            prefix: Text in front of the name of a direct member.
+        """
+        self.rules: list[_Rule] = []
+        self.tests: dict[DataType, int] = {}
+        self._prefix = prefix
+        self.values = self._object(kind, value, "", required=False, inside=0)
+
+    def _object(self, kind: StructType, value: str, place: str, *, required: bool, inside: int) -> str:
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
+
+        own, each = len(self.rules), _variable(value)
+        self._add(kind, place, _IS_OBJECT, required=required, inside=inside)
+        arrays: list[str] = []
+        members: list[str] = []
+        for field in kind.fields:
+            inner = f"{place}.{field.name}" if place else f"{self._prefix}{field.name}"
+            member, of = _member(each, field.name), field.dataType
+            if isinstance(of, StructType):
+                arrays += [
+                    *_array_of(members),
+                    self._object(of, member, inner, required=not field.nullable, inside=own),
+                ]
+                members = []
+            else:
+                test = self.tests.setdefault(of, _OTHER_TESTS + len(self.tests))
+                self._add(of, inner, test, required=not field.nullable, inside=own)
+                members.append(member)
+        parts = [f"array({value})"]
+        if kind.fields:
+            read_as = ", ".join(f"{quoted_name(field.name)}: VARIANT" for field in kind.fields)
+            found = f"concat({', '.join([*arrays, *_array_of(members)])})"
+            parts.append(_bound(_from_variant(value, f"STRUCT<{read_as}>"), each, found))
+        if not all(field.nullable for field in kind.fields):
+            self._add(kind, place, _HAS_REQUIRED, required=False, inside=own)
+            self.rules[-1]["members"] = len(self.rules) - own - 2
+            parts.append(f"array({value})")
+        return f"concat({', '.join(parts)})"
+
+    def _add(self, kind: DataType, place: str, test: int, *, required: bool, inside: int) -> None:
+        self.rules.append(
+            _Rule(
+                place=place, expected=type_name(kind), test=test, required=required, inside=inside, members=0
+            )
+        )
+
+
+def _array_of(members: Sequence[str]) -> list[str]:
+    return [f"array({', '.join(members)})"] if members else []
+
+
+def _bound(value: str, variable: str, result: str) -> str:
+    """Return an expression for a result that uses a value several times, and evaluates it once."""
+    return f"get(transform(array({value}), {variable} -> {result}), 0)"
+
+
+def _record_fault(forms: TimestampForms, kind: StructType, value: str, path: str) -> str:
+    """Return an expression for the first fault of an object and its members, see `_fault`."""
+    each = _variable(value)
+    every, other = f"{each}_all", f"{each}_other"
+    is_body = path == "''"
+    record = _Record(kind, value, "" if is_body else ".")
+
+    def path_of(variable: str) -> str:
+        return f"{variable}.rule.place" if is_body else f"concat({path}, {variable}.rule.place)"
+
+    found, place, names = f"{each}.value", path_of(each), f"{each}_names"
+    misfit = _misfit(place, f"{each}.rule.expected", found)
+    members = f"slice({every}, {each}.rule.inside + 2, {each}.rule.members)"
+    is_lacking = (
+        f"{other}.rule.required AND {other}.rule.inside = {each}.rule.inside "
+        f"AND ({_absent(f'{other}.value')})"
+    )
+    lacking = f"filter({members}, {other} -> {is_lacking})"
+    quoted = f"transform({lacking}, {other} -> concat('\\'', {path_of(other)}, '\\''))"
+    all_names = f"concat_ws(', ', {names})"
+    tests = {
+        _IS_OBJECT: f"CASE WHEN {_kind(found)} NOT LIKE 'OBJECT<%' THEN {misfit} END",
+        _HAS_REQUIRED: _bound(quoted, names, f"CASE WHEN size({names}) > 0 THEN {_missing(all_names)} END"),
+        **{test: _fault(forms, of, found, place) for of, test in record.tests.items()},
+    }
+    cases = " ".join(f"WHEN {each}.rule.test = {test} THEN {fault}" for test, fault in tests.items())
+    fault = f"CASE WHEN {_absent(found)} THEN {_NO_FAULT} {cases} END"
+    rules = f"from_json({quoted_text(json.dumps(record.rules, ensure_ascii=False))}, '{_RULES}')"
+    pair = f"named_struct('rule', {each}, 'value', {other})"
+    pairs = f"zip_with({rules}, {record.values}, ({each}, {other}) -> {pair})"
+    return _bound(pairs, every, _first(f"transform({every}, {each} -> {fault})", each))
 
 
 def _item_fault(forms: TimestampForms, kind: DataType, value: str, place: str, *, nullable: bool) -> str:
