@@ -1,12 +1,16 @@
 """A strict reader of Avro's binary encoding, which converts each record to JSON text.
 
-A function for each type is created once for each schema. Its arguments are the bytes and a position in them.
-It returns a value as JSON and the position after it. The functions run in Python workers on the executors.
+A function for each type is created once for each schema. Its arguments are the bytes, a position in them, and
+the output. It appends a value as JSON to the output, and returns the position after the value. If each value
+were a text of its own, an array would take up to 60 times the memory of its bytes.
+
+The functions run in Python workers on the executors.
 """
 
 from __future__ import annotations
 
 import binascii
+import io
 import json
 import math
 import struct
@@ -18,7 +22,7 @@ from typing import Any, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-Read = Callable[[bytes, int], tuple[str, int]]
+Read = Callable[[bytes, int, "Output"], int]
 
 RECORDS: Final = ("record", "error")
 _PREFIX: Final = 5
@@ -52,6 +56,31 @@ class EncodingError(Exception):
         return f"field '{path}': {self.why}" if path else self.why
 
 
+class Output(io.StringIO):
+    """The JSON text of one record, of limited length.
+
+    Attributes:
+        most: Maximum number of characters.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def check(self) -> None:
+        """Check the length.
+
+        Raises:
+            TooLongError: The text is longer than the maximum.
+        """
+        if self.tell() > self.most:
+            raise TooLongError
+
+
+class TooLongError(Exception):
+    """The record has more characters as JSON than permitted."""
+
+
 class _EndError(EncodingError):
     """The bytes end too early."""
 
@@ -59,7 +88,7 @@ class _EndError(EncodingError):
         super().__init__("the body ends here, so it may be cut off, or another schema wrote it")
 
 
-def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
+def read_record(schema: str, body: bytes, schema_id: int | None, most: int) -> str:
     """Decode a body that consists of exactly one Avro record, and return the record as JSON text.
 
     Args:
@@ -67,9 +96,11 @@ def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
         body: The whole body, including a prefix.
         schema_id: Number of the schema in the prefix of Confluent's serializers, with which the body must
             begin; `None`: the body has no prefix.
+        most: Maximum number of characters of the JSON text.
 
     Raises:
         EncodingError: The bytes aren't exactly one record, or the prefix isn't the expected one.
+        TooLongError: The JSON text would be longer than the maximum.
     """
     read = reader_of(schema)
     start = 0
@@ -82,9 +113,9 @@ def read_record(schema: str, body: bytes, schema_id: int | None) -> str:
             )
         start = _PREFIX
     try:
-        return _exactly(read, body, start)
+        return _exactly(read, body, start, most)
     except EncodingError:
-        hint = None if start else _other_encoding(read, body)
+        hint = None if start else _other_encoding(read, body, most)
         if hint is None:
             raise
         raise EncodingError(hint) from None
@@ -111,24 +142,26 @@ def reader_of(schema: str) -> Read:
         raise ConfigurationError(f"avro: the writer's schema can't be read: {error}") from error
 
 
-def _exactly(read: Read, body: bytes, start: int) -> str:
+def _exactly(read: Read, body: bytes, start: int, most: int) -> str:
+    output = Output(most)
     try:
-        text, end = read(body, start)
+        end = read(body, start, output)
     except RecursionError:
         raise EncodingError("the body has too many records within each other") from None
+    output.check()
     if end < len(body):
         more = len(body) - end
         raise EncodingError(
             f"the body is longer than an Avro record of this schema, by {more} byte{'s' if more > 1 else ''}"
         )
-    return text
+    return output.getvalue()
 
 
 def _prefix(body: bytes) -> int | None:
     return int.from_bytes(body[1:_PREFIX], "big") if len(body) >= _PREFIX and body[0] == 0 else None
 
 
-def _other_encoding(read: Read, body: bytes) -> str | None:
+def _other_encoding(read: Read, body: bytes, most: int) -> str | None:
     """Return a fault that names the body's actual encoding; `None` if the encoding isn't recognised."""
     if body.startswith(b"Obj\x01"):
         return "the body is a file of Avro records, expected one record without a header"
@@ -141,9 +174,9 @@ def _other_encoding(read: Read, body: bytes) -> str | None:
         (_FINGERPRINTED, body[:2] == b"\xc3\x01", "the header of Avro's single-object encoding"),
     ):
         try:
-            if is_there and _exactly(read, body, start):
+            if is_there and _exactly(read, body, start, most):
                 return f"the body begins with {what}; expected a record without it"
-        except EncodingError:
+        except (EncodingError, TooLongError):
             continue
     return None
 
@@ -231,7 +264,10 @@ class _Kinds:
         kinds = [self.of(each.get("type"), namespace) for each in fields]
         if not all(isinstance(name, str) for name in names):
             raise ValueError(f"expected fields with names, found {_short(names)}")
-        reads = [(name, f"{_written(name)}:", kind.read) for name, kind in zip(names, kinds, strict=True)]
+        reads = [
+            (name, f"{'{,'[at > 0]}{_written(name)}:", kind.read)
+            for at, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        ]
         return _Kind(_record(reads), is_bare=all(kind.is_bare for kind in kinds))
 
     def _by_name(self, name: str, namespace: str) -> _Kind:
@@ -240,7 +276,7 @@ class _Kinds:
         if made is None:
             raise ValueError(f"there is no type {_short(name)} before its use")
         # If a type refers to itself, its reader isn't complete yet.
-        return made[0] if made else _Kind(lambda data, at: made[0].read(data, at))  # noqa: PLW0108
+        return made[0] if made else _Kind(lambda data, at, output: made[0].read(data, at, output))  # noqa: PLW0108
 
 
 def _list_of(schema: Mapping[str, Any], part: str, kind: type) -> list[Any]:
@@ -251,26 +287,34 @@ def _list_of(schema: Mapping[str, Any], part: str, kind: type) -> list[Any]:
 
 
 def _record(fields: list[tuple[str, str, Read]]) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        found: list[str] = []
+    """Return the function that reads a record.
+
+    Args:
+        fields: For each field its name, the text in front of its value, and the function that reads it.
+    """
+
+    def read(data: bytes, at: int, output: Output) -> int:
+        count = 0
         try:
             for _, key, field in fields:
-                text, at = field(data, at)
-                found.append(key + text)
+                output.write(key)
+                at = field(data, at, output)
+                count += 1
         except EncodingError as error:
-            error.path.append(f".{fields[len(found)][0]}")
+            error.path.append(f".{fields[count][0]}")
             raise
-        return f"{{{','.join(found)}}}", at
+        output.write("}" if fields else "{}")
+        return at
 
     return read
 
 
 def _union(branches: list[Read]) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         chosen, at = _whole(data, at, "long")
         if not 0 <= chosen < len(branches):
             raise EncodingError(f"the union has no branch {chosen}")
-        return branches[chosen](data, at)
+        return branches[chosen](data, at, output)
 
     return read
 
@@ -278,51 +322,64 @@ def _union(branches: list[Read]) -> Read:
 def _enum(symbols: list[str]) -> Read:
     texts = [_written(each) for each in symbols]
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         chosen, at = _whole(data, at, "int")
         if not 0 <= chosen < len(texts):
             raise EncodingError(f"the enum has no symbol {chosen}")
-        return texts[chosen], at
+        output.write(texts[chosen])
+        return at
 
     return read
 
 
 def _array(item: Read) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        found: list[str] = []
+    def read(data: bytes, at: int, output: Output) -> int:
+        count = 0
 
         def add(at: int) -> int:
-            text, at = item(data, at)
-            found.append(text)
+            nonlocal count
+            if count:
+                output.write(",")
+            at = item(data, at, output)
+            count += 1
+            output.check()
             return at
 
+        output.write("[")
         try:
             at = _blocks(data, at, add)
         except EncodingError as error:
-            error.path.append(f"[{len(found)}]")
+            error.path.append(f"[{count}]")
             raise
-        return f"[{','.join(found)}]", at
+        output.write("]")
+        return at
 
     return read
 
 
 def _map(value: Read) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        found: dict[str, str] = {}
+    def read(data: bytes, at: int, output: Output) -> int:
+        found: set[bytes] = set()
 
         def add(at: int) -> int:
-            key, at = _string(data, at)
-            if key in found:
-                raise EncodingError(f"the map has a key twice, found the string {shown(json.loads(key))}")
+            raw, at = _raw(data, at)
+            key = _text(raw)
+            if raw in found:
+                raise EncodingError(f"the map has a key twice, found the string {shown(key)}")
+            output.write(f"{',' if found else ''}{_written(key)}:")
+            found.add(raw)
             try:
-                found[key], at = value(data, at)
+                at = value(data, at, output)
             except EncodingError as error:
-                error.path.append(f"[{_short(json.loads(key))}]")
+                error.path.append(f"[{_short(key)}]")
                 raise
+            output.check()
             return at
 
+        output.write("{")
         at = _blocks(data, at, add)
-        return f"{{{','.join(f'{key}:{text}' for key, text in found.items())}}}", at
+        output.write("}")
+        return at
 
     return read
 
@@ -333,7 +390,7 @@ def _blocks(data: bytes, at: int, add: Callable[[int], int]) -> int:
     Args:
         data: The bytes.
         at: Position of the first block.
-        add: Reads and keeps the item at a position; returns the position after it.
+        add: Reads the item at a position, and appends it to the output; returns the position after it.
     """
     while True:
         count, at = _whole(data, at, "long")
@@ -385,19 +442,20 @@ def _moment(kind: str, unit: timedelta, name: str, length: int | None, zone: str
         zone: Suffix of the text, `Z` or empty.
     """
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         value, at = _whole(data, at, kind)
         try:
-            text = (_EPOCH + value * unit).isoformat()[:length]
+            text = f"{(_EPOCH + value * unit).isoformat()[:length]}{zone}"
         except OverflowError:  # this text is no valid date or timestamp, so the message is rejected
-            return f'"{value} {name} since 1970"', at
-        return f'"{text}{zone}"', at
+            text = f"{value} {name} since 1970"
+        output.write(f'"{text}"')
+        return at
 
     return read
 
 
 def _decimal(precision: int, scale: int, size: int | None) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         raw, at = _raw(data, at) if size is None else _taken(data, at, size)
         value = int.from_bytes(raw, "big", signed=True)
         if not raw or abs(value) >= 10**precision:
@@ -405,15 +463,17 @@ def _decimal(precision: int, scale: int, size: int | None) -> Read:
             raise EncodingError(f"the decimal has {what}")
         digits = str(abs(value)).rjust(scale + 1, "0")
         whole, part = (digits[:-scale], f".{digits[-scale:]}") if scale else (digits, "")
-        return f"{'-' if value < 0 else ''}{whole}{part}", at
+        output.write(f"{'-' if value < 0 else ''}{whole}{part}")
+        return at
 
     return read
 
 
 def _fixed(size: int) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         value, at = _taken(data, at, size)
-        return _base64(value), at
+        output.write(_base64(value))
+        return at
 
     return read
 
@@ -451,51 +511,61 @@ def _raw(data: bytes, at: int) -> tuple[bytes, int]:
     return _taken(data, at, size)
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    raw, at = _raw(data, at)
+def _text(raw: bytes) -> str:
     try:
-        return _written(raw.decode()), at
+        return raw.decode()
     except UnicodeDecodeError:
         raise EncodingError("the text is not UTF-8") from None
 
 
-def _boolean(data: bytes, at: int) -> tuple[str, int]:
+def _string(data: bytes, at: int, output: Output) -> int:
+    raw, at = _raw(data, at)
+    output.write(_written(_text(raw)))
+    return at
+
+
+def _boolean(data: bytes, at: int, output: Output) -> int:
     raw, at = _taken(data, at, 1)
     if raw[0] > 1:
         raise EncodingError(f"expected a boolean, 0 or 1, found the byte {raw[0]}")
-    return "true" if raw[0] else "false", at
+    output.write("true" if raw[0] else "false")
+    return at
 
 
-def _null(data: bytes, at: int) -> tuple[str, int]:
+def _null(data: bytes, at: int, output: Output) -> int:
     del data
-    return "null", at
+    output.write("null")
+    return at
 
 
-def _int(data: bytes, at: int) -> tuple[str, int]:
+def _int(data: bytes, at: int, output: Output) -> int:
     value, at = _whole(data, at, "int")
-    return str(value), at
+    output.write(str(value))
+    return at
 
 
-def _long(data: bytes, at: int) -> tuple[str, int]:
+def _long(data: bytes, at: int, output: Output) -> int:
     value, at = _whole(data, at, "long")
-    return str(value), at
+    output.write(str(value))
+    return at
 
 
-def _base64_bytes(data: bytes, at: int) -> tuple[str, int]:
+def _base64_bytes(data: bytes, at: int, output: Output) -> int:
     raw, at = _raw(data, at)
-    return _base64(raw), at
+    output.write(_base64(raw))
+    return at
 
 
 def _float(form: str) -> Read:
     unpack, size = struct.Struct(form).unpack, struct.calcsize(form)
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes, at: int, output: Output) -> int:
         raw, at = _taken(data, at, size)
         (value,) = unpack(raw)
-        if math.isfinite(value):
-            return repr(value), at
-        # JSON has no such numbers, so they become strings.
-        return '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"', at
+        # JSON has no numbers for the others, so they become strings.
+        others = '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"'
+        output.write(repr(value) if math.isfinite(value) else others)
+        return at
 
     return read
 

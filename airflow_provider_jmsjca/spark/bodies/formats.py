@@ -9,10 +9,12 @@ The readers run in Python workers on the executors.
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -20,8 +22,16 @@ from xml.parsers import expat
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.bodies.avro import EncodingError, read_record, reader_of, shown
+from airflow_provider_jmsjca.spark.bodies.avro import (
+    EncodingError,
+    TooLongError,
+    read_record,
+    reader_of,
+    shown,
+)
 
+MOST_JSON: Final = 50_000_000
+"""Default maximum number of characters of an Avro record as JSON."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LINE_ENDS: Final = "\r\n"
 _BYTE_ORDER_MARK: Final = "\ufeff"
@@ -31,6 +41,9 @@ _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 # XML documents can't contain this character, so no name or namespace has it.
 _SEPARATOR: Final = "\f"
 _LONGEST_NAMESPACE: Final = 1_000
+# The parser keeps 150 bytes for each element that is open, and a name in a CSV header takes as much.
+_DEEPEST: Final = 200_000
+_MOST_NAMES: Final = 1_000_000
 _ATTRIBUTE: Final = "_"
 _CONTENT: Final = "_VALUE"
 
@@ -110,56 +123,74 @@ class Csv:
         names: Sequence[str] = list(shape.fields)
         start = 0
         if self.header:
-            found, start = self._record(text, 0, "the header")
-            names = [name for name, _ in found]
-            for name, count in Counter(names).items():
-                if count > 1:
+            names, start = self._names(text)
+            for name, times in Counter(names).items():
+                if times > 1:
                     raise _FaultyError(f"the header has a name twice, found the string {shown(name)}")
             if start == len(text):
                 raise _FaultyError("the body has a header and no record")
-        values, end = self._record(text, start, "the record")
-        if end < len(text):
-            raise _FaultyError("the body has more than one CSV record")
-        if len(values) != len(names):
-            expected = f"{len(names)} value{'s' if len(names) > 1 else ''}"
-            raise _FaultyError(f"expected {expected}, found {len(values)}")
+        values = self._record(text, start, len(names))
         members = (
             f"{_quoted(name)}:{_literal(shape.fields[name].kind, value)}"
-            for name, (value, is_quoted) in zip(names, values, strict=True)
-            if name in shape.fields and (is_quoted or value != self.null)
+            for name, value in zip(names, values, strict=True)
+            if name in shape.fields and value is not None
         )
         return f"{{{','.join(members)}}}"
 
-    def _record(self, text: str, start: int, part: str) -> tuple[list[tuple[str, bool]], int]:
-        """Return the values of the record at a position in the text, and the position after its line end.
+    def _names(self, text: str) -> tuple[list[str], int]:
+        """Return the names in the header, and the position after its line end."""
+        names: list[str] = []
+        end = 0
+        for name, _, position in self._values(text, 0, "the header"):
+            if len(names) == _MOST_NAMES:
+                raise _FaultyError(f"the header has more than {_MOST_NAMES:,} names")
+            names.append(name)
+            end = position
+        return names, end
 
-        Each value is a pair of its text and whether it was in quotes.
+    def _record(self, text: str, start: int, expected: int) -> list[str | None]:
+        """Return the values of the record at a position in the text, `None` for NULL."""
+        values: list[str | None] = []
+        count = end = 0
+        for value, is_quoted, position in self._values(text, start, "the record"):
+            count, end = count + 1, position
+            if count <= expected:  # a text of its own for each value would take 65 times the body's memory
+                values.append(value if is_quoted or value != self.null else None)
+        if end < len(text):
+            raise _FaultyError("the body has more than one CSV record")
+        if count != expected:
+            raise _FaultyError(f"expected {expected} value{'s' if expected > 1 else ''}, found {count}")
+        return values
+
+    def _values(self, text: str, start: int, part: str) -> Iterator[tuple[str, bool, int]]:
+        """Yield each value of the record at a position in the text.
+
+        Each item is the value, whether it was in quotes, and the position after the delimiter or line end
+        behind it.
         """
         quote, delimiter = re.escape(self.quote), re.escape(self.delimiter)
         plain = re.compile(f"[^{delimiter}{quote}\r\n]*+")
         quoted = re.compile(f"{quote}((?:[^{quote}]++|{quote}{quote})*+){quote}") if quote else None
-        values: list[tuple[str, bool]] = []
-        while True:
-            place = f"{part}, value {len(values) + 1}: "
-            if quoted is not None and text.startswith(self.quote, start):
-                match = quoted.match(text, start)
-                if match is None:
-                    raise _FaultyError(f"{place}the closing quote is missing")
-                values.append((match[1].replace(self.quote * 2, self.quote), True))
-            else:
-                match = plain.match(text, start)
-                assert match is not None  # noqa: S101 - it also matches nothing
-                values.append((match[0], False))
+        for number in itertools.count(1):
+            place = f"{part}, value {number}: "
+            is_quoted = quoted is not None and text.startswith(self.quote, start)
+            match = (quoted if quoted is not None and is_quoted else plain).match(text, start)
+            if match is None:  # without quotes, nothing is a value too
+                raise _FaultyError(f"{place}the closing quote is missing")
+            value = match[1].replace(self.quote * 2, self.quote) if is_quoted else match[0]
             start = match.end()
             if start == len(text):
-                return values, start
+                yield value, is_quoted, start
+                return
             if text.startswith(("\r\n", "\n"), start):
-                return values, start + (2 if text[start] == "\r" else 1)
+                yield value, is_quoted, start + (2 if text[start] == "\r" else 1)
+                return
             if text[start] == self.delimiter:
                 start += 1
+                yield value, is_quoted, start
             elif text[start] == "\r":
                 raise _FaultyError(f"{place}a carriage return without a line feed")
-            elif match.re is quoted:
+            elif is_quoted:
                 raise _FaultyError(f"{place}something follows the closing quote")
             else:
                 raise _FaultyError(f"{place}a quote within a value without quotes")
@@ -225,9 +256,12 @@ class Avro:
         schema: The schema with which the bodies were written: an Avro record as JSON.
         schema_id: Number in the prefix of Confluent's serializers, with which each body must begin: a zero
             byte, and this number in four bytes. `None`: the bodies have no prefix.
+        max_json: Maximum number of characters of a record as JSON. A longer record is rejected: one byte can
+            stand for a long text, such as the names of all fields of a record.
 
     Raises:
-        ConfigurationError: The schema is no record or is invalid, or the number has more than 32 bits.
+        ConfigurationError: The schema is no record or is invalid, the number has more than 32 bits, or the
+            maximum is less than 1.
     """
 
     name: ClassVar[str] = "Avro"
@@ -235,6 +269,7 @@ class Avro:
     kinds: ClassVar[tuple[BodyKind, ...]] = (BodyKind.BYTES,)
     schema: str
     schema_id: int | None = None
+    max_json: int = MOST_JSON
 
     def __post_init__(self) -> None:
         reader_of(self.schema)
@@ -242,12 +277,21 @@ class Avro:
             raise ConfigurationError(
                 f"avro: schema_id: expected a number of 32 bits, from 0 on, found {self.schema_id}"
             )
+        if self.max_json < 1:
+            raise ConfigurationError(
+                f"avro: max_json: expected a number of characters, from 1 on, found {self.max_json}"
+            )
 
     def to_json(self, body: bytes, shape: Shape, *, is_text: bool) -> str:
         """Return a body as a JSON object, with all fields; see `read_body`."""
         del shape, is_text  # the bytes are only readable by their own schema
         try:
-            return read_record(self.schema, body, self.schema_id)
+            return read_record(self.schema, body, self.schema_id, self.max_json)
+        except TooLongError:
+            raise _FaultyError(
+                f"as JSON the record has more than {self.max_json:,} characters, the limit of max_json "
+                "(--avro-max-json)"
+            ) from None
         except EncodingError as error:
             # An empty body is a record if no field of the schema has bytes.
             raise _FaultyError(str(error) if body else _EMPTY) from None
@@ -283,6 +327,18 @@ class _FaultyError(Exception):
     """The body can't be read; the text is the reason."""
 
 
+@dataclass(slots=True)
+class _Items:
+    """The items of a repeated element, as one text: a text for each would take 15 times the body's memory."""
+
+    count: int = 0
+    text: io.StringIO = field(default_factory=io.StringIO)
+
+    def add(self, item: str) -> None:
+        self.text.write(f",{item}" if self.count else item)
+        self.count += 1
+
+
 @dataclass(slots=True, kw_only=True)
 class _Element:
     """An XML element whose end tag hasn't been read yet."""
@@ -291,7 +347,7 @@ class _Element:
     shape: Shape
     path: str
     is_null: bool
-    members: dict[str, str | list[str]] = field(default_factory=dict)
+    members: dict[str, str | _Items] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
 
@@ -312,6 +368,8 @@ class _Document:
         self.found = "{}"
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._open) + self._left_out == _DEEPEST:
+            raise _FaultyError(f"the body has more than {_DEEPEST:,} elements within each other")
         if self._left_out:
             self._left_out += 1
             return
@@ -343,8 +401,9 @@ class _Document:
             return None
         path = f"{around.path}.{local}" if around.path else local
         if shape.items is not None:
-            items = around.members.setdefault(local, [])
-            return _Element(name=local, shape=shape.items, path=f"{path}[{len(items)}]", is_null=False)
+            items = around.members.setdefault(local, _Items())
+            number = items.count if isinstance(items, _Items) else 0
+            return _Element(name=local, shape=shape.items, path=f"{path}[{number}]", is_null=False)
         if local in around.members:
             self._complain(f"field '{path}': the element is there more than once")
             return None
@@ -388,8 +447,8 @@ class _Document:
             return
         around = self._open[-1].members
         items = around.get(element.name)
-        if isinstance(items, list):
-            items.append(found)
+        if isinstance(items, _Items):
+            items.add(found)
         else:
             around[element.name] = found
 
@@ -401,7 +460,7 @@ class _Document:
         if _CONTENT in element.shape.fields:
             members = members | {_CONTENT: self._value(element.shape.fields[_CONTENT], text)}
         written = {
-            name: f"[{','.join(value)}]" if isinstance(value, list) else value
+            name: f"[{value.text.getvalue()}]" if isinstance(value, _Items) else value
             for name, value in members.items()
         }
         return f"{{{','.join(f'{_quoted(name)}:{value}' for name, value in written.items())}}}"
