@@ -54,8 +54,8 @@ from airflow_provider_jmsjca.spark.evolution import add_columns
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
 from airflow_provider_jmsjca.spark.mapping import (
     Mapped,
-    all_fit,
     avro_fields,
+    failed_columns,
     rescue_name,
     sort_json,
     sort_tried,
@@ -406,28 +406,33 @@ class Batch:
         return self._read(sort)
 
     def _read(self, sort: Callable[..., DataFrame]) -> Mapped:
-        """Read the bodies; in a small batch first without reasons, which is faster if all messages fit.
+        """Read the messages; in a small batch first without reasons, which is faster if all messages fit.
 
         Args:
-            sort: Function that calls `sort_json` for these messages; takes `finds_reasons`.
+            sort: Function that calls `sort_json` or `sort_tried` for these messages; takes `finds_reasons`
+                and `failed`.
         """
         if self.manifest.rows <= _SMALL_ROWS:
             quick = sort(finds_reasons=False).persist()
             self._kept.append(quick)
-            if all_fit(quick):
+            failed = failed_columns(quick)
+            if failed is None:
                 self._mapped.append(split(quick, has_rejects=False))
                 self._empty.append(self._mapped[-1].rejects)
                 return self._mapped[-1]
             self._kept.pop().unpersist()
+            return self._split(sort(failed=failed))
         return self._split(sort())
 
     def try_map(self, messages: DataFrame, columns: Mapping[str, Column | str]) -> Mapped:
         """Evaluate expressions for each message, see `mapping.sort_tried`. Pass the `rejects` to `reject`.
 
         One bad message never fails the batch: a message for which an expression raises an error is a reject.
-        Each expression is evaluated once, and the result is cached, as with `json`.
+        In a batch of up to 25,000 messages, this call already evaluates the expressions. If one fails, all
+        are evaluated once more, to find the reasons. Otherwise each is evaluated once. The result is cached,
+        as with `json`.
         """
-        return self._split(sort_tried(messages, columns))
+        return self._read(partial(sort_tried, messages, columns))
 
     def _split(self, sorted_messages: DataFrame) -> Mapped:
         self._kept.append(sorted_messages.persist())

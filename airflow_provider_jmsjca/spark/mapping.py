@@ -104,8 +104,7 @@ _INFINITE: Final = '"-?Infinity"'
 # Appended to a body to find its end; no producer can guess it.
 _MARK: Final = secrets.token_hex(8)
 _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
-DOUBTFUL: Final = "doubtful"
-"""The only reason that `sort_json` gives with `finds_reasons=False`, except for failed columns of `keep`."""
+_AGAIN: Final = "failed when it was evaluated again; it may depend on more than the message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
 
     Args:
         sorted_messages: The result of `sort_json` or `sort_tried`.
-        has_rejects: `False` if `all_fit` has found no message to reject.
+        has_rejects: `False` if `failed_columns` has found no message to reject.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -177,18 +176,27 @@ def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
     )
 
 
-def all_fit(sorted_messages: DataFrame) -> bool:
-    """Return whether all messages fit: none has a reason to be rejected.
+def failed_columns(sorted_messages: DataFrame) -> frozenset[int] | None:
+    """Return the numbers of the expressions that failed for a message; `None` if all messages fit.
 
     Args:
-        sorted_messages: The result of `sort_json` or `sort_tried`. The driver must be able to hold a number
-            for each message.
+        sorted_messages: The result of `sort_json` or `sort_tried` with `finds_reasons=False`. The driver must
+            be able to hold a short text for each message.
     """
-    # A count would need a second stage, which takes longer than collecting numbers for a small batch.
-    return not sorted_messages.where(f"{_REASON} IS NOT NULL").selectExpr("1").collect()
+    # A count would need a second stage, which takes longer than collecting texts for a small batch.
+    found = {
+        reason for (reason,) in sorted_messages.where(f"{_REASON} IS NOT NULL").select(_REASON).collect()
+    }
+    return frozenset(int(number) for text in found for number in text.split()) if found else None
 
 
-def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
+def sort_tried(
+    messages: DataFrame,
+    columns: Mapping[str, Column | str],
+    *,
+    finds_reasons: bool = True,
+    failed: Collection[int] | None = None,
+) -> DataFrame:
     """Evaluate expressions for each message, and find the messages for which an expression fails.
 
     A message is rejected if it is undecodable or an expression raises an error for it. NULL is a value, not a
@@ -199,6 +207,8 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
         columns: Expressions in SQL, or columns, by the name of the resulting column. An exception in a Python
             function fails the job. Names that begin with `_jms`, and `jms_batch_id`, `jms_segment` and
             `jms_position`, are reserved.
+        finds_reasons: See `sort_json`.
+        failed: See `sort_json`.
 
     Returns:
         The argument of `split`: each message with its values, its reason, or both.
@@ -228,30 +238,57 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     apart = messages.select(
         "*", sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_TRIED)
     )
-    reason = sql.when(sql.col(_UNDECODABLE).isNotNull(), sql.expr(_undecodable_reason()))
-    return apart.select(
-        *_PLACE,
-        reason.otherwise(_failed(_TRIED, attempts)).alias(_REASON),
-        sql.expr(_tried_values(_TRIED, columns)).alias(_VALUES),
+    fits = f"{_UNDECODABLE} IS NULL"
+    if finds_reasons:
+        why = sql.when(~sql.expr(fits), sql.expr(_undecodable_reason())).otherwise(
+            _failure_reasons(attempts, failed)
+        )
+    else:
+        why = sql.expr(_doubt(fits, attempts))
+    return apart.select(*_PLACE, why.alias(_REASON), sql.expr(_tried_values(columns)).alias(_VALUES))
+
+
+def _doubt(fits: str, attempts: Iterable[str]) -> str:
+    """Return an expression for the numbers of the expressions that failed, see `failed_columns`.
+
+    The expression is NULL for a message that fits.
+
+    Args:
+        fits: An expression that is true for a message that fits, except for failed expressions.
+        attempts: Names of the expressions.
+    """
+    numbers = (
+        f", CASE WHEN {_member(_TRIED, name)} IS NULL THEN '{number}' END"
+        for number, name in enumerate(attempts)
     )
+    failed = f"concat_ws(' '{''.join(numbers)})"
+    return f"CASE WHEN {fits} THEN nullif({failed}, '') ELSE {failed} END"
 
 
-def _failed(tried: str, attempts: Mapping[str, Attempt]) -> Column:
-    """Return an expression for the reasons of the failed expressions as one text; NULL if none has failed."""
+def _failure_reasons(attempts: Mapping[str, Attempt], failed: Collection[int] | None) -> Column:
+    """Return an expression for the reasons of the failed expressions as one text; NULL if none has failed.
+
+    Args:
+        attempts: The expressions by name.
+        failed: Numbers of the expressions to examine; `None`: all.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     faults = [
         sql.when(
-            sql.expr(f"{_member(tried, name)} IS NULL"),
-            sql.concat(sql.lit(f"column '{name}': "), attempt.reason()),
+            sql.expr(f"{_member(_TRIED, name)} IS NULL"),
+            sql.concat(
+                sql.lit(f"column '{name}': "),
+                attempt.reason() if failed is None or number in failed else sql.lit(_AGAIN),
+            ),
         )
-        for name, attempt in attempts.items()
+        for number, (name, attempt) in enumerate(attempts.items())
     ]
     return sql.nullif(sql.concat_ws("; ", *faults), sql.lit(""))
 
 
-def _tried_values(tried: str, columns: Iterable[str]) -> str:
-    values = ", ".join(f"{quoted_text(name)}, {_member(tried, name)}.value" for name in columns)
+def _tried_values(columns: Iterable[str]) -> str:
+    values = ", ".join(f"{quoted_text(name)}, {_member(_TRIED, name)}.value" for name in columns)
     return f"named_struct({values})"
 
 
@@ -274,6 +311,7 @@ def sort_json(
     timestamp_formats: Sequence[str] = (),
     rescue: str | None = None,
     finds_reasons: bool = True,
+    failed: Collection[int] | None = None,
 ) -> DataFrame:
     """Read each body as one JSON object with these fields, and find out why a message doesn't fit.
 
@@ -320,9 +358,11 @@ def sort_json(
         rescue: Column to add for names in the body that the schema doesn't have, at any depth. `_rescued` is
             added as `VARIANT`, and `_rescued STRING` as JSON text. The column is NULL for a body without such
             names. In an array, items are named by index: `{"items": {"3": {"colour": "red"}}}`.
-        finds_reasons: Whether to find the reasons. If `False`, a message that may not fit gets the reason
-            `DOUBTFUL`, even if it does fit. For a small batch, planning the search for reasons takes longer
-            than everything else.
+        finds_reasons: Whether to find the reasons. If `False`, a message that may not fit gets a text for
+            `failed_columns` as the reason, even if it does fit. For a small batch, planning the search for
+            reasons takes longer than everything else.
+        failed: Numbers of the expressions in `keep` for which to find reasons, from `failed_columns`; `None`:
+            all. Another expression that fails nevertheless gets a general reason.
 
     Returns:
         The argument of `split`: each message with its values, its reason, or both.
@@ -372,8 +412,13 @@ def sort_json(
         sql.inline(sql.array(read)),
     )
     ordinary = _ordinary(fields, body_format, forms)
-    complaint = _complaint(fields, body_format, forms) if finds_reasons else quoted_text(DOUBTFUL)
-    reason = f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {complaint} END"
+    if finds_reasons:
+        complaint = _complaint(fields, body_format, forms)
+        why = sql.expr(f"CASE WHEN coalesce({ordinary}, false) THEN NULL ELSE {complaint} END")
+        if attempts:
+            why = sql.coalesce(why, _failure_reasons(attempts, failed))
+    else:
+        why = sql.expr(_doubt(f"coalesce({ordinary}, false)", attempts))
     # The parsed struct is copied as a whole, at the cost of one value. Converted values have another struct.
     values = [sql.col(_PARSED).alias(_VALUES)]
     found = {field.name: _member(_PARSED, field.name) for field in fields.fields}
@@ -382,10 +427,8 @@ def sort_json(
         f"{quoted_text(name)}, {value}" for name, value in converted.items() if value != found[name]
     ]:
         values.append(sql.expr(f"named_struct({', '.join(pairs)})").alias(_CONVERTED))
-    why = sql.expr(reason)
     if attempts:
-        why = sql.coalesce(why, _failed(_TRIED, attempts))
-        values.append(sql.expr(_tried_values(_TRIED, attempts)).alias(_KEPT))
+        values.append(sql.expr(_tried_values(attempts)).alias(_KEPT))
     if rescued is not None:
         values.append(sql.expr(_rescued_struct(fields, rescued)).alias(_RESCUED))
     return apart.select(*_PLACE, why.alias(_REASON), *values)
