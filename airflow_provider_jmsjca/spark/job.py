@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.spark.bodies.formats import Avro, Csv, Xml
+from airflow_provider_jmsjca.spark.bodies.formats import MOST_JSON, Avro, Csv, Xml
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.evolution import add_columns
 from airflow_provider_jmsjca.spark.expectations import OnViolation, check_expectations
@@ -372,6 +372,7 @@ class Batch:
         *,
         writer_schema: str,
         schema_id: int | None = None,
+        max_json: int = MOST_JSON,
         allow: Sequence[str] = (),
         keep: Sequence[str] = (),
         timestamp_formats: Sequence[str] = (),
@@ -389,16 +390,18 @@ class Batch:
             writer_schema: The schema with which the bodies were written: an Avro record as JSON.
             schema_id: Number of the schema in the prefix of Confluent's serializers, with which each body
                 must begin. A body with another prefix or none is rejected. `None`: the bodies have no prefix.
+            max_json: Maximum number of characters of a record as JSON. A longer record is rejected. In Avro,
+                one byte can stand for a long text, such as the names of all fields of a record.
             allow: Only without `schema`. With `variants`, a union of several types, or a type that contains
                 itself, is read as `VARIANT`. Otherwise such a schema is refused.
             keep: Columns of the message to add, see `mapping.sort_json`.
             timestamp_formats: Further forms of `TIMESTAMP`, see `mapping.sort_json`.
 
         Raises:
-            ConfigurationError: The schema, `keep` or a format of timestamps is invalid. Or the writer's
-                schema is no record, or has a part without a Spark type.
+            ConfigurationError: The schema, `keep`, `max_json` or a format of timestamps is invalid. Or the
+                writer's schema is no record, or has a part without a Spark type.
         """
-        body_format = Avro(schema=writer_schema, schema_id=schema_id)
+        body_format = Avro(schema=writer_schema, schema_id=schema_id, max_json=max_json)
         fields = avro_fields(schema, writer_schema, allow)
         sort = partial(
             sort_json, messages, fields, keep, body_format=body_format, timestamp_formats=timestamp_formats

@@ -248,15 +248,17 @@ def test_the_ready_made_job_reads_avro(
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     schema, table = tmp_path / "order.avsc", str(tmp_path / "table")
     schema.write_text(f"// of the shop\n{json.dumps(TREE)}")
-    bodies = (b"\0\0\0\0\x07\x02\x04\x02", b"\0\0\0\0\x08\x00")
+    # The first is {"a":{"a":1}}, of 13 characters. The second has another number, the third a longer value.
+    prefix = b"\0\0\0\0\x07"
+    bodies = (prefix + b"\x02\x04\x02", b"\0\0\0\0\x08\x00", prefix + b"\x02\x04\x14")
     manifest = make_batch([JmsMessage.bytes(body) for body in bodies])
     fence = str(take_fence(manifest.folder))
     given = ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", fence]
-    read = ["--body", "avro", "--avro-schema-id", "7", "--schema-allow", "variants"]
+    read = ["--body", "avro", "--avro-schema-id", "7", "--schema-allow", "variants", "--avro-max-json", "13"]
     main([*given, "--table", table, *read, "--avro-writer-schema", str(schema), "--keep", "body_type"])
     done = Done.read(manifest.folder)
     assert done is not None
-    assert (done.stored, done.rejected) == ({table: 1}, 1)
+    assert (done.stored, done.rejected) == ({table: 1}, 2)
     (row,) = spark.read.parquet(table).selectExpr("to_json(a)", "body_type").collect()
     assert tuple(row) == ('{"a":1}', "bytes")
     other = make_batch(batch_id="other")

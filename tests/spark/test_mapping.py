@@ -292,6 +292,21 @@ def test_every_json_value_as_every_type(spark: SparkSession, make_batch: MakeBat
     }
 
 
+def test_the_plan_of_the_reasons_has_a_test_for_each_type_and_none_for_each_field(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    manifest = make_batch([JmsMessage.text("{}")])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+
+    def tests(count: int) -> int:
+        inner = ", ".join(f"f{number}: INT NOT NULL" for number in range(count))
+        fields = f"{inner.replace(':', '')}, s STRUCT<{inner}>"
+        plan = map_json(messages, fields).rejects._jdf.queryExecution().analyzed().toString()
+        return str(plan).count("schema_of_variant")
+
+    assert tests(60) == tests(2) > 0
+
+
 def test_what_spark_can_not_read_is_turned_away_with_the_limit(
     spark: SparkSession, make_batch: MakeBatch
 ) -> None:

@@ -44,6 +44,7 @@ _LONGEST_NAMESPACE: Final = 1_000
 # The parser keeps 150 bytes for each element that is open, and a name in a CSV header takes as much.
 _DEEPEST: Final = 200_000
 _MOST_NAMES: Final = 1_000_000
+_ITEMS_APART: Final = 1_000
 _ATTRIBUTE: Final = "_"
 _CONTENT: Final = "_VALUE"
 
@@ -329,14 +330,26 @@ class _FaultyError(Exception):
 
 @dataclass(slots=True)
 class _Items:
-    """The items of a repeated element, as one text: a text for each would take 15 times the body's memory."""
+    """The items of a repeated element. A text for each would take up to 20 times the body's memory."""
 
     count: int = 0
     text: io.StringIO = field(default_factory=io.StringIO)
+    last: list[str] = field(default_factory=list)
 
     def add(self, item: str) -> None:
-        self.text.write(f",{item}" if self.count else item)
+        self.last.append(item)
         self.count += 1
+        if len(self.last) == _ITEMS_APART:
+            self._join()
+
+    def as_json(self) -> str:
+        self._join()
+        return f"[{self.text.getvalue()}]"
+
+    def _join(self) -> None:
+        if self.last:
+            self.text.write(f"{',' if self.text.tell() else ''}{','.join(self.last)}")
+            self.last.clear()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -460,8 +473,7 @@ class _Document:
         if _CONTENT in element.shape.fields:
             members = members | {_CONTENT: self._value(element.shape.fields[_CONTENT], text)}
         written = {
-            name: f"[{value.text.getvalue()}]" if isinstance(value, _Items) else value
-            for name, value in members.items()
+            name: value.as_json() if isinstance(value, _Items) else value for name, value in members.items()
         }
         return f"{{{','.join(f'{_quoted(name)}:{value}' for name, value in written.items())}}}"
 

@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.escaping import escaped, escaped_json
+from airflow_provider_jmsjca.spark.bodies.formats import MOST_JSON
 from airflow_provider_jmsjca.spark.expectations import OnViolation, parsed_expectations
 from airflow_provider_jmsjca.spark.job import Batch, leave
 from airflow_provider_jmsjca.spark.preview import MESSAGES, Preview
@@ -301,6 +302,12 @@ def _add_body_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--avro-schema-id", type=int, metavar="N", help="with avro: the number in Confluent's prefix"
+    )
+    parser.add_argument(
+        "--avro-max-json",
+        type=int,
+        metavar="N",
+        help=f"with avro: a record with more characters as JSON is rejected; {MOST_JSON:,} by default",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -24,6 +25,15 @@ def record(name: str, **fields: Any) -> dict[str, Any]:
 
 def text_of(schema: object) -> str:
     return json.dumps(schema)
+
+
+def whole(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
 
 
 ORDER = record(
@@ -268,19 +278,49 @@ def test_schemas_that_can_not_be_used(schema: str, fault: str) -> None:
     assert fault in str(error.value)
 
 
+ONES = record("A", a={"type": "array", "items": record("B", x="int", n="null")})
+# Three items of a byte each, as 58 characters.
+THREE, THREE_JSON = b"\x06\0\0\0\0", '{"a":[{"x":0,"n":null},{"x":0,"n":null},{"x":0,"n":null}]}'
+
+
+@pytest.mark.parametrize("most", [58, 57, 30, 1])
+def test_a_record_with_too_much_json_is_rejected(most: int) -> None:
+    found = read(Avro(schema=text_of(ONES), max_json=most), THREE)
+    why = f"! as JSON the record has more than {most} characters, the limit of max_json (--avro-max-json)"
+    assert found == (THREE_JSON if most == 58 else why)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ({"type": "array", "items": record("B", x="int")}, whole(100_000) + b"\0" * 100_001),
+        ({"type": "array", "items": ["null", "int"]}, whole(100_000) + b"\0" * 100_001),
+        ({"type": "array", "items": {"type": "array", "items": "int"}}, whole(100_000) + b"\0" * 100_001),
+    ],
+    ids=["records", "unions", "arrays"],
+)
+def test_a_body_of_many_small_values_takes_little_memory(kind: Any, body: bytes) -> None:
+    """A text for each value would take 65 times the body."""
+    how = Avro(schema=text_of(record("A", a=kind)))
+    tracemalloc.start()
+    try:
+        found, _ = read_body(how, Shape(kind=Kind.STRUCT), body, "bytes")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert peak < 4 * len(found)
+
+
+def test_the_most_json_is_a_number_of_characters() -> None:
+    with pytest.raises(ConfigurationError, match="avro: max_json: expected a number of characters"):
+        Avro(schema=text_of(ORDER), max_json=0)
+
+
 @pytest.mark.parametrize("number", [-1, 2**32])
 def test_a_schema_id_has_32_bits(number: int) -> None:
     with pytest.raises(ConfigurationError, match="avro: schema_id: expected a number of 32 bits"):
         Avro(schema=text_of(ORDER), schema_id=number)
-
-
-def whole(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
 
 
 def sized(raw: bytes) -> bytes:

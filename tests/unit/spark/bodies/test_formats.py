@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -211,6 +212,43 @@ def test_xml_that_is_not_read(body: str) -> None:
 def test_deep_xml_is_read() -> None:
     body = f"<order>{'<x>' * 100_000}{'</x>' * 100_000}<id>1</id></order>"
     assert read(Xml(root="order"), ORDER, body) == '{"id":1}'
+
+
+def test_thousands_of_xml_items_are_read() -> None:
+    items = [f"<items><n>{number}</n></items>" for number in range(2_500)]
+    expected = ",".join(f'{{"n":{number}}}' for number in range(2_500))
+    assert read(Xml(root="order"), ORDER, f"<order>{''.join(items)}</order>") == f'{{"items":[{expected}]}}'
+
+
+def test_xml_that_is_too_deep_is_rejected() -> None:
+    """The parser keeps each open element: 10 MiB of them would take half a gigabyte."""
+    why = "! the body has more than 200,000 elements within each other"
+    assert read(Xml(root="order"), ORDER, f"<order>{'<x>' * 200_000}") == why
+
+
+def test_a_csv_header_has_a_limit() -> None:
+    why = "! the header has more than 1,000,000 names"
+    assert read(Csv(header=True), RECORD, f"{',' * 1_000_000}\n1,a") == why
+
+
+@pytest.mark.parametrize(
+    ("how", "shape", "body"),
+    [
+        (Csv(), RECORD, "," * 100_000),
+        (Xml(root="o"), struct(i=Shape(kind=Kind.ARRAY, items=STRING)), f"<o>{'<i/>' * 25_000}</o>"),
+        (Xml(root="o"), struct(i=Shape(kind=Kind.ARRAY, items=RECORD)), f"<o>{'<i/>' * 25_000}</o>"),
+    ],
+    ids=["CSV", "XML texts", "XML structures"],
+)
+def test_a_body_of_many_small_values_takes_little_memory(how: Csv | Xml, shape: Shape, body: str) -> None:
+    """A text for each value would take 65 times the body in CSV, and 15 times in XML."""
+    tracemalloc.start()
+    try:
+        read(how, shape, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(body)
 
 
 def test_a_long_attribute_is_read() -> None:
