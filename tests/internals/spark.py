@@ -7,6 +7,7 @@ from airflow_provider_jmsjca.spark.dead_letters import send_dead_letters
 from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
 from airflow_provider_jmsjca.spark.jobs.messages_to_table import body_options, main
+from airflow_provider_jmsjca.spark.mapping import sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import Reject, reject_reasons
 from airflow_provider_jmsjca.spark.replays import make_replay
@@ -32,5 +33,7 @@ __all__ = [
     "replace_by_overwrite",
     "replace_by_rename",
     "send_dead_letters",
+    "sort_tried",
+    "split",
     "write_archive",
 ]

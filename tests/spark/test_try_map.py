@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as sql
 
 from airflow_provider_jmsjca import Batch, ConfigurationError, JmsMessage, Mapped
+from tests.internals.spark import sort_tried, split
 from tests.internals.spool import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
@@ -58,6 +59,21 @@ def test_a_message_for_which_an_expression_fails_is_turned_away(
     done = Done.read(manifest.folder)
     assert done is not None
     assert done.rejected == 3
+
+
+def test_an_expression_that_fails_the_second_time_only_makes_a_reject(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    """A small batch finds reasons only for expressions that failed for a message when first tried."""
+    manifest = make_batch([JmsMessage.text("12"), JmsMessage.text("x")])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    columns = dict.fromkeys("ab", "CAST(CAST(body AS STRING) AS INT)")
+    rows, rejects = found(split(sort_tried(messages, columns, failed=[1])), "a", "b")
+    assert rows == {0: (12, 12)}
+    assert rejects == {
+        1: "column 'a': failed when it was evaluated again; it may depend on more than the message; "
+        "column 'b': the value is no INT, found the string \"x\""
+    }
 
 
 def test_the_reason_is_the_part_that_fails(spark: SparkSession, make_batch: MakeBatch) -> None:
