@@ -1,4 +1,4 @@
-"""List commands of an operator and the page, with 100,000 dead letters on a broker and 500 activations.
+"""List commands and the page, with 100,000 dead letters on a broker, 500 activations and 50 batches.
 
 Own time is processor time of the process that runs a command; the rest is the wait for broker and store.
 
@@ -33,6 +33,8 @@ import airflow_provider_jmsjca
 from airflow_provider_jmsjca import open_store
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -44,6 +46,7 @@ ACTIVATIONS: Final = 500
 MOST_MILLISECONDS: Final = 300.0
 """Own time that a command or a view may take."""
 _QUEUES: Final = 20
+_BATCHES: Final = 50
 _TIMES: Final = 3
 _CONN_ID: Final = "bench_operations"
 _REASONS: Final = ("ValueError", "KeyError", "TimeoutError")
@@ -61,6 +64,9 @@ def installation() -> Iterator[None]:
         url = f"sqlite:///{folder / 'store.db'}"
         with contextlib.closing(open_store(url)) as store:
             store.activations.report([_run(number) for number in range(ACTIVATIONS)])
+        spool = folder / "spool"
+        for number in range(_BATCHES):
+            _store_batch(spool, number)
         with _environment(
             AIRFLOW_HOME=name,
             AIRFLOW__CORE__LOAD_EXAMPLES="False",
@@ -70,7 +76,7 @@ def installation() -> Iterator[None]:
             AIRFLOW__API_AUTH__JWT_SECRET=uuid.uuid4().hex * 2,
             AIRFLOW__API__SECRET_KEY=uuid.uuid4().hex,
             AIRFLOW__JMSJCA__STORE_URL=url,
-            AIRFLOW__JMSJCA__SPOOL_PATH=str(folder / "spool"),
+            AIRFLOW__JMSJCA__SPOOL_PATH=str(spool),
         ):
             subprocess.run(
                 [sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True
@@ -97,7 +103,7 @@ def report(broker: Broker, letters: int = LETTERS) -> bool:
         ["queues", "list", *here],
         ["queues", "list", *here, "--used"],
         ["queues", "browse", queue, *here],
-        ["dlq", "list"],
+        ["dlq", "list", *here],
         ["dlq", "list", queue, *here],
         *(["dlq", "show", queue, each, *here] for each in _ids(broker, queue)),
     ]
@@ -107,6 +113,13 @@ def report(broker: Broker, letters: int = LETTERS) -> bool:
         met = [_measured(_COMMANDS, judged), _measured(_PAGE, [queue])]
         _measured(_COMMANDS, others, times=1, judged=False)
     return all(met)
+
+
+def _store_batch(spool: Path, number: int) -> None:
+    message = Row(JmsMessage.text(BODY), 1_700_000_000_000_000)
+    with SpoolBatch(spool, f"b{number}", source="queue://orders", activation=f"orders.{number}") as batch:
+        batch.seal([message])
+        batch.complete()
 
 
 def _fill(broker: Broker, name: str, letters: int) -> None:
