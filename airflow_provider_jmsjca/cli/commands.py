@@ -220,8 +220,12 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
                 is_unknown = fault == undefined(str(getattr(args, "conn_id", None)))
-                way_out = "; airflow connections list shows those that are" if is_unknown else ""
-                echo(f"error: {fault}{way_out}")
+                # Airflow says nothing else of a connection that it can't decrypt.
+                way_out = (
+                    "; airflow connections list shows those that are. If it is there, this process may have "
+                    "another [core] fernet_key than the one that stored it"
+                )
+                echo(f"error: {fault}{way_out if is_unknown else ''}")
             raise SystemExit(1) from error
 
     return run

@@ -693,7 +693,12 @@ def _dead_letter_commands() -> GroupCommand:
                         help="name of this replay: a letter that fails again is not sent back twice under it "
                         "(default: a new name)",
                     ),
-                    _DRY_RUN,
+                    Arg(
+                        ("--dry-run",),
+                        action="store_true",
+                        help="count the letters and send none; a broker that can't browse marks them as "
+                        "redelivered",
+                    ),
                     ARG_OUTPUT,
                     ARG_VERBOSE,
                 ),

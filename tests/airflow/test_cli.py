@@ -167,7 +167,11 @@ def test_explain_says_after_the_table_what_contradicts_what(
     [
         (
             ["--conn-id", "missing"],
-            "connection 'missing' is not defined in Airflow; airflow connections list shows those that are",
+            (
+                "connection 'missing' is not defined in Airflow; airflow connections list shows those that "
+                "are. If it is there, this process may have another [core] fernet_key than the one that "
+                "stored it"
+            ),
         ),
         (["--activation", "/no/such/file"], "/no/such/file: can't be read: No such file or directory"),
     ],
