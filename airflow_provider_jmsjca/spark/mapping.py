@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.bodies.formats import Avro, BodyFormat, Kind, Shape, Xml, read_body
-from airflow_provider_jmsjca.spark.body_reasons import rejection_reason
-from airflow_provider_jmsjca.spark.body_values import (
+from airflow_provider_jmsjca.spark.expressions.reasons import rejection_reason
+from airflow_provider_jmsjca.spark.expressions.values import (
     BITS,
     FLOATS,
     MARK,

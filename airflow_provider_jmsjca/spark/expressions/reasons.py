@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from airflow_provider_jmsjca.spark.bodies.formats import BodyFormat
-from airflow_provider_jmsjca.spark.body_values import (
+from airflow_provider_jmsjca.spark.expressions.values import (
     PARSED,
     TEXT,
     UNDECODABLE_COLUMN,
