@@ -107,7 +107,8 @@ def clock_difference(administration: QueueAdministration) -> float:
     before = time.time()
     there = administration.time().timestamp()
     after = time.time()
-    # The broker read its clock between the two, and some brokers cut the fraction of the second.
+    # The broker read its clock between `before` and `after`. Some brokers report whole seconds only, so the
+    # exact time may be up to one second later.
     return there - after if there > after else min(0.0, there + 1 - before)
 
 
@@ -142,7 +143,11 @@ def _clock(administration: QueueAdministration) -> Check | None:
 
 
 def _blocked(resources: Check, administration: QueueAdministration) -> str:
-    """Return the possible cause if the broker doesn't confirm a send, as the end of a sentence."""
+    """Return why the broker may not confirm a send: a shortage that it reports, else a general hint.
+
+    Returns:
+        A clause for the end of an error text.
+    """
     return administration.blocked_hint if resources.passed else resources.detail
 
 

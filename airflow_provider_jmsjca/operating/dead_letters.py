@@ -42,13 +42,13 @@ REPLAY_RUN: Final = "JMSJCA_ReplayRun"
 REPLAY_OF: Final = "JMSJCA_ReplayOf"
 """Property of a replayed message: id of the dead letter. Messages with the same value are duplicates."""
 REPLAY_COUNT: Final = "JMSJCA_ReplayCount"
-"""Property of a replayed message: how often it was sent back, this time included."""
+"""Property of a replayed message: number of replays that sent it back, including the latest."""
 _OWN: Final = frozenset({REPLAY_RUN, REPLAY_OF, REPLAY_COUNT})
 _UNIT: Final = 50
 _SILENCE_SECONDS: Final = 1.0
 _MOST_DIGITS: Final = 9
 _MOST_LEFT: Final = 500
-"""Number of letters left on the queue at which a replay ends: a broker delivers at most the prefetch."""
+"""A replay ends when it has left this number of letters unacknowledged: they use up the prefetch."""
 _MOST_COUNTED: Final = 10_000
 """Maximum number of letters that a dry run counts without browsing, because it holds them until the end."""
 _GATHER_SECONDS: Final = 0.05
@@ -153,7 +153,7 @@ class DeadLetterQueue:
     Attributes:
         name: Name of the queue.
         messages: Number of messages on it, by the broker's count.
-        letters: The dead letters in groups; `None` if `may_browse` excludes that.
+        letters: The dead letters in groups; `None` if they were not browsed, because of `may_browse`.
     """
 
     name: str
@@ -281,13 +281,14 @@ def reason(letter: JmsMessage) -> str:
 
 
 def _reason(known: DeadLetter) -> str:
-    # Shortened first, because the time grows with the square of a word's length.
+    # Cut before replacing values: the time of the regular expression grows with the square of a word's
+    # length.
     line = known.exception_message.partition("\n")[0][:_LONGEST_REASON]
     return _with_class(known, _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", line))
 
 
 def _exact_reason(known: DeadLetter) -> str:
-    # Masked first, because a part of a secret would not be found.
+    # Masked before it is cut, because masking does not recognise a part of a secret.
     line = masked_text(known.exception_message.partition("\n")[0])[:_LONGEST_REASON]
     return _with_class(known, line)
 
@@ -602,7 +603,7 @@ class _Replayer:
             return None
 
     def _chosen(self, letter: JmsMessage) -> Outgoing | None:
-        """Do the same as `_outgoing` for a letter that is decoded already."""
+        """Return the message to send for a decoded letter; `None`, after counting why, if the letter stays."""
         asked = self._asked
         if asked.ids and letter.message_id not in self._missing:
             self._left["not chosen"] += 1

@@ -51,7 +51,7 @@ class Part(enum.StrEnum):
 
 
 class Effect(enum.StrEnum):
-    """Kind of symptom, for counts of what follows from a cause."""
+    """Kind of symptom, by which the consequences of a cause are counted."""
 
     DISCONNECTED = "activations that are not connected"
     LOST = "lost activations"
@@ -73,8 +73,8 @@ class Evidence:
         error_since: Time at which this error was first reported; `None`: not known.
         conn_id: The Airflow connection over which the error occurred; empty: not known.
         broker: Address or URL of the broker at which the error occurred; empty: not known.
-        needs_triggerer: Whether the symptom lasts at least until a triggerer is alive.
-        silent_at: The last heartbeat of the process; `None` if no process died.
+        needs_triggerer: Whether the symptom can only end once a triggerer runs.
+        silent_at: Last heartbeat of the dead process that has the symptom; `None` if no process died.
     """
 
     effect: Effect
@@ -113,8 +113,9 @@ class FailedLogin:
         conn_id: The Airflow connection.
         broker: URL of the broker; empty if it is not known.
         error: Text of the error.
-        by_connection: Whether the error proves something about this connection only. The registry has the
-            broker's address of a run, but not its connection, whose login may be another one.
+        by_connection: Whether the error concerns this connection only, such as a wrong password. Then the
+            failure does not explain errors of runs for which only the broker's address is recorded: they
+            may use another connection with another login.
     """
 
     conn_id: str
@@ -142,7 +143,7 @@ class SilentTriggerer:
     heartbeat: datetime | None
 
     def explains(self, evidence: Evidence) -> bool:
-        """Return whether the symptom needs a triggerer, and no process died before the last triggerer did."""
+        """Return whether the symptom needs a triggerer and did not begin before the last one went silent."""
         if not evidence.needs_triggerer:
             return False
         if evidence.silent_at is None:
@@ -214,10 +215,10 @@ class Finding:
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings without those that follow from another one, which has them as its consequences.
+    """Return findings by cause: a finding that follows from another becomes one of its `consequences`.
 
-    A finding becomes a problem if one of its consequences is a problem. Its symptom tells since when the
-    cause has lasted at least, if the consequences prove that.
+    A finding becomes a problem if one of its consequences is a problem. If its consequences have a known
+    start, the symptom says "at least since" the earliest of them.
 
     Args:
         findings: The findings, without consequences.
@@ -225,7 +226,7 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
     given = list(dict.fromkeys(findings))
     roots: list[int] = []
     follows: dict[int, int] = {}
-    # A finding that names a cause may follow from an earlier one.
+    # Findings that name a cause come first. They too may follow from one before them.
     for number in sorted(range(len(given)), key=lambda each: given[each].names is None):
         evidence = given[number].evidence
         root = None if evidence is None else next((r for r in roots if _explains(given[r], evidence)), None)
@@ -271,7 +272,7 @@ def _with_consequences(finding: Finding, consequences: list[Finding]) -> Finding
 
 
 def _counts(found: Iterable[Evidence]) -> Iterator[str]:
-    """Yield for each effect its count and the start of the first."""
+    """Yield, for each effect that occurs, the number of its symptoms and the earliest start."""
     evidence = list(found)
     for effect in Effect:
         some = [each for each in evidence if each.effect is effect]

@@ -21,10 +21,10 @@ from airflow_provider_jmsjca.spark.timestamps import WRITTEN
 from airflow_provider_jmsjca.spool.rows import encode_body
 
 _KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
-# A share of other values up to this doesn't change the type of a field.
+# A field keeps its type if at most this share of its values have another type.
 _MINORITY: Final = 0.05
 _MOST_LEVELS: Final = 20
-# In an object with more names than this, the names are keys of a map, not fields.
+# An object with more field names than this is taken for a map, whose keys are data.
 _MOST_FIELDS: Final = 200
 _MOST_COLUMNS: Final = 2_000
 _SHOWN: Final = 40
@@ -104,7 +104,7 @@ class _Seen:
     """The values of one field in all messages.
 
     Attributes:
-        numbers: For each family of types, the numbers of the messages with such a value.
+        numbers: Indexes of the messages with a value of each family of types.
         types: Types of the values.
         fields: Fields of those values that are objects.
         items: Items of those values that are arrays; `None` if no value is an array.

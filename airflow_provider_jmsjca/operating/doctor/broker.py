@@ -132,7 +132,7 @@ def _guarded(
         conn_id: The Airflow connection.
         subject: The examined part.
         findings: Findings about the part.
-        lacking: Gets the error if the broker does not report the part.
+        lacking: Errors by part. If the broker does not report this part, the error is added here.
     """
     try:
         yield from findings
@@ -150,7 +150,10 @@ def _guarded(
 
 
 def _state_of_broker(finding: Finding, conn_id: str, settings: ConnectionSettings) -> Finding:
-    """Return a finding about a broker so that the same one of another connection to it follows from it."""
+    """Add evidence and cause to a finding about a broker, so that `by_cause` combines equal findings.
+
+    Several connections may lead to the same broker. Their equal findings become consequences of the first.
+    """
     said = finding.symptom.removeprefix(f"connection {conn_id!r}: ")
     state = repr((settings.hosts, settings.virtual_host, said, finding.cause))
     return replace(

@@ -78,7 +78,11 @@ def _reason(groups: Sequence[DeadLetterGroup], waiting: int) -> str:
 
 
 def _movers(origin: Destination | None, senders: Sequence[ActivationRun]) -> str:
-    """Return which runs moved dead letters from a destination, by the registry; empty if it has none."""
+    """Return a clause that names the runs which moved dead letters from a destination.
+
+    Returns:
+        The latest of them and the number of others; empty if the registry has no such run.
+    """
     reports = [
         each.report
         for each in senders
@@ -94,7 +98,7 @@ def _movers(origin: Destination | None, senders: Sequence[ActivationRun]) -> str
 
 
 def _fix(groups: Sequence[DeadLetterGroup], queue: str, here: str, listing: str) -> str:
-    """Return the command that shows a letter of the largest group, and what comes after it."""
+    """Return the command that shows a letter of the largest group, and the next step after it."""
     letter = groups[0].example
     if not letter or not letter.isprintable():
         return listing
@@ -107,8 +111,8 @@ def _fix(groups: Sequence[DeadLetterGroup], queue: str, here: str, listing: str)
 def _last_error(queue: str, senders: Sequence[ActivationRun]) -> str:
     """Return the last error of a run that moved dead letters on this broker; empty if none is known.
 
-    The registry doesn't record the names of dead-letter queues. So runs are preferred whose destination's
-    name is part of the queue's name.
+    The registry doesn't record to which queue a run moves dead letters. If a run's destination is part of
+    the queue's name, only such runs are considered.
     """
     senders = [each for each in senders if each.report.dead_lettered]
     named = [

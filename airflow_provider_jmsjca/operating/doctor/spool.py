@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.spool.upkeep.states import NEEDS_CARE, State, batch
 
 _GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
-# Below this, writes fail although the failed ones leave some space.
+# A disk counts as full below this many bytes: writes fail before the last byte is used.
 _FULL: Final = 64 * _MIB
 
 

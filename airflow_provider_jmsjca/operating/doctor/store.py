@@ -80,7 +80,8 @@ def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
         if last is not None:
             line = last.exception_message.partition("\n")[0]
             error = ": ".join(filter(None, (last.exception_class, line)))
-        # A process may run the activation for several owners; which of them had the message is not recorded.
+        # One process may run the activation for several tasks or assets (owners). The store records the
+        # process of an attempt, not the owner; so an owner is named only if the process has a single one.
         runs = store.activations.runs([worst.activation])
         owners = {each.report.owner for each in runs if each.process == worst.where}
         where = f"; the last attempt was made by {owners.pop()}" if len(owners) == 1 else ""
