@@ -23,11 +23,11 @@ from airflow_provider_jmsjca.hooks.stored_connections import undefined, use_stor
 _BETWEEN = 3
 """Width of the space between two columns, in characters."""
 _NAMES = ("name", "property")
-"""Names of the first column in tables that have a name and its value in each row."""
+"""Titles of the first column of tables whose rows are pairs of a name and a value."""
 _INDENT = 4
 _LEAST_TEXT = 20
-# In characters.
 _LONGEST_CELL = 2_000
+"""Maximum length of a text in a cell of a table, in characters."""
 
 CommandFunction = Callable[[argparse.Namespace], None]
 
@@ -220,7 +220,7 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
                 is_unknown = fault == undefined(str(getattr(args, "conn_id", None)))
-                # Airflow says nothing else of a connection that it can't decrypt.
+                # Airflow also reports a connection as undefined if it can't decrypt the stored values.
                 way_out = (
                     "; airflow connections list shows those that are. If it is there, this process may have "
                     "another [core] fernet_key than the one that stored it"

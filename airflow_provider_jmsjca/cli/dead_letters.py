@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _SOURCES = 2
-"""Number of the places in which `list` looks without a queue: the broker and the spool."""
+"""Number of places that `list` examines if no queue is named: the broker and the spool."""
 _FIRST = 1000
 """Number of dead letters that `list` reads by default, so that its time doesn't grow with the queue."""
 
@@ -69,9 +69,10 @@ _FIRST = 1000
 def list_command(args: argparse.Namespace) -> None:
     """Print the dead letters of a queue, grouped by reason and original destination.
 
-    With `--rejects` also print the rejected rows of Spark batches still in the spool. Without both, print
-    these and the dead letters of all queues of the broker that have the name of a dead-letter queue. Standard
-    error gets the reason for each part that can't be listed; exit with code 1 if that is all of them.
+    With `--rejects`, also print the rejected rows of Spark batches that are still in the spool. Without a
+    queue and `--rejects`, print the rejected rows, and the dead letters of all queues of the broker whose
+    names are those of dead-letter queues. If a part can't be listed, standard error gets the reason; exit
+    with code 1 if no part can be listed.
     """
     if args.all and args.limit is not None:
         raise ConfigurationError("--all and --limit exclude each other")

@@ -58,7 +58,7 @@ def _tree(finding: Finding) -> dict[str, Any]:
 
 
 def _rows(finding: Finding) -> Iterator[dict[str, str]]:
-    """Yield the row of a finding, and below it rows of what follows from it."""
+    """Yield the row of a finding, then rows of its consequences."""
     yield _row(str(finding.kind), finding.symptom, finding.cause, finding.fix)
     follows: Sequence[Finding] = finding.consequences
     more = len(follows) - _MOST_SHOWN
@@ -66,7 +66,7 @@ def _rows(finding: Finding) -> Iterator[dict[str, str]]:
         yield _row("follows", f"because of this: {finding.summary}")
     for each in follows[:_MOST_SHOWN]:
         lead = "- " if more > 0 else "because of this: "
-        # The fix of the cause fixes these too. Their own would only show them.
+        # Consequences are printed without a fix: the fix of the cause fixes them too.
         yield _row("follows", f"{lead}{each.symptom}", "" if each.cause in finding.cause else each.cause)
     if more > 0:
         yield _row("follows", f"- and {more} more", fix="airflow jms doctor --output json")

@@ -80,7 +80,7 @@ def check_command(args: argparse.Namespace) -> None:
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:
-    """Refuse options of which one would have no effect.
+    """Raise an error if one of the given options would be ignored because of another one.
 
     Raises:
         ConfigurationError: Names each contradiction.

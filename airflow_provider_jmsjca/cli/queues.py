@@ -209,7 +209,8 @@ def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] =
     ]
     body = {"name": "body", "value": f"{view.body_bytes} bytes", "type": str(view.body_kind)}
     if output == "yaml":
-        # Lines below the list would not be YAML, or could forge further entries of the list.
+        # The body is an entry of the list here. As lines below the list it would break the YAML, or add
+        # forged entries.
         sys.stdout.write(yaml.dump([*rows, body | {"value": view.body}]))
         return
     print_rows([*rows, body], output)
