@@ -246,7 +246,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             if found.value is None:
                 if over or time.time() >= until:
                     raise AirflowSensorTimeout(f"no message within the timeout of {self.timeout:g} s")
-                # Messages that were seen and not taken would end the wait at once.
+                # The trigger would fire again at once for messages that this probe has seen and left.
                 pause = self.poke_interval if woken or found.left else 0
                 with task_failures():
                     self._defer(self._source(), until, timeout_at, not_before=time.time() + pause)
@@ -362,7 +362,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             spec, settings = hook.activation(ActivationSpec(**given))
             listener = listener_settings(spec, ListenerContext().over(settings))
             selector = listener.subscription.selector
-        # A queue needs no client id, with which the broker would refuse the sensor while a listener has it.
+        # Only durable subscriptions need a client id. With one, the broker would refuse the sensor while a
+        # listener of the same connection is running.
         return _Source(
             queue=queue, selector=selector, connection=replace(settings, client_id=None), listener=listener
         )
@@ -466,7 +467,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         """Finish the batch that this try or an earlier one claimed, and return its manifest.
 
         Returns:
-            The manifest; `None` if there is no such batch, or no message in it.
+            `None` if no batch was claimed, or the batch has no message.
         """
         from airflow_provider_jmsjca.engine.collecting.claim import finish  # noqa: PLC0415 - not at parse time
 
@@ -474,7 +475,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             return None
         with open_batch() as batch:
             if batch.rows == 0:
-                batch.complete()  # an attempt died before it had a message
+                batch.complete()  # the attempt that opened the batch died before it received a message
             elif batch.manifest is None:
                 try:
                     with _connected(source) as connection:
