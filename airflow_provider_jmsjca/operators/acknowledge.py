@@ -84,14 +84,15 @@ class JmsAcknowledgeOperator(BaseOperator):
             word = {"acknowledged": False, "why": f"task {self.task_id} of {where}"}
         store = stores[self.asset]
         events = triggering[self.asset]
-        # An event passed on by a task is a new event: no message waits for its runs.
+        # Only events from triggers have held messages. A task that passes an event on creates a new event,
+        # without held messages.
         own = [event.extra for event in events if event.source_task_id is None]
         waiting = {str(hold_token(extra)): extra for extra in own if hold_token(extra)}
         spoken = 0
         for token, extra in waiting.items():
             key = outcome_key(token)
             said = store.get(key)
-            whole = self._word(word, said, extra)
+            whole = self._merged_outcome(word, said, extra)
             if whole is None:
                 continue
             spoken += 1
@@ -106,12 +107,12 @@ class JmsAcknowledgeOperator(BaseOperator):
             )
         return spoken
 
-    def _word(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
+    def _merged_outcome(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
         """Return the outcome to store for an event: the stored outcome, supplemented by this task's.
 
         Args:
             word: The outcome of this task.
-            said: The outcome that is stored for the event, or another value.
+            said: The value stored for the event: an outcome, or something else if a task wrote it.
             extra: The event's `extra`, with the ids of its messages.
 
         Returns:
@@ -124,7 +125,7 @@ class JmsAcknowledgeOperator(BaseOperator):
             meant = dict.fromkeys(sorted({*message_ids(extra)} & {*self.message_ids}), word)
             if not meant:
                 return None
-        if "awaits" in before:  # not final: it waits for DAGs without a run, such as perhaps this one
+        if "awaits" in before:  # not final: the outcome waits for DAGs without a run, perhaps for this DAG
             before = {name: value for name, value in before.items() if name not in {"acknowledged", "awaits"}}
         if "acknowledged" in before:
             return before

@@ -271,7 +271,8 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                 ):
                     result = collect(connect, batch, spec, stop=self._stop, steering=steering)
         except DeliveryStoppedError as error:
-            # Sealed messages stay in the batch: an attempt after the resumption goes on with it.
+            # A batch with sealed messages is kept: once the activation is resumed, the next attempt continues
+            # it.
             if batch.rows:
                 raise AirflowFailException(str(error)) from error
             batch.discard()
@@ -288,7 +289,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         self.log.info("Batch %s: %s", batch_id, result.summary())
         if result.rows == 0:
             if not adopted:
-                # Nothing is in it; cleared later, the task shall look again.
+                # The empty batch is discarded, so that the task collects again if it is cleared later.
                 batch.discard()
                 self._batch_id = None
             result = CollectResult(reason=result.reason, manifest=None, rows=0, segments=0, left=result.left)
@@ -326,9 +327,8 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             try:
                 manifest = adopt(spool, name)
             except SpoolError as error:
-                self.log.warning(
-                    "Batch %s isn't adopted: %s", name, error
-                )  # its writer is back, or it's gone
+                # The writer of the batch has come back, or the batch was removed.
+                self.log.warning("Batch %s isn't adopted: %s", name, error)
             else:
                 if manifest is not None:
                     self.log.info("Batch %s of an earlier run is adopted: %d messages", name, manifest.rows)

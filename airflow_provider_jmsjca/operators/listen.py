@@ -56,10 +56,10 @@ _WITHIN_IF_KILLED: Final = timedelta(seconds=4)
 
 
 class _Killed:
-    """The request to a task to end.
+    """Flag that Airflow has requested the task to end.
 
-    A signal handler sets it, and may have interrupted the thread that reads it. So it can't use a lock, as
-    `threading.Event` does.
+    A signal handler sets the flag, perhaps while it interrupts the thread that reads the flag. So the flag
+    can't use a lock, as `threading.Event` does.
     """
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             spec, settings = self._resolved(_instance(of_context(context, "ti")))
             store = resources.enter_context(store_for(spec))
             if store is not None:
-                # Parked messages are sent back even without a triggerer.
+                # The task itself sends due messages of limbo, because there may be no triggerer to do so.
                 resources.enter_context(
                     kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
                 )
@@ -276,7 +276,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                     subscribes=self.subscribes,
                     find=finder(),
                     store=store,
-                    # The sender of limbo messages has only the Airflow connection.
+                    # Messages in limbo are sent over the Airflow connection. So limbo is used only if that
+                    # connection leads to the same broker as the spec.
                     jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
                 ),
                 admit=(lambda: None) if supervision is None else supervision.admit,
@@ -314,7 +315,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
         if self.max_messages is not None and counts.settled >= self.max_messages:
-            ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
+            ended_by = EndReason.COUNT  # even if `idle_for` was over before the last message was settled
         _refuse_unfinished(ended_by, counts)
         if ended_by is EndReason.IDLE and defer_after is not None:
             now = time.time()
@@ -330,7 +331,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             if after.idle_until is None or after.idle_until > now:
                 self._defer(activation.settings, after, activation.member_names)
         if ended_by is EndReason.IDLE:
-            # After a deferral the last run waits only for the rest of `idle_for`.
+            # After a deferral, this run has waited only for the rest of `idle_for`; the log has the whole.
             self.log.info(
                 "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
             )
@@ -424,7 +425,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         """Return whether the Airflow connection has these settings, apart from the client id."""
         try:
             known = JmsHook(self._conn_id).settings()
-        except ConfigurationError:  # it has no address of its own
+        except ConfigurationError:  # the connection has no address; the spec has one
             return False
         return replace(known, client_id=None) == replace(settings, client_id=None)
 
@@ -493,7 +494,10 @@ def _not_up(activation: Listener) -> Sequence[str]:
 
 
 def _instance(task: Any) -> str:
-    """Return the name that identifies this task and is the same in every DAG run."""  # W31
+    """Return the name that identifies this task and is the same in every DAG run.
+
+    Source: W31.
+    """
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"

@@ -169,7 +169,7 @@ class JmsRequestOperator(JmsSensor):
                 )
             self._begin(context)
             outgoing = self._outgoing()
-            self._source()  # its faults, before anything is sent
+            self._source()  # raises errors of the configuration before the request is sent
             repeated = getattr(of_context(context, "ti"), "try_number", 1) > 1 or is_folder(
                 self._folder(context)
             )
@@ -211,10 +211,10 @@ class JmsRequestOperator(JmsSensor):
             ) from error
 
     def _begin(self, context: Context) -> None:
-        """Determine number and correlation id of the request.
+        """Determine the number of the request, counted from 0 for the task instance, and its correlation id.
 
-        A new number is taken if the previous request got an answer that failed the task. Otherwise the number
-        stays, so that a retry repeats the same request.
+        The number grows by one after an answer that failed the task, so the next attempt sends a new request.
+        Otherwise a retry has the same number and correlation id, and so repeats the request.
         """
         for self._number in itertools.count():
             folder = self._folder(context)
@@ -258,7 +258,7 @@ class JmsRequestOperator(JmsSensor):
 
     def _key(self, context: Context) -> TaskKey:
         key = task_key(context)
-        # No task of Airflow has such a name.
+        # `#` is not allowed in the id of a task, so no other task has this key.
         return replace(key, task_id=f"{key.task_id}#{self._number}") if self._number else key
 
     def _state(self) -> dict[str, Any]:

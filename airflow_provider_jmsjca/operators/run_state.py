@@ -10,7 +10,7 @@ from typing import Any
 from airflow_provider_jmsjca.core.backoff import pause
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
-# Seconds that a run lasts which only checks for messages.
+# Duration in seconds of a run that only checks whether a message arrives.
 _LOOK = 1.0
 
 
@@ -191,7 +191,8 @@ class RunState:
             and run_state.idle_until is not None
             and not (run_state.ends_by_time or run_state.ends_by_timeout)
         ):
-            # The triggerer's clock decides, also where this one is behind.
+            # By the triggerer's clock, `idle_for` is over. The worker's clock may be behind and must not
+            # prolong it.
             return replace(run_state, idle_until=min(run_state.idle_until, now))
         return run_state
 

@@ -258,7 +258,7 @@ def send(
         PermanentBrokerError: The broker refused a message; it may have stored other messages.
         InDoubtError: The connection was lost; the broker may have stored some of the messages.
     """
-    outgoing = stamped(outgoing)  # here, for those that go to limbo
+    outgoing = stamped(outgoing)  # before messages are put in limbo, which must contain the trace, too
     shelved = limbo is not None and not connection.capabilities.delayed_delivery
     _check(connection, outgoing, transacted=transacted, shelved=shelved)
     if limbo is not None and shelved and any(item.delay for item in outgoing):

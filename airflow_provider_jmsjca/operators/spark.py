@@ -65,7 +65,8 @@ BISECTING = Path(__file__).parent.parent / "spark" / "jobs" / "bisecting.py"
 READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
 """The job that is run when no other is named."""
 
-# Seconds to wait for a process that is being started when the task is killed; then Airflow ends this one.
+# If the task is killed while spark-submit is being started: seconds to wait for the new process, to end it.
+# Airflow ends the task's own process after about this time.
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
 # Spark's property prefixes for the environment of executors, and of drivers on YARN and Kubernetes.
@@ -292,7 +293,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             done = self._submit(hook_class, manifest)
             _count_rows(manifest.source, done)
         for table in done.stored:
-            if self.jdbc_conn_id and self.application is None:  # another job may have tables elsewhere
+            if self.jdbc_conn_id and self.application is None:  # another application may use other databases
                 table = database_table(self.jdbc_conn_id, table)  # noqa: PLW2901 - what lineage calls it
             note_table(JmsHook(self.jms_conn_id), table)
         reasons = reject_reasons(manifest) if done.rejected else {}
@@ -322,7 +323,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def _end_submission(self) -> None:
         process = self._process()
         if process is not None and process.poll() is None:
-            # It leads its own process group. Its Python driver would survive the JVM and continue.
+            # Kill the whole process group, which spark-submit leads. If only the JVM ended, the Python driver
+            # would continue.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         if self._hook is not None:
@@ -338,7 +340,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         try:
             connection = BaseHook.get_connection(self.spark_conn_id)
         except AirflowNotFoundException as error:
-            # The provider would try YARN.
+            # Without this error, the Spark provider would submit to YARN.
             raise ConfigurationError(
                 f"connection {self.spark_conn_id!r} is not defined in Airflow; for Spark on the worker "
                 f"set AIRFLOW_CONN_{self.spark_conn_id.upper()}="
@@ -372,7 +374,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 "spark_arguments: yarn_rm_auth can't be handed to the triggerer; expected keytab and "
                 f"principal in {named}, or deferrable=False"
             )
-        # In either way spark-submit ends as soon as the cluster has taken the application.
+        # These settings make spark-submit end as soon as the cluster has accepted the application.
         if host.startswith("k8s"):
             kubernetes_client()
             properties = self.conf or {}
@@ -449,7 +451,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         except AirflowException as failure:
             _explain(failure, manifest)
             self._blame_data(manifest, fence, failure)
-            # Airflow logs the traceback itself.
+            # Without a traceback, because Airflow logs the one of the raised error.
             self.log.error(  # noqa: TRY400
                 "%s; batch %s stays in the spool: a retry, or the cleared task, submits its %d messages "
                 "again",
@@ -498,7 +500,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         if application is None:
             return None
         if application.cluster is Cluster.YARN:
-            # The note is a file that others may have written; a Kerberos ticket is for our own cluster alone.
+            # The address of the cluster is taken from the connection, not from the recorded application:
+            # others may have written that file, and the Kerberos ticket must not go to another server.
             application = replace(application, place=self._resource_manager)
         seen = self._ended.get(application.name)
         how = seen or application.ending()
