@@ -251,7 +251,7 @@ class JmsActivationTrigger(BaseEventTrigger):
                 if isinstance(raw, Destination):
                     yield TriggerEvent(ready_event(self._conn_id, raw))
                 else:
-                    # Not closed if we are cancelled before Airflow has taken the event.
+                    # `open` stays above 0 if this trigger is cancelled before Airflow has taken the event.
                     raw.open += 1
                     event = await self._event(raw)
                     if event is None:
@@ -262,8 +262,9 @@ class JmsActivationTrigger(BaseEventTrigger):
                     yield event
                     raw.open -= 1
                 if self.task_instance is not None:
-                    # A deferred task takes one event. Going on would lose messages, and returning would lose
-                    # the acknowledgement: Airflow cancels the trigger when it has stored the event.
+                    # A deferred task takes one event, so further messages would be lost. The trigger waits
+                    # until Airflow has stored the event and cancels it. A return would end the trigger before
+                    # the message can be acknowledged.
                     await asyncio.Event().wait()
 
     @contextlib.contextmanager

@@ -41,7 +41,7 @@ OWN_ARGUMENTS = ("jms_conn_id", "spec", "event", "interval", "payload", "max_bod
 _TEXTS = ("message_selector", "subscription_name", "redelivery_handling")
 _TEXT_LISTS = ("destination", "dead_letter_destination")
 
-_LOOKS = frozenset(
+_READY_FIELDS = frozenset(
     {
         "connection_url",
         "options",
@@ -57,7 +57,9 @@ _LOOKS = frozenset(
 )
 """Fields that apply to `event="ready"`, which only browses a queue."""
 
-_OWN_WAY = frozenset({"connection_url", "username", "password", "options", "send_login_to_other_hosts"})
+_CONNECTION_FIELDS = frozenset(
+    {"connection_url", "username", "password", "options", "send_login_to_other_hosts"}
+)
 """Fields that may select another broker or another user."""
 
 _UNUSABLE = "unusable"
@@ -114,7 +116,7 @@ class ActivationOptions:
         names = sorted(read.values)
         if given["hold_timeout"] != DEFAULT_HOLD_TIMEOUT and read.values.get("hold_until_ack") is not True:
             faults.append("hold_timeout: expected hold_until_ack with it")
-        if event is EventMode.READY and (others := [name for name in names if name not in _LOOKS]):
+        if event is EventMode.READY and (others := [name for name in names if name not in _READY_FIELDS]):
             faults.append(f"{', '.join(others)}: for event='message' only; with 'ready' nothing is consumed")
         if read.values.get("allow_message_delays") is True:  # at other levels it applies to senders
             faults.append("allow_message_delays: a trigger doesn't do it: nothing is sent")
@@ -137,7 +139,7 @@ class ActivationOptions:
                 str(event),
                 interval,
                 given["hold_timeout"],
-                # The content of an event decides at which message a batch ends.
+                # With batches, also the arguments for the form of events: they decide where a batch ends.
                 *((given["payload"], given["max_body_bytes"]) if "batch_size" in names else ()),
                 *(repr((name, read.values[name])) for name in names if name != "jms_conn_id"),
                 *map(repr, sorted(read.parameters.items())),
@@ -154,7 +156,7 @@ class ActivationOptions:
     def _limbo_conn_id(self) -> str:
         """Airflow connection over which messages in limbo are sent; empty if the spec has its own URL."""
         read = read_given(self.activation.fields, ActivationSpec.model_fields)
-        return "" if _OWN_WAY & read.values.keys() else self.jms_conn_id
+        return "" if _CONNECTION_FIELDS & read.values.keys() else self.jms_conn_id
 
     @property
     def title(self) -> str:
@@ -383,7 +385,8 @@ def plain(name: str, value: Any) -> Any:
         if isinstance(value, Mapping) and name == "spec":
             return {str(each): plain(str(each), inside) for each, inside in value.items()}
         stored = _plain(value, 0)
-        # Also where an empty value becomes a note: reading it again must give the same.
+        # An empty `value` may be stored as a marker, whose text is checked too: then a second call with the
+        # stored value gives the same result.
         return {_UNUSABLE: _NO_SECRETS} if secret_fields({name: value or stored}) else stored
     except Exception:  # noqa: BLE001  # an argument of any type; an exception would stop the triggerer
         return {_UNUSABLE: f"is of type {type(value).__name__}, which can't be stored"}

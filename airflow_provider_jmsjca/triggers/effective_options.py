@@ -36,7 +36,8 @@ DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
 """Pauses of 1, 2, 5, 10 and then always 30 seconds; no message is moved or deleted by default."""
 
 _MOST_IN_A_BATCH = 10_000
-# Airflow stores events in rounds of one or two seconds and confirms a whole round: this many fit into one.
+# Airflow stores events in rounds of one or two seconds, and confirms a round as a whole. A round has up to
+# about 500 events.
 _DEFAULT_PREFETCH = 500
 # Each held message causes repeated queries over a pipe that all triggers share.
 _DEFAULT_PREFETCH_HELD = 100
@@ -244,7 +245,7 @@ def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
     if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
         batch = said.get("batch_size")
         size = batch.value if batch is not None and isinstance(batch.value, int) else 1
-        # One batch is collected while another is stored.
+        # At least two units: while Airflow stores one batch, the next is collected.
         units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
         values["endpoint_pool_max_size"] = min(units, MOST_IN_FLIGHT)
     return values

@@ -75,7 +75,8 @@ def examine_installation(
     registry = _started("registry", installed_runs)
     spool = _started("spool", lambda: list(examine_installed_spool(least_free)))
     store = _started("store", lambda: list(examine_installed_store(least_free)))
-    # Which brokers there are is known only from the metadata: half of the time is left for them.
+    # The list of brokers comes from the metadata. So the metadata gets half of the time, and the brokers get
+    # the rest.
     half = deadline - within / 2
     late = _late("triggerer, DAGs and watchers", "Airflow's database", within / 2, "airflow db check")
     state, of_airflow = _result(metadata, half, (_NOTHING_RECORDED, [late]))
@@ -270,7 +271,7 @@ def _started(name: str, work: Callable[[], _T]) -> Future[_T]:
 
 
 def _result(future: Future[_T], deadline: float, late: _T) -> _T:
-    """Return the result of a function, or another one if the function has not returned at the deadline."""
+    """Return the result of a function; `late` if the function has not returned at the deadline."""
     try:
         return future.result(max(0.0, deadline - time.monotonic()))
     except TimeoutError:

@@ -52,16 +52,17 @@ from airflow_provider_jmsjca.triggers.payload import (
 if TYPE_CHECKING:  # `triggers.activation` imports this module at parse time
     from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 
-# Between reads of the list of outcomes.
+# Pauses between reads of the list of outcomes.
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
-# Between reads of the outcome of one message.
+# Pauses between reads of the outcome of one message.
 _LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
-# Between reads for a message past its timeout, while Airflow is not reachable.
+# Seconds between reads for a message whose timeout is over, while Airflow is not reachable.
 _LEAST_SECONDS = 0.5
-# Between two queries: all triggers of a triggerer send them over one pipe.
+# Seconds between two queries, because all triggers of a triggerer send theirs over one pipe.
 _BREATH_SECONDS = 0.02
-# A killed broker forgets acknowledgements and returns after seconds. If the triggerer dies before that, the
-# records are needed.
+# Seconds for which the records of acknowledged messages are kept. A broker that is killed may lose the
+# acknowledgements and redeliver the messages after its restart. If the triggerer has also died in the
+# meantime, only the records show that the messages were handled.
 _KEPT_SECONDS = 30.0
 _CLOSE_SECONDS = 0.3
 

@@ -12,7 +12,8 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, to_json
 
 _BODY_KEYS = ("body", "item_types")
-# Two triggerers and their restarts; the gaps between stored events that several pauses leave.
+# A record of stored events keeps this many streams, enough for two triggerers with a restart each. For each
+# stream it keeps this many ranges: each time the DAG is paused, a gap of events that were not stored follows.
 _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
@@ -26,7 +27,7 @@ STARTED_KEY = "jms-started"
 """Key of the time at which a run with held messages last started, in seconds since the epoch."""
 FAILURE_KEY = "jms-failure"
 """Key of the exception that failed a task of a run with held messages, in the state store of the task."""
-# The list is checked for deleted records when it has doubled and has at least this many.
+# Keys of deleted records are dropped from the list when it has doubled and has at least this many keys.
 _LEAST_LOOKED_THROUGH = 256
 _WORDS_HEARD = 500
 _LONGEST_FAILURE = 300
@@ -355,7 +356,7 @@ def _part(part: str, extra: object) -> Mapping[str, Any]:
 
 
 def _is_made_by_hand(extra: object) -> bool:
-    # Airflow sets it and ignores the value in the request.
+    # Airflow sets `from_rest_api` itself, whatever the request says.
     return isinstance(extra, Mapping) and bool(extra.get("from_rest_api"))
 
 

@@ -70,22 +70,22 @@ _T = TypeVar("_T")
 Parse = Callable[[], ActivationOptions]
 
 MOST_BATCH_BYTES = 1_048_576
-"""A batch ends when bodies and properties in its event would exceed this."""
+"""A batch ends before bodies and properties in its event exceed this size, in bytes."""
 _MOST_HELD = MOST_BYTES // 2
-"""A batch ends when its messages take this much memory, including bodies that its event only refers to."""
+"""A batch ends when its messages take this much memory, in bytes, including bodies stored in the spool."""
 
-# Time for Airflow to store the events of a trigger that was cancelled.
+# Maximum time, in seconds, for Airflow to store the events of a trigger that was cancelled.
 _STORING_SECONDS = 30.0
 _STORED_LOOKS_SECONDS = 0.2
 _SETTLING_SECONDS = 5.0
-# From the end of a stream until it is closed if Airflow doesn't close it.
+# Seconds after the end of a stream at which the producer closes itself, if Airflow hasn't closed it.
 _UNCLOSED_SECONDS = 30.0
 
 # Pauses after faults that need a correction. If a trigger raises, Airflow restarts it every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
 _REPEAT_SECONDS = 600.0
-# A source that has been open for this long works, whether or not messages come.
+# A source that has been open for this many seconds is considered working, even if no message has arrived.
 _MENDED_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
 
@@ -178,7 +178,7 @@ class _Producer(SharedStreamProducer):
                         await self._control.admit(f"Events for {self._who()}{self._where}")
                     async for event in self._events(*begun):
                         if self._fault is not None and not self._fault.of_spool:
-                            await self._is_mended()
+                            await self._report_recovery()
                         yield event
                     # The events end where a state is requested.
                     await self._settle_under_way()
@@ -190,7 +190,7 @@ class _Producer(SharedStreamProducer):
                         raise
                     attempts = await self._failed(error)
                     await asyncio.sleep(self._mending.wait(attempts, 0).total_seconds())
-                    self._mended = asyncio.create_task(self._is_mended(_MENDED_SECONDS))
+                    self._mended = asyncio.create_task(self._report_recovery(_MENDED_SECONDS))
 
     @contextlib.contextmanager
     def _closed_in_time(self) -> Iterator[None]:
@@ -241,7 +241,7 @@ class _Producer(SharedStreamProducer):
             )
         return fault.attempts
 
-    async def _is_mended(self, after: float = 0) -> None:
+    async def _report_recovery(self, after: float = 0) -> None:
         """Wait `after` seconds, then report that the fault is over; return at once if there was no fault.
 
         The report is a line in the log. The fault is also deleted from the stores of the assets.
@@ -411,9 +411,9 @@ class OutstandingEvent:
     Attributes:
         deliveries: The messages.
         batch: Whether the event is that of a batch.
-        open: Number of triggers from which Airflow may not have received the event. These are creating the
-            event, or have yielded it and haven't been asked for the next one. If such a trigger is cancelled,
-            because its DAG is paused, Airflow loses the event but counts the trigger as finished.
+        open: Number of triggers whose event Airflow may not have received: they are creating the event, or
+            have yielded it and were not asked for the next one. If such a trigger is cancelled, because its
+            DAG is paused, the event is lost, although Airflow counts the trigger as finished.
         refused: Messages that a trigger found too large.
         fault: The error of a trigger that could not create its event; `None` if none failed.
         holds: Holds of each message, one for each trigger; empty if messages aren't held.
@@ -493,7 +493,7 @@ class MessageProducer(_Producer):
         super().__init__(parse, **more)
         self._stream: DeliveryStream | None = None
         self._holder: Holder | None = None
-        # Stored events are remembered while the source is reopened; others are still being stored then.
+        # Survives the reopening of the source, during which Airflow may still be storing events.
         self._memory: DeliveryMemory[Received] = DeliveryMemory()
         self._tracker = RedeliveryTracker()
         self._under_way: set[OutstandingEvent] = set()
@@ -502,13 +502,13 @@ class MessageProducer(_Producer):
         self._name = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._store: SqlStore | None = None
-        # Of streams that were closed.
+        # Counts of the streams that were closed before the current one.
         self._counts = Counts()
         self._outages = self._dead_lettered = 0
         self._last_failure = ""
         self._counting = threading.Lock()
         self._spool_fault: SpoolError | None = None
-        # The messages of a batch that is not complete.
+        # Deliveries of the incomplete batch.
         self._collected: list[StreamDelivery] = []
 
     async def _events(
@@ -525,7 +525,7 @@ class MessageProducer(_Producer):
             memory=self._memory,
             tracker=self._tracker,
         )
-        del connects  # a thousand of them count
+        del connects  # saves memory, because a process may run a thousand streams
         if options.holds:
             self._holder = Holder(options.hold_timeout, self._where)
         sweep_sometimes()
@@ -560,7 +560,7 @@ class MessageProducer(_Producer):
             return
         why = self._not_stored(handed, outcome)
         if why is None:
-            await self._is_mended()
+            await self._report_recovery()
         else:
             log.warning(
                 "The event of message %s%s for %s was not stored (%s): it is redelivered",
@@ -581,7 +581,7 @@ class MessageProducer(_Producer):
                     )
                 )
             elif why is None and (holds := handed.holds.get(delivery)):
-                if self._holder is not None:  # otherwise it is closed, and the message was returned
+                if self._holder is not None:  # after a close, the message is already back on the broker
                     self._holder.take(delivery, holds)
             elif why is None:
                 stored.append(delivery)
@@ -594,7 +594,7 @@ class MessageProducer(_Producer):
                 delivery.returned()
 
     def _forget_fault(self) -> None:
-        """Reset the fault of the spool: an event may have set it after the previous stream had ended."""
+        """Reset the fault of the spool, which a late event of the previous stream may have set."""
         self._spool_fault = None
 
     def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:

@@ -22,7 +22,8 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
 from airflow_provider_jmsjca.triggers.payload import has_number
 
-# If Airflow has dropped an event, it cancels the trigger a second or two later; the messages then go back.
+# Seconds to wait for a receipt. If Airflow has dropped the event, it normally cancels the trigger within two
+# seconds, and the messages return to the broker then.
 _GIVEN_UP_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5
 

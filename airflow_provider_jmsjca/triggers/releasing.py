@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = safe_logger(__name__)
 _THREADS = ThreadPool(1)
 _LOOK_UP_SECONDS = 30.0
-# After a fault of the store: its database is not reachable, or not upgraded.
+# Pauses after a fault of the store: its database is not reachable or not upgraded.
 _MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
 
 
@@ -95,8 +95,8 @@ async def _release() -> None:
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:
-            # After the current round: closing gives up its leases, and another process would send the same
-            # messages again.
+            # In the thread that sends, so that the store is closed after the current round. Closing gives up
+            # the leases of messages, and another process would then send them too.
             _THREADS.leave(functools.partial(leave_shared_store, store))
 
 

@@ -21,7 +21,8 @@ from airflow_provider_jmsjca.triggers.payload import FAULT_KEY
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-# An event and the request of its run are stored in one transaction; the scheduler takes the request later.
+# Events older than this without a run are reported. Airflow stores an event and the request for its run in
+# one transaction, but the scheduler creates the run later.
 _REQUESTED_WITHIN: Final = timedelta(minutes=1)
 
 
