@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 # Maximum number of threads for concurrent sends of one connection; further sends wait.
 _SENDS_AT_ONCE = 2
 
-# Without administered objects in Airflow variables, because querying them blocks.
+# Doesn't look up administered objects in Airflow variables, because such a query blocks the event loop.
 _find = functools.partial(find_destination, variables=False)
 
 
@@ -232,7 +232,7 @@ class AsyncJmsConnection:
         """
         self._closed = True
         streams, self._streams = self._streams, []
-        # Each by a task that is begun even if this one is cancelled.
+        # Each stream is closed by its own asyncio task, which continues if this one is cancelled.
         await asyncio.gather(*(asyncio.shield(leave_to_task(stream.aclose())) for stream in streams))
 
     async def _stream(self, spec: ActivationSpec) -> DeliveryStream:

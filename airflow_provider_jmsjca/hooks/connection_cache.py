@@ -55,7 +55,7 @@ def jms_connection(
 
     Source: J14, J27, J43, J45, J80, J98, J99, J100, J102, J106, J126, J181.
     """
-    parameters = {name: value for name, (value, _) in options.parameters.items()}  # origins are for explain
+    parameters = {name: value for name, (value, _) in options.parameters.items()}  # drops the origins
     if options["bypass_ra"]:
         return JmsConnection(connect(settings), rules=SessionRules(find=find, parameters=parameters))
     prefetch = options["prefetch"]
@@ -91,7 +91,8 @@ def _limit(settings: ConnectionSettings, options: Resolved) -> SessionLimit | No
 
 
 def _forget_after_fork() -> None:
-    # Sessions of the parent are not the child's; a lock another thread held would stay locked.
+    # The child has none of the parent's sessions. And a lock that another thread of the parent held during
+    # the fork would stay locked in the child.
     global _lock  # noqa: PLW0603  # there is one for the module
     _lock = threading.Lock()
     _limits.clear()

@@ -105,7 +105,7 @@ def _looked_up_moves(
     """Return the redelivery handling with its targets looked up; `None` if there is nothing to look up."""
     actions = spec.redelivery.actions
     if spec.max_attempts is not None or not actions or not isinstance(move := actions[-1], Move):
-        return None  # with `max_attempts` a message goes to the dead-letter destinations
+        return None  # with `max_attempts` the dead-letter destinations replace the targets of the move
     for_each = {tuple(_target(target, each) for target in move.all_targets) for each in references}
     if not any(target.name.startswith(LOOKUP) for targets in for_each for target in targets):
         return None

@@ -284,7 +284,7 @@ class JmsHook(BaseHook):
         found = self._find()
         other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
         call = call_layer(username, password) if username or password else None
-        # The second use of a name needs no query (J89).
+        # A new cache for each connection, so that a name is looked up only once (J89).
         return self.connect(self._resolve([*found, *other], call), finder())
 
     def connect(self, options: Resolved, find: Callable[[str], Destination]) -> JmsConnection:

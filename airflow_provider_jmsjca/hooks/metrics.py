@@ -32,7 +32,7 @@ SEND_EVERY: Final = timedelta(seconds=10)
 """How often metrics are measured and sent."""
 
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
-# Airflow has its statistics twice: for its servers, and for tasks. Each process has set up one of them.
+# Airflow has two modules of statistics: one for its servers, one for tasks. Each process initializes one.
 _OF_SERVERS = "airflow._shared.observability.metrics.stats"
 _OF_TASKS = "airflow.sdk._shared.observability.metrics.stats"
 _TRIGGERER = "airflow.jobs.triggerer_job_runner"
@@ -189,12 +189,13 @@ class MetricsSender:
         gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         for watch, found in measured:
             if watch.last is not None and watch.last is not found:
-                continue  # it was left after this was measured
+                continue  # `leave` has sent the final values since these were measured
             tags = _tags(found.tags)
             before, watch.sent = watch.sent, found.values
             grown = increases(before, found.values)
             for name in found.values if not before else grown:
-                # At first also 0: an alert sees a counter grow only where it has seen it before.
+                # The first time, counters at 0 are sent too: an alert notices an increase only if it knows
+                # the previous value.
                 if BY_NAME[name].kind is MetricKind.COUNTER:
                     emit.incr(BY_NAME[name].statistic, grown.get(name, 0), tags=tags)
             for name, value in found.values.items():

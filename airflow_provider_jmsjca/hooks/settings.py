@@ -207,7 +207,7 @@ def _extra(text: str | None, title: str) -> dict[str, object]:
     return extra
 
 
-# JMS client ids of consumers: here, and nowhere else on the side of Airflow, they get the one in force.
+# Client ids: in Airflow's layers, only these two functions set the effective client id of a consumer.
 
 
 def with_client_id(settings: ConnectionSettings, subscription_name: str | None) -> ConnectionSettings:

@@ -27,9 +27,9 @@ _REQUEST_SECONDS: Final = 30
 _YARN_LIVING: Final = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"})
 _POD_LIVING: Final = frozenset({"Pending", "Running", "Unknown"})
 _OK, _NOT_FOUND = 200, 404
-# The page of the application, as spark-submit reports it on YARN before the driver reads a message.
+# Line in which spark-submit on YARN reports the application's page, before the driver reads any message.
 _TRACKING: Final = re.compile(r"\s*tracking URL: (https?://\S+)\s*")
-# Of the driver's pod, which spark-submit names so when it doesn't wait; namespace and name.
+# Text in which spark-submit, if it doesn't wait for the end, names the driver's pod and its namespace.
 _POD: Final = re.compile(r"\bsubmission ID (?P<namespace>[a-z0-9-]+):(?P<pod>[a-z0-9.-]+)")
 
 
@@ -83,7 +83,7 @@ def spark_submit_hook() -> Any:
         def _listening(self, lines: Iterator[Any]) -> Iterator[Any]:
             said = False
             for line in lines:
-                # The provider's own way finds it in a namespace called "spark" alone.
+                # The provider itself recognises the pod only in a namespace called "spark".
                 if self._is_kubernetes and not self._kubernetes_driver_pod and (pod := _POD.search(line)):
                     self._kubernetes_driver_pod = pod["pod"]
                 found = self._own_line.fullmatch(line) or (self._is_yarn and _TRACKING.fullmatch(line))
@@ -101,7 +101,7 @@ def submitted_application(hook: Any) -> SparkApplication:
     Raises:
         AirflowException: `spark-submit` didn't report the name of the application.
     """
-    # The provider's hook offers no other way to these.
+    # The provider's hook has no public access to these values.
     if hook._is_yarn:  # noqa: SLF001
         cluster, name, place = Cluster.YARN, hook._yarn_application_id, hook._get_yarn_rm_base_url()  # noqa: SLF001
     else:

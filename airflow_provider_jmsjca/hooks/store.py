@@ -141,7 +141,7 @@ def leave_shared_store(store: SqlStore) -> None:
 
 
 def _cipher() -> Cipher | None:
-    # Without an airflow.cfg a task's process sees the template that Airflow fills in for others.
+    # Without an airflow.cfg, the processes of tasks get the placeholder {FERNET_KEY} instead of a key.
     if str(conf.get("core", "fernet_key", fallback="")) in {"", "{FERNET_KEY}"}:
         return None
     try:

@@ -44,7 +44,7 @@ def airflow_connection(conn_id: str) -> Connection:
     )
 
     found = StoredConnection.get_connection_from_secrets(conn_id)
-    found.get_extra_dejson()  # Airflow then masks its secrets in logs, as it does the password
+    found.get_extra_dejson()  # makes Airflow mask the secrets of the extra in logs, as it masks the password
     return cast("Connection", found)  # the task SDK returns this class, too
 
 

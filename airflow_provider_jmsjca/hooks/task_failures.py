@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 
-# If no triggerer runs, Airflow's scheduler ends the deferral this much later.
+# Additional time, after which Airflow's scheduler ends a deferral if no triggerer runs.
 _GRACE = timedelta(seconds=30)
 
 
