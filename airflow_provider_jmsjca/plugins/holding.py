@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 _log = safe_logger(__name__)
 
-# Only the command imports it.
+# Module that only the command `airflow triggerer` imports; shows that this process runs the triggerer.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
-# Only the process of a task imports it.
+# Module that only the process of a task imports; shows that this process runs a task.
 _TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 # Databases in which the events of an asset are stored one after the other.
 _ONE_AT_A_TIME = ("postgresql", "sqlite")
@@ -159,10 +159,10 @@ class TriggererStarting:
     @hookimpl
     def on_starting(self, component: object) -> None:
         """Load the triggers if this is the process of `airflow triggerer`."""
-        del component  # a job without its owner yet
+        del component  # doesn't tell yet which kind of process this is
         if _TRIGGERER in sys.modules:
             importlib.import_module(_TRIGGERS)
-            # The modules stay loaded: collections need not visit hundreds of thousands of objects.
+            # The modules are never unloaded, so garbage collections can skip their many objects.
             gc.freeze()
 
 
@@ -175,10 +175,10 @@ def _stored(event: AssetEvent) -> None:
     from airflow.state import AssetScope, get_state_backend  # noqa: PLC0415
     from sqlalchemy import select  # noqa: PLC0415
 
-    # That of the thread: the one in which the triggerer stores the event just now.
+    # The session of this thread, in which the triggerer is storing the event.
     session = settings.get_session()()
     if not session.in_transaction():
-        return  # it was stored by somebody else, and no trigger waits for its runs
+        return  # another process has stored the event; no trigger waits for the runs of such an event
     asset_id = session.scalar(
         select(AssetModel.id).where(AssetModel.name == event.asset.name, AssetModel.uri == event.asset.uri)
     )
@@ -198,7 +198,7 @@ def _stored(event: AssetEvent) -> None:
         if isinstance(before := kept(key), dict):
             record["also"] = tokens_of(before)
         store.set(scope, key, json.dumps(record), session=session)
-    # Elsewhere two triggerers could overwrite each other's entries.
+    # On other databases two triggerers could overwrite each other's entries of the list.
     if records and session.get_bind().dialect.name in _ONE_AT_A_TIME:
         held = with_held(kept(HELD_KEY), list(records), lambda key: kept(key) is not None)
         store.set(scope, HELD_KEY, json.dumps(held), session=session)
@@ -244,7 +244,8 @@ def _ended(dag_run: DagRun) -> None:
     request_next(session, dag_run)
     store = get_state_backend()
     for event in dag_run.consumed_asset_events:
-        # An event passed on by a task is a new event: no message waits for its runs.
+        # Only events from triggers have held messages. A task that passes an event on creates a new event,
+        # without held messages.
         token = hold_token(event.extra) if event.source_task_id is None else None
         if token is None:
             continue
@@ -263,7 +264,7 @@ def _ended(dag_run: DagRun) -> None:
         word = kept(key)
         single = word if isinstance(word, dict) else {}
         if ("acknowledged" not in single or "awaits" in single) and still_waits(event.extra, kept):
-            # The outcomes of single messages that a task has stored stay.
+            # Keeps outcomes of single messages, which a task may have stored.
             word = {**{name: value for name, value in single.items() if name != "awaits"}, **outcome}
             store.set(scope, key, json.dumps(word), session=session)
             store.set(scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, word)), session=session)
@@ -271,7 +272,7 @@ def _ended(dag_run: DagRun) -> None:
 
 
 def _record_failure(task_instance: Any, error: BaseException) -> None:
-    # Only a failed task loads these.
+    # Imported here, because only a failed task needs these modules.
     from airflow.sdk.log import redact  # type: ignore[attr-defined]  # noqa: PLC0415 - masks Airflow's logs
 
     from airflow_provider_jmsjca.core.masking import masked_text  # noqa: PLC0415
@@ -312,7 +313,7 @@ def _failure(session: Session, run: DagRun) -> str:
         )
         .order_by(TaskInstance.end_date)
     ).all()
-    if not failed:  # a time limit of the run, or somebody's word
+    if not failed:  # the run exceeded its time limit, or a user marked it as failed
         return where
     first, more = failed[0], len(failed) - 1
     scope = TaskScope(first.dag_id, first.run_id, first.task_id, first.map_index)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TRIGGERED = "asset_triggered"
 # Distinguishes PostgreSQL's advisory locks of this package from others: "JMS".
 _LOCKS = 0x4A4D53
-# Events without a waiting message that one run gets at most.
+# Maximum number of events without waiting messages in one run.
 _MOST_IN_A_RUN = 1000
 
 
@@ -140,7 +140,8 @@ def _request(session: Session, asset_id: int, dag_id: str) -> None:
     if moment is None:
         return
     row = {"asset_id": asset_id, "target_dag_id": dag_id, "created_at": moment}
-    # Another transaction may request it too. A savepoint is no way out: the scheduler forbids its commit.
+    # Another transaction may insert the same row. Conflicts are ignored by SQL, because the scheduler forbids
+    # the commits of savepoints.
     match session.get_bind().dialect.name:
         case "postgresql":
             session.execute(postgresql.insert(AssetDagRunQueue).values(row).on_conflict_do_nothing())
@@ -245,7 +246,8 @@ def _is_separable(expression: object) -> bool:
 
 
 def _is_held(event: AssetEvent) -> bool:
-    # A task that passes an event on makes an event of its own, for which no message waits.
+    # Only events from triggers have held messages. A task that passes an event on creates a new event,
+    # without held messages.
     return event.source_task_id is None and hold_token(event.extra) is not None
 
 
