@@ -30,7 +30,7 @@ else:
 
         def __getattr__(self, attribute: str) -> object:
             found = getattr(import_module(self._name), attribute)
-            setattr(self, attribute, found)  # the next time it is found without this
+            setattr(self, attribute, found)  # later accesses don't call `__getattr__`
             return found
 
     pa = _Module("pyarrow")

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.spool.files import SpoolPath, locked, numbered, rea
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
-"""Stem of the files whose number is that of the rejects sent so far."""
+"""Stem of file names such as `dead-lettered-000012`; the number is the count of rejects sent so far."""
 _FENCE: Final = "fence"
 _EVOLVED: Final = "evolved"
 _LATER_FIELDS: Final[Mapping[str, Any]] = {

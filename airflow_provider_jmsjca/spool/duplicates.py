@@ -58,11 +58,11 @@ class DuplicateFilter:
         self._batch = batch
         self._stable = stable
         self._lock = threading.Lock()
-        # By segment, sealed messages without a sending time that may be redelivered. And duplicates that were
-        # dropped, but whose acknowledgement isn't confirmed yet.
+        # `_unsettled`: by segment, the sealed messages without a sending time that may be redelivered.
+        # `_unconfirmed`: dropped duplicates whose acknowledgement isn't confirmed yet.
         self._unsettled: defaultdict[SpoolPath, Counter[Identity]] = defaultdict(Counter)
         self._unconfirmed: Counter[DroppedMessage] = Counter()
-        # Duplicates over this connection of messages with a sending time.
+        # Number of duplicates received over this connection, for messages with a sending time.
         self._timed: Counter[Identity] = Counter()
         self._sealed_before = self._sealed()
 

@@ -295,7 +295,7 @@ class IdIndex:
             if batch_id == self._batch_id:
                 continue
             folder = self._spool / batch_id
-            complete = exists(folder / MANIFEST)  # looked for first: later, nothing is added
+            complete = exists(folder / MANIFEST)  # checked before listing: a finished batch gets no segments
             try:
                 segments = [] if is_link(folder) else numbered(folder, SEGMENT_STEM)
             except (FileNotFoundError, NotADirectoryError):
@@ -411,7 +411,7 @@ class IdIndex:
             return
         there = numbered(self._folder, _STEM)
         if there[-1][0] != index.number:
-            return  # the name was free again: a newer index, without these segments, has replaced this one
+            return  # a newer index, which lacks these segments, had already replaced and removed this number
         for marker in finished:
             remove(marker)
         for number, old in there:
@@ -428,7 +428,7 @@ class _Lookup:
         table = index.table
         self._keys, self._owners = _view(table["key"], "Q"), _view(table["segment"], "i")
         oldest, left = _oldest(horizon, now), horizon.count
-        # The newest segments, as many as the horizon takes.
+        # `_first` is the position of the oldest segment within the horizon.
         self._first = len(index.names)
         for sealed, count in zip(reversed(index.sealed), reversed(index.keys), strict=True):
             if left <= 0 or sealed < oldest:

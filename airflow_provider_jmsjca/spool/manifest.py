@@ -114,7 +114,7 @@ class Manifest:
         try:
             document = read_document(path)
         except ConfigurationError:
-            raise  # of the store; a ValueError too, but no fault of the document
+            raise  # from the store's settings; also a ValueError, but the document isn't to blame
         except OSError as error:
             raise SpoolError(f"{path}: the manifest can't be read: {error.strerror or error}") from error
         except ValueError as error:

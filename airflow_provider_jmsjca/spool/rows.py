@@ -99,7 +99,7 @@ class StoredMessage:
         message: The message as received. If it is undecodable: the received bytes and the readable headers.
         segment: Number of its segment, from 0.
         position: The message's row in the segment, from 0.
-        undecodable: Why the message could not be decoded; `None` if it was.
+        undecodable: Why the message could not be decoded; `None` for a decoded message.
     """
 
     message: JmsMessage
@@ -114,7 +114,7 @@ def table_to_messages(table: pa.Table) -> Iterator[StoredMessage]:
     Raises:
         SpoolError: A row has a body type or a body that this package doesn't write.
     """
-    # Instants as numbers: Python's datetime would be slower, and this keeps to milliseconds.
+    # Times are cast to milliseconds as integers, because conversion to Python's datetime would be slower.
     for name in ("timestamp", "expiration"):
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, table.column(name).cast(pa.int64()))
@@ -257,7 +257,7 @@ def _fitting(row: Row, batch_id: str, segment: int) -> Row:
 
 
 def _salvaged(message: JmsMessage) -> JmsMessage:
-    """Keep the body as bytes, and the headers that the schema can hold."""
+    """Return the message with its body as bytes, and only the headers that the schema can hold."""
 
     def clean(text: str | None) -> str | None:
         return None if text is None else text.encode("utf-8", "replace").decode()

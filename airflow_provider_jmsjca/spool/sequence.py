@@ -110,7 +110,7 @@ class BatchSequence:
                 fresh = sorted(self._unlisted(), key=lambda each: (each.created, each.batch_id))
                 if not fresh:
                     return len(self._positions)
-                # Whether this one wins or another reader, the next round loads it.
+                # If another reader has created this file first, the next round loads its content.
                 seal(
                     self._folder / f"{_STEM}-{self._files:06d}.json",
                     json.dumps([each._asdict() for each in fresh], indent=2).encode() + b"\n",
@@ -147,7 +147,7 @@ class BatchSequence:
 
     def _unlisted(self) -> Iterator[SequencedBatch]:
         names = {name for name in names_in(self._spool) if not name.startswith(".") and not is_replay(name)}
-        self._present &= names  # after a removal, another batch may take the same name
+        self._present &= names  # forgets removed batches, because a new batch may get the same name
         for name in names - self._present:
             manifest = _manifest(self._spool / name)
             if manifest is None:
@@ -172,7 +172,7 @@ def _manifest(folder: SpoolPath) -> Manifest | None:
     except SpoolError:
         if exists(path):
             raise
-        return None  # it was removed just now
+        return None  # removed since the check above
     if manifest.batch_id != folder.name:
         raise SpoolError(f"{path}: expected batch {folder.name!r}, found {manifest.batch_id!r}")
     return manifest

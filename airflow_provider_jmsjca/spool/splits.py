@@ -243,7 +243,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
                 writer.close()
             if staged.seal():
                 size, digest = staged.size, staged.sha256
-            else:  # an attempt that died had sealed the same rows
+            else:  # an earlier attempt, which died, has sealed this file with the same rows
                 with open_file(path) as file:
                     digest, size = digest_of(file), file.seek(0, os.SEEK_END)
             segments.append(Segment(file=path.name, rows=written, bytes=size, sha256=digest))

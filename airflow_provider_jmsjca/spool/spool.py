@@ -220,7 +220,7 @@ class SpoolBatch:
                 raise SpoolError(f"{self.folder}: expected {expected}, found {name}; {way_out(self.folder)}")
             self._keep()
         while fence and self._ended is None and not self._take_place():
-            self._keep()  # the previous writer has taken the place first
+            self._keep()  # the previous writer has just sealed a segment under this number
         if self._ended is not None:
             self._seal_manifest(self._ended)
 
@@ -645,7 +645,7 @@ class _SegmentFile:
 
     def close(self) -> None:
         self._staged.close()
-        self._parquet.close()  # the staged file ignores what this writes
+        self._parquet.close()  # writes a footer, which the discarded file ignores
 
     def __enter__(self) -> Self:
         return self

@@ -129,7 +129,8 @@ class WebHdfs:
                 number = self._write(temporary, content)
                 self._ask("PUT", "RENAME", temporary, destination=f"/{key}", renameoptions="NONE")
             except FileNotFoundError:
-                # An earlier request has renamed it, or the folder's next writer has removed it.
+                # The temporary file is missing: an earlier request, whose response was lost, has renamed it,
+                # or the folder's next writer has removed it.
                 if number is not None and self._number(key) == number:
                     return True
                 if not left:
@@ -219,7 +220,7 @@ class WebHdfs:
         return [
             self._found(f"{key}/{each['pathSuffix']}".lstrip("/"), each)
             for each in said
-            if each["pathSuffix"]  # of a file it is the file itself
+            if each["pathSuffix"]  # the suffix is empty if `key` is a file; then the entry is the file itself
         ]
 
     def walk(self, key: str) -> list[FoundFile]:
@@ -309,7 +310,7 @@ class WebHdfs:
     ) -> str:
         """Return the URL at a data node to write or read a file, as a name node assigns it."""
         if avoided:
-            with contextlib.suppress(OSError):  # without its address, the data node isn't excluded
+            with contextlib.suppress(OSError):  # a data node whose name can't be resolved isn't excluded
                 parameters["excludedatanodes"] = socket.gethostbyname(avoided)
         answer = self._name_node(address, method, op, key, noredirect="true", **parameters)
         return str(self._said(key, answer, "Location"))

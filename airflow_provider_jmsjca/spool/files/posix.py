@@ -73,7 +73,8 @@ class PosixStaged(StagedFile):
         try:
             os.link(self._temporary, self._path)
         except FileExistsError:
-            # Over NFS a request that lost its response is repeated, and finds its own link.
+            # NFS repeats a request if its response is lost. The repeated request fails because the first one
+            # has created the link. In that case the file has two links.
             if self._temporary.stat().st_nlink == 1:
                 return False
         synchronize_folder(self._path.parent)

@@ -1,4 +1,4 @@
-"""Ages of batches at which upkeep acts; apart from what reads batches, so that options can name them."""
+"""Ages of batches at which upkeep acts. Options use them without importing the code that reads batches."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def _is_within(state: BatchState, selection: Selection) -> bool:
         manifest = Manifest.read(state.folder / MANIFEST)
         finished = datetime.fromisoformat(manifest.created)
     except (SpoolError, ValueError):
-        return True  # it may be, and is damaged
+        return True  # a damaged batch may be within the selection; the caller reports the damage
     return (
         manifest.rows > 0
         and (selection.source is None or manifest.source == selection.source)
@@ -304,7 +304,8 @@ def _unusable(state: BatchState, *, rejects: bool) -> str | None:
 
 
 def _fill(spool: SpoolPath, batch_id: str, replay: Replay, rejected: Positions, folder: SpoolPath) -> None:
-    # In an object store, an attempt that died may have recorded other batches of the time range; they stay.
+    # In an object store, an earlier attempt may have died after it recorded the batches of the time range.
+    # Then that record counts, even if the range has other batches now.
     seal(folder / REPLAY, replay.document())
     replay = Replay.read(folder)
     sources = [Manifest.read(spool / name / MANIFEST) for name in replay.of]
@@ -387,7 +388,7 @@ def _write_segment(folder: SpoolPath, batch_id: str, number: int, pieces: Iterat
                 written += table.num_rows
         if staged.seal():
             size, digest = staged.size, staged.sha256
-        else:  # an attempt that died had sealed the same rows
+        else:  # an earlier attempt, which died, has sealed this file with the same rows
             with open_file(path) as file:
                 digest, size = digest_of(file), file.seek(0, os.SEEK_END)
     return Segment(file=path.name, rows=written, bytes=size, sha256=digest)

@@ -125,14 +125,17 @@ def _salvaged(folder: SpoolPath) -> tuple[SkippedSegment, ...]:
 
 
 def _manifest(folder: SpoolPath) -> tuple[Manifest | None, bool]:
-    """Return the manifest, and whether one exists with invalid content; then the manifest is `None`."""
+    """Return the manifest, and whether its file exists but has invalid content.
+
+    The manifest is `None` if its file doesn't exist or has invalid content.
+    """
     if not exists(folder / MANIFEST):
         return None, False
     try:
         return Manifest.read(folder / MANIFEST), False
     except SpoolError:
         if _unread(folder / MANIFEST) is None:
-            return None, True  # it was read, and its content is wrong
+            return None, True  # the file can be read, so its content is invalid
         raise
 
 
