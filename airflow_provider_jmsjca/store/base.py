@@ -630,7 +630,7 @@ class ActivationRun:
 
     @property
     def values_at(self) -> datetime | None:
-        """Time that counts, backlog and last error are from; `None`: they are current, the run reports on."""
+        """Time of the last report of a run that is lost or has ended; `None` while the run still reports."""
         return self.seen_at if self.report.status in {RunStatus.LOST, RunStatus.ENDED} else None
 
 

@@ -66,7 +66,7 @@ class SqlActivations:
         self._upsert = text(_upsert(ACTIVATION_RUN, "run", changes, sqlite=sqlite))
         table = ACTIVATION_SAMPLE.name
         sums = {name: f"{table}.{name} + excluded.{name}" for name in _SAMPLED}
-        # The age belongs to the backlog.
+        # A sample without a backlog changes neither the backlog nor `oldest_at`.
         known = {
             "oldest_at": f"CASE WHEN excluded.backlog IS NULL THEN {table}.oldest_at "
             "ELSE excluded.oldest_at END",
@@ -168,7 +168,7 @@ class SqlActivations:
                 before |= {name: before[name] + row[name] for name in _SAMPLED}
                 if row["backlog"] is not None:
                     before |= {"backlog": row["backlog"], "oldest_at": row["oldest_at"]}
-        # In order, so that two processes don't wait for each other's rows.
+        # Sorted, because processes that lock rows in the same order can't deadlock.
         ordered = [row for _, row in sorted(rows.items())]
         with self._database.write() as connection:
             for some in chunks(ordered):

@@ -43,7 +43,8 @@ _OF_MESSAGE: Final = (ATTEMPT.c.activation == bindparam("a")) & (ATTEMPT.c.messa
 _OF_HISTORY: Final = (ATTEMPT_HISTORY.c.activation == bindparam("a")) & (
     ATTEMPT_HISTORY.c.message == bindparam("m")
 )
-# Messages counted by one call; another call of this process at the same millisecond may be among them.
+# Messages counted at a given time, to read the counts after `begin`. The result may include messages of
+# another call in the same millisecond.
 _COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
     ATTEMPT.c.activation == bindparam("a"),
     ATTEMPT.c.last_at == bindparam("at"),
@@ -186,7 +187,7 @@ class SqlAttempts:
             for some in chunks(names):
                 these = (ATTEMPT.c.activation == owner) & ATTEMPT.c.message.in_(some)
                 connection.execute(delete(ATTEMPT).where(these, ATTEMPT.c.attempts <= 1))
-                # A message that was in doubt before is in doubt again.
+                # If the attempt before was in doubt, it is in doubt again.
                 nobody: ColumnElement[str] = literal_column("''")
                 before = {
                     "attempts": ATTEMPT.c.attempts - 1,

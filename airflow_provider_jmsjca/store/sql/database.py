@@ -152,7 +152,7 @@ class Database:
         if joined is not None:
             if durable:
                 raise AssertionError("a durable transaction can't be a part of another one")
-            yield joined  # the outer one reports errors
+            yield joined  # the outer transaction converts errors
             return
         engine = self._engine_here()
         try:
@@ -164,7 +164,7 @@ class Database:
         except (SQLAlchemyError, OSError) as error:
             raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
         finally:
-            if engine is not self._engine:  # closed while this connection was in use
+            if engine is not self._engine:  # `close` was called while this connection was in use
                 engine.pool.dispose()
 
     def _engine_here(self) -> Engine:

@@ -46,7 +46,8 @@ class SqlHandledIds:
             return frozenset()
         with self._database.read() as connection:
             for some in chunks(names, _AT_ONCE):
-                # Padded with the last name to a fixed number of parameters, so that there is one statement.
+                # The last name is repeated up to a fixed number of parameters, so that one compiled statement
+                # serves any number of names.
                 row = dict(zip(_PARAMETERS, [*some, *[some[-1]] * (_AT_ONCE - len(some))], strict=True))
                 known = self._known.execute(connection, [row | {"a": owner}])
                 found.update(names[name] for name in known.scalars())

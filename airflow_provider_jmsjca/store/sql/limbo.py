@@ -127,7 +127,7 @@ class SqlLimbo:
         )
         with self._database.read() as connection:
             if connection.execute(due.with_only_columns(LIMBO.c.number).limit(1)).first() is None:
-                return []  # a look every second must not block writers
+                return []  # without a write lock: this query runs every second and must not block writers
         with self._database.write() as connection:
             rows = connection.execute(due).all()
             for some in chunks([row.number for row in rows]):
@@ -153,7 +153,8 @@ class SqlLimbo:
             if connection.execute(select(LIMBO.c.number).where(over).limit(1)).first() is None:
                 return found
         with self._database.write() as connection:
-            # All messages of an owner or none: a process that finds them locked waits, then finds none.
+            # Without SKIP LOCKED, so that one process takes over all messages of an owner. Another process
+            # waits for the locks, and then finds no expired lease.
             query = select(LIMBO).where(over).order_by(LIMBO.c.number).with_for_update()
             rows = connection.execute(query).all()
             for some in chunks([row.number for row in rows]):
@@ -326,8 +327,8 @@ def _free(now: datetime) -> ColumnElement[bool]:
     return or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
 
 
-# Keys are stored in the table of handled messages, whose limits then apply to them too. No activation has
-# such a name.
+# Name under which keys of limbo are stored in the table of handled messages. No activation has such a name,
+# and the limits of that table apply to the keys too.
 def _marks_of(activation: str) -> str:
     return f"{listed_name(activation)}, sent through limbo"
 

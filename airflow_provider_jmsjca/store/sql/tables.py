@@ -52,7 +52,7 @@ ATTEMPT: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# Attempts after the first, and all failed attempts.
+# History of attempts. A first attempt has a row here only if it failed.
 ATTEMPT_HISTORY: Final = Table(
     "jms_attempt_history",
     METADATA,
