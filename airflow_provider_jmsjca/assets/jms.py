@@ -99,11 +99,11 @@ def note_table(hook: BaseHook, table: str) -> None:
     if not separator:
         return
     authority_and_path = rest.lstrip("/") if scheme != "file" else f"/{rest.lstrip('/')}"
-    # Both characters end the path of a URI.
+    # Unescaped, either character would end the path of the URI.
     uri = f"{scheme}://{authority_and_path}".replace("?", "%3F").replace("#", "%23")
     try:
         get_hook_lineage_collector().add_output_asset(hook, uri=uri)
-    except ValueError as error:  # refused by the handler of another provider
+    except ValueError as error:  # raised by another provider's handler of this scheme
         _log.warning("No lineage for the table %s: %s", table, error)
 
 
