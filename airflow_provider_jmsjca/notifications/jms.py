@@ -97,7 +97,9 @@ class JmsNotifier(BaseNotifier):
 
     def __call__(self, *args: Any) -> None:
         """Send the messages; Airflow calls this with the context."""
-        super(JmsNotifier, copy.copy(self)).__call__(*args)  # which renders the templates into itself
+        super(JmsNotifier, copy.copy(self)).__call__(
+            *args
+        )  # a copy, because the call replaces templates by rendered values
 
     def __await__(self) -> Generator[Any, None, None]:
         """Send the messages; Airflow's triggerer awaits this, after it has passed `context`."""
