@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.hooks.secrets import refuse_secrets_in_spec
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.run_state import RunState
 
-# The operator names the connection.
+# `jms_conn_id` is also an argument of the operator, so it doesn't count as a field of the spec here.
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
 
 
