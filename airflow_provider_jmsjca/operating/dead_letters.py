@@ -603,7 +603,7 @@ class _Replayer:
             return None
 
     def _chosen(self, letter: JmsMessage) -> Outgoing | None:
-        """Return the message to send for a decoded letter; if it stays, count the reason and return `None`."""
+        """Return the message to send for a decoded letter, or count why it stays and return `None`."""
         asked = self._asked
         if asked.ids and letter.message_id not in self._missing:
             self._left["not chosen"] += 1
