@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.prefetch import for_session_that_keeps
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
-# Seconds that a receive without waiting waits for messages that the broker has already sent.
+# With a timeout of 0, seconds for messages that the broker has already sent to pass through the reader.
 _ROUND_TRIP = 0.1
 
 
@@ -59,7 +59,7 @@ class Inbox:
         """
         if self._consumer is None:
             self._consumer = self._connection.consume(self._subscription, self._put)
-        buffer = self._buffer  # only this thread takes from it: `connection_lost` replaces it
+        buffer = self._buffer  # no lock: only this thread removes messages, and a loss replaces the buffer
         while buffer:
             received = buffer.popleft()
             if not received.is_stale:
@@ -82,7 +82,7 @@ class Inbox:
 
     def _wait(self, deadline: float) -> bool:
         """Wait for a message or a loss; return whether there is a message."""
-        self._hungry = True  # before the buffer is checked again: later messages notify
+        self._hungry = True  # set before the check of the buffer, so that each later message notifies
         try:
             self._lock.wait_for(
                 lambda: self._has_current() or self._loss is not None,
@@ -93,23 +93,23 @@ class Inbox:
         return self._has_current()
 
     def decode_ahead(self) -> None:
-        """Decode buffered messages ahead of their use."""
+        """Decode the messages in the buffer now, so that `take` returns decoded messages."""
         with self._lock:
-            # More messages arrive during this, without the lock.
+            # The buffer is copied, because further messages are added to it without the lock.
             waiting = [received for received in tuple(self._buffer) if not received.is_on_disk]
         for received in waiting:
             try:
                 _ = received.message
-            except PoisonMessageError:  # raised when it is its turn
+            except PoisonMessageError:  # raised again when the caller reads this message
                 continue
 
     def settle_singly(self) -> None:
-        """Make sure that later messages can be received and settled, although a taken one never will be.
+        """Prevent a message that stays unsettled from blocking later messages.
 
-        The taken message may block later ones, because the consumer settles in order or because the prefetch
-        is used up. Then the inbox subscribes again, if necessary with a larger prefetch. The broker then
-        redelivers all unsettled messages, including the taken one. The prefetch of a non-durable subscription
-        to a topic is not raised for this, because a new subscription would lose messages.
+        An unsettled message blocks others if the consumer settles in order, or if the prefetch is used up. In
+        both cases the inbox subscribes again, without order, and in the second case with a larger prefetch.
+        The broker then redelivers all unsettled messages. A non-durable subscription to a topic keeps its
+        prefetch, because a new subscription would lose messages.
 
         Raises:
             ConnectionLostError: The connection is lost.
@@ -146,7 +146,7 @@ class Inbox:
         self._consumer.recover()
         with self._lock:
             self._unsettled = 0
-            # One that is still on its way from before is recognised when it is its turn.
+            # A stale message that arrives later is dropped when it reaches the front of the buffer.
             self._has_current()
 
     def close(self) -> None:

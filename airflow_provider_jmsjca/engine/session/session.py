@@ -87,7 +87,8 @@ def session_subscription(
         one_by_one=mode is AcknowledgeMode.AUTO,
     )
     if mode in AT_ONCE:
-        # A message that can't be decoded stays, and the session subscribes again: topics would lose some.
+        # Not in order on a plain topic: to leave an undecodable message unsettled, a session that settles in
+        # order has to subscribe again (`Inbox.settle_singly`), and a plain topic would lose messages then.
         in_order = destination.kind is DestinationKind.QUEUE or durable_name is not None
     else:
         in_order = found <= MOST_IN_ORDER
@@ -140,7 +141,8 @@ class JmsSession:
         self._inboxes: dict[Hashable, Inbox] = {}
         self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
         self._unsettled: list[tuple[Inbox, Received]] = []
-        # Returned messages; the broker may deliver some of them to another consumer.
+        # Messages that this session handed back. Their number is bounded, because the broker may deliver some
+        # of them to another consumer.
         self._memory: DeliveryMemory[Received] = DeliveryMemory(REMEMBERED)
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
@@ -276,7 +278,8 @@ class JmsSession:
         self._usage.succeeded()
         self._unsettled.append((inbox, received))
         if self._transacted:
-            # At once, because some brokers deliver nothing while too many messages are unacknowledged.
+            # Acknowledged now and not at the commit, because some brokers deliver nothing while too many
+            # messages are unacknowledged.
             self._open_unit(received).acknowledge(received)
         if not self._settles_at_once:
             message = received.message
@@ -293,7 +296,7 @@ class JmsSession:
             try:
                 self._connection.synchronize()
             except JmsError as error:
-                # The broker may have settled the message; then this is the only copy.
+                # Not raised: the broker may have settled the message, and then the caller has the only copy.
                 _log.warning("Message %s may be redelivered: %s", message.message_id, error)
         return message
 
@@ -433,7 +436,7 @@ class JmsSession:
     def _inbox_of(
         self, destination: Destination | str, selector: str | None, durable_name: str | None
     ) -> Inbox:
-        latest = self._latest  # nearly always the same again, and quicker to tell than to look up
+        latest = self._latest  # most calls have the arguments of the previous call
         if (
             latest is not None
             and latest[0] is destination
@@ -466,9 +469,9 @@ class JmsSession:
         return self._unit
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
-        """Return a message with the redelivered flag if this session handed it back to the broker before.
+        """Return a message, with the redelivered flag set if this session has handed it back before.
 
-        Not every broker sets the flag in this case.
+        Not every broker sets the flag of a message that was handed back.
         """
         known = identity_of(message, None)
         if known is None or not self._memory.pop_expected((inbox, known)) or message.redelivered:

@@ -35,7 +35,8 @@ def current_traceparent() -> str | None:
     trace = sys.modules.get(_API)
     if trace is None:
         return None
-    # The span first: asking for the provider takes ten times as long, and this runs for each message.
+    # The span is checked first. A check of the provider takes ten times as long, and this function runs for
+    # each message.
     context = trace.get_current_span().get_span_context()
     if not context.is_valid or _active() is None:
         return None
