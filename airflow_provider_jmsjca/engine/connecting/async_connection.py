@@ -32,7 +32,7 @@ T = TypeVar("T")
 FindSettings: TypeAlias = Callable[[], Awaitable[ConnectionSettings]]
 OnStale: TypeAlias = Callable[[], None]
 
-# One connection for each broker and process, independent of the number of streams.
+# All streams of a process share one connection to each broker.
 _POOL = ConnectionPool()
 
 # If a connection lasted this long, the backoff after its loss starts again at the first wait.
@@ -45,7 +45,8 @@ _THREADS = 2
 _CHECKED_EVERY_SECONDS = 60.0
 _SPREAD_SECONDS = 0.8
 
-# A user that has not waited yet shares a failure that is younger than half of this.
+# Typical first wait of the backoff. On its first attempt, a user gets the last failure of the other users, if
+# that is younger than half of this time, instead of a new attempt.
 _FIRST_WAIT_SECONDS = 1.0
 
 
@@ -206,10 +207,10 @@ class AsyncConnection:
             self._on_stale.append(callback)
 
     def failed(self, error: TransientBrokerError) -> None:
-        """Release a connection that was unusable; the next `get` waits before it retries."""
+        """Release the connection because of a failure on it; the next `get` waits before it retries."""
         self._failures += 1
         lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
-        # The loss of the connection was logged once for all users.
+        # A loss is only logged at debug level here, because it was logged once for all users.
         level = logging.DEBUG if lost else self._level()
         log.log(level, "Retrying after a wait%s: %s", _for([self.subject()]), error)
         self._give_back()
@@ -250,7 +251,7 @@ class AsyncConnection:
             return
         loop = asyncio.get_running_loop()
         wait = _CHECKED_EVERY_SECONDS - loop.time() % _CHECKED_EVERY_SECONDS
-        # Spread, so that a thousand users don't block the loop.
+        # A random part spreads the checks of a thousand users, which would block the loop together.
         self._check = loop.call_later(wait + random.random() * _SPREAD_SECONDS, self._begin_check)  # noqa: S311
 
     def _begin_check(self) -> None:
@@ -336,7 +337,7 @@ class _Shared:
                 self._opening = asyncio.get_running_loop().create_task(self._open(user))
             failure = await asyncio.shield(self._opening)
             if failure is not None:
-                raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
+                raise copy.copy(failure) from failure  # a copy, because several tasks raise it
         return lease
 
     def log_once(self, text: str) -> None:
@@ -377,7 +378,7 @@ class _Shared:
             self._spare = lease
             subjects = _for((each.subject() for each in self.users), user.subject())
             log.info("Connected to %s%s", lease.connection.broker, subjects)
-            # The waiting users may have been cancelled.
+            # Release the lease if no user takes it, because all waiting users may have been cancelled.
             asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
             return None
         finally:
@@ -391,7 +392,7 @@ class _Shared:
 
 _KEPT_SPARE_SECONDS = 0.1
 
-# How many users of a connection a log line names.
+# Maximum number of users of a connection that a log line names.
 _NAMED = 3
 
 _everything: weakref.WeakKeyDictionary[
@@ -420,7 +421,7 @@ def _nothing() -> None:
 
 
 def _for(subjects: Iterable[str], first: str = "") -> str:
-    """Return " for" and the names of up to three users of a connection, the caller first."""
+    """Return the end of a log line: " for" and the names of up to three users, `first` before the others."""
     known = sorted({*subjects} - {""}, key=lambda subject: (subject != first, subject))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return f" for {', '.join(known[:_NAMED])}{more}" if known else ""

@@ -77,10 +77,11 @@ class LossCallbacks:
 
 
 class Usage:
-    """Time of the last successful use of a connection, and whether the broker refused something on it.
+    """Use of a connection, by which a pool decides how long the connection stays valid.
 
-    Opening, sending, receiving and committing without a broker error are successful uses. As a context
-    manager it records broker errors raised in its block.
+    Opening, sending, receiving and committing without a broker error are successful uses. A refusal by the
+    broker makes the connection invalid. As a context manager, the object records the broker errors that its
+    block raises.
 
     Args:
         clock: Returns seconds, monotonic.
@@ -94,7 +95,7 @@ class Usage:
         self._lock = threading.Lock()
 
     def succeeded(self) -> None:
-        """Record that a message was sent or received."""
+        """Record a successful use, which restarts the idle timeout."""
         self._succeeded_at = self._clock()
 
     def failed(self) -> None:
@@ -102,12 +103,12 @@ class Usage:
         self._failed = True
 
     def listen(self) -> None:
-        """Add a listener: until `unlisten`, heart-beats keep the connection valid."""
+        """Add a listener; the idle timeout does not apply until `unlisten`, because heart-beats suffice."""
         with self._lock:
             self._listeners += 1
 
     def unlisten(self) -> None:
-        """Remove a listener; after the last one, the idle timeout applies again, from now on."""
+        """Remove a listener; when the last one is removed, the idle timeout starts again."""
         with self._lock:
             self._listeners -= 1
         self.succeeded()

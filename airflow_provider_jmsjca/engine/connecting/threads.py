@@ -105,7 +105,7 @@ async def end_task(task: asyncio.Task[Any], name: str) -> None:
         task: The task; not the current one.
         name: Name of the task's purpose, for the log.
     """
-    for _ in range(_CANCELLATIONS):  # counted: a stall of the loop takes no time from the task
+    for _ in range(_CANCELLATIONS):  # a count, not a deadline: the loop may stall for longer than 5 seconds
         if task.done():
             break
         task.cancel()
@@ -134,7 +134,7 @@ class SerialExecutor:
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._later = later
         self._lock = threading.Lock()
-        # A list, because it is short: each stream has an executor, and an empty deque is ten times as large.
+        # A list, because each stream has an executor, and an empty deque takes ten times as much memory.
         self._waiting: list[Callable[[], object]] = []
         self._running = False
 
@@ -198,7 +198,7 @@ class ThreadPool:
             with self._condition:
                 self._threads -= 1
                 if self._threads or function not in self._waiting:
-                    return  # another thread runs it
+                    return  # another thread is running the function or will run it
                 self._waiting.remove(function)
             raise
 
