@@ -64,7 +64,8 @@ _FRUITLESS_SECONDS = 1.0
 # Size of messages in memory (bodies and properties) that is written as a row group of the segment file.
 # Writing needs several times as much memory, because messages, columns and encoded pages exist at once.
 _GROUP_BYTES = 2 * 1024 * 1024
-# Artemis counts this many bytes per collected byte: text twice, plus headers.
+# Artemis counts about this many bytes against the prefetch for each collected byte: two for each character of
+# text, and the headers.
 _COUNTED = 3
 # First limit of the bytes that Artemis may send ahead; raised if it is too low to fill a segment.
 _BYTES_AHEAD = 8 * 1024 * 1024
@@ -166,26 +167,26 @@ class _Collection:
         self._sealing: Future[None] | None = None
         self._no_connection: JmsError | None = None
         self._rows: list[Row] = []
-        # Keys of the current segment that another collector may receive too.
+        # Keys of messages in the current segment that another collector may receive too.
         self._keys: list[str] = []
         self._repetitions = DuplicateFilter(batch, stable=False)
         self._dropped: list[DroppedMessage] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
         self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
-        # Prefetch in bytes, where the broker counts bytes.
+        # Maximum and current prefetch in bytes, for brokers that count bytes.
         self._most_bytes_ahead = _COUNTED * spec.segment_bytes
         self._bytes_ahead = min(_BYTES_AHEAD, self._most_bytes_ahead)
-        # Of the current segment: rows passed to `SpoolBatch.add`, and the size of rows in memory.
+        # For the current segment: number of rows passed to `SpoolBatch.add`, and size of the rows in memory.
         self._added = self._bytes_in_memory = 0
-        # Rows sealed or passed to the sealer: `SpoolBatch.rows` lags behind.
+        # Rows sealed or passed to the sealer. `SpoolBatch.rows` counts them only once they are sealed.
         self._promised = batch.rows
         self._rows_before = batch.rows
-        # Destination of the previous message, usually that of the next one too.
+        # Destination of the previous message and its text, because the next message usually has the same.
         self._place: Destination | None = None
         self._place_name: str | None = None
         self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
-        # Whether messages are settled in order of arrival: until one has to stay at the broker.
+        # Whether messages are settled in order of arrival; `False` once a message has to stay at the broker.
         self._in_order = True
 
     # --- Connections -----------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ class _Collection:
         if not self._steering.suspended.is_set():
             return False
         self._was_suspended = True
-        self._last_arrival = time.monotonic()  # without a consumer the broker is not idle
+        self._last_arrival = time.monotonic()  # the time without a consumer is not idle time
         return True
 
     def _failed_to_connect(self, failure: JmsError) -> None:
@@ -246,7 +247,7 @@ class _Collection:
             self._receive(connection)
             self._finish_sealing()
         except (ConnectionLostError, InDoubtError, SealedElsewhereError) as loss:
-            # Wait until the sealer's result is known, before the same messages are redelivered.
+            # Wait for the sealer, so that redelivered messages are compared with all sealed ones.
             self._await_sealer()
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
@@ -258,10 +259,10 @@ class _Collection:
             self._give_up_rows()
             self._close(connection)
         if lost and self._received == received_before:
-            # A broker that accepts connections and drops them at once must not be asked in a tight loop.
+            # Wait, in case the broker accepts connections and drops them at once.
             self._stop_or_deadline.wait(_FRUITLESS_SECONDS)
         if lost:
-            self._last_arrival = time.monotonic()  # it is not known whether there was silence
+            self._last_arrival = time.monotonic()  # an outage is not idle time
 
     def _close(self, connection: Connection) -> None:
         """Close the connection; after a stop request, don't wait for a broker that doesn't answer."""
@@ -292,7 +293,7 @@ class _Collection:
                 taken = self._take(received, self._unit)
                 if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()
-                    # The broker was not idle while this waited for the sealer.
+                    # The wait for the sealer is not idle time.
                     self._last_arrival = time.monotonic()
                     if self._end() is not None or self._renew(arrivals, connection):
                         break
@@ -314,19 +315,20 @@ class _Collection:
         )
 
     def _wait_on(self, arrivals: BufferedConsumer, connection: Connection) -> None:
-        """Handle a moment without arrivals: seal a partial segment if `flush_time` has passed.
+        """Seal a partial segment if no message has arrived for `flush_time`; called while none arrives.
 
-        The segment is also sealed, and the consumer replaced, if the prefetch in bytes is used up.
+        The segment is also sealed if the broker has used up the prefetch in bytes. The consumer is then
+        replaced by one with a larger prefetch.
         """
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
         if is_due or self._widen(arrivals):
             began = time.monotonic()
             self._seal()
             self._renew(arrivals, connection)
-            # Nothing was received during that time.
+            # Sealing is not idle time, because nothing was received during it.
             self._last_arrival += time.monotonic() - began
         if self._sealing is not None and not self._sealing.done():
-            # The broker can't send while the whole prefetch waits for the commit.
+            # Not idle time: the broker can't send while the whole prefetch waits for the commit.
             self._last_arrival = time.monotonic()
         self._raise_failure_of_sealer()
 
@@ -334,7 +336,8 @@ class _Collection:
         """Replace the consumer if necessary, unless that would lose messages.
 
         Returns:
-            Whether the current consumer is of no more use. It was then replaced, except after a stop request.
+            `True` if the caller must not use the messages already taken from the current consumer: it was
+            replaced or, after a stop request, would have to be replaced.
         """
         if self._is_plain_topic:
             return False
@@ -392,8 +395,8 @@ class _Collection:
         except PoisonMessageError as fault:
             salvaged = received.salvaged
             if salvaged is None:
-                # An acknowledgement without a copy would lose it. Unsettled it stays at the broker, which
-                # redelivers it to the next consumer.
+                # The message has no readable bytes to store, so an acknowledgement would lose it. Unsettled,
+                # it stays at the broker, which redelivers it to the next consumer.
                 self._left += 1
                 _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
                 return False
@@ -413,7 +416,7 @@ class _Collection:
             self._bytes_in_memory += size
             self._rows.append(row)
         unit.acknowledge(received)
-        received.forget_message()  # the unit refers to the delivery until its commit
+        received.forget_message()  # saves memory: the unit keeps the delivery until its commit
         self._in_unit += 1
         return True
 

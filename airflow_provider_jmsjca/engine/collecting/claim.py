@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.transports.receiving import BufferedConsumer
 _log = safe_logger(__name__)
 _LOSSES = FailedDeadLetterSends()
 _TICK_SECONDS = 0.1
-# Additional prefetch, for messages in front of the wanted one that are not claimed.
+# Prefetch in addition to `max_messages`, for messages in front of the claimed ones that stay on the queue.
 _SPARE = 10
 LOOKED_PAST = 1_000
 """Maximum number of unclaimed messages to skip; the broker's page size may be a lower limit."""
@@ -242,7 +242,8 @@ class _Claim:
             self._repeated.append((received, dropped))
             return 0 < batch.rows <= len(self._repeated)
         if choice is Choice.LEAVE or batch.rows or batch.manifest is not None:
-            # Not selected; or an earlier attempt has claimed, and this one takes no new messages.
+            # The message is not selected, or an earlier attempt has claimed messages: then this attempt takes
+            # no new ones.
             self._left += 1
             return batch.manifest is not None or self._left >= LOOKED_PAST
         if choice is Choice.CLAIM_ALONE:
@@ -265,7 +266,7 @@ class _Claim:
         if batch is None:
             return None
         if batch.manifest is not None:
-            # Another attempt was faster; return the messages of this one.
+            # Another attempt has finished the batch; the messages received here return to the queue.
             return self._unless_empty(batch)
         sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
         settled = [received for received, _ in (*self._repeated, *self._claimed)]
