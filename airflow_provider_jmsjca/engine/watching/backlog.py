@@ -147,12 +147,14 @@ class BacklogWatch:
 
     def _judge(self, before: Backlog, now: Backlog) -> None:
         moment = self._clock()
-        # Messages that this listener keeps unsettled are logged elsewhere, and look the same here.
+        # In-flight messages of the listener itself can't be told from those of other consumers. So if the
+        # listener keeps messages unsettled (which is logged elsewhere), none is judged.
         held = frozenset[str]() if self._keeps() else before.taken_ids & now.taken_ids
         self._held_since = {each: self._held_since.get(each, moment) for each in held}
         said: dict[str, int] = {}
-        # This listener is idle, so none of these messages is in flight to it. A consumer that ends during the
-        # check returns its messages, which may be on their way to this listener.
+        # The listener is idle, so its own consumers hold none of these messages. If the broker has no other
+        # consumer, in both counts, the holder is gone. Both counts matter, because a consumer that ends
+        # during the check returns its messages, and the listener may be about to receive them.
         alone = max(before.consumers, now.consumers) <= self._consumers
         if held and alone:
             text = (
@@ -189,7 +191,7 @@ def _names(messages: frozenset[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-# The consumer that waits for messages where the broker can't be browsed.
+# On a broker that can't be browsed, the trigger of a deferred task has one consumer.
 _OWN_CONSUMERS = 1
 
 

@@ -21,7 +21,8 @@ from airflow_provider_jmsjca.transports.base import (
 
 log = safe_logger(__name__)
 
-# Time to wait for a close. A cancelled trigger has to end soon; the thread finishes the close.
+# Maximum seconds to wait for the close of a consumer, because a cancelled trigger has to end soon. After
+# that, the thread finishes the close.
 _CLOSE_SECONDS = 0.4
 
 
@@ -174,7 +175,7 @@ class QueueWatch:
             received = await first.found
             return None if received is None or received.is_stale else self._ready(received)
         finally:
-            # The connection may be up without a message: its settings have changed.
+            # The connection may be up even without a message, if the settings have changed.
             if connection.state is ConnectionState.UP:
                 closing = asyncio.ensure_future(self._connection.in_thread(consumer.close))
                 closing.add_done_callback(_log_failure)

@@ -17,11 +17,11 @@ from airflow_provider_jmsjca.engine.connecting.threads import ThreadPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection
 
-# Seconds between two probes over one connection. Probes of one second share a round trip, which takes a tenth
-# of the time, because most of a probe is spent on waking threads.
+# Seconds between two probes over one connection, so that at most ten queues are probed in a second. These ten
+# share a round trip, which takes a tenth of the time: most of a probe is spent on waking threads.
 _APART_SECONDS = 0.1
 
-# Queues in one round trip.
+# Maximum number of queues in one round trip.
 _TOGETHER = 10
 
 
@@ -105,7 +105,7 @@ def _make(connection: Connection, looks: Sequence[_Probe], loop: asyncio.Abstrac
         answers = connection.first_messages([(look.queue, look.selector) for look in looks])
     except BaseException as error:  # noqa: BLE001 - raised again where the answers are awaited
         answers = [error] * len(looks)
-    with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the tasks that waited
+    with contextlib.suppress(RuntimeError):  # the loop has ended, so no task waits any more
         loop.call_soon_threadsafe(_answer, looks, answers)
 
 
@@ -114,7 +114,7 @@ def _answer(looks: Sequence[_Probe], answers: Sequence[JmsMessage | BaseExceptio
         if look.found.done():
             continue
         if isinstance(answer, BaseException):
-            # Several tasks must not raise the same exception object.
+            # A copy for each task, because tasks must not raise the same exception object.
             look.found.set_exception(copy.copy(answer))
         else:
             look.found.set_result(answer)
