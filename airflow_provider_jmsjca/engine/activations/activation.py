@@ -93,8 +93,8 @@ class Activation(Listener):
             connection when they are due, over a second connection without the client id. With or without
             `use_store`, the activation is listed in the store, and obeys `airflow jms activations`.
         jms_conn_id: With `store`: name under which limbo keeps the messages of this connection. If it is the
-            id of an Airflow connection, Airflow's processes send these messages too. Empty: a name made of
-            URL, virtual host and user, which only activations with the same connection use.
+            id of an Airflow connection, Airflow's processes send these messages too. Empty: the name is
+            derived from URL, virtual host and user, so that only activations with the same connection use it.
         owner: With `store`: the owner shown by `airflow jms activations list`. Empty: name of the program.
         start_within: Seconds to wait at the start of a `with` block until it consumes.
         stop_within: Seconds that running handlers get at the end of a `with` block.
@@ -307,7 +307,7 @@ def _upkeep_of(
         found = {limbo_name(jms_conn_id, name): each for name, each in members.items()}
 
     def open_connection(name: str) -> JmsConnection:
-        # The broker refuses a second connection with the client id that the activation uses.
+        # Without the client id: the activation uses it, and the broker refuses a second connection with it.
         return JmsConnection(connect(replace(found[name], client_id=None)))
 
     return functools.partial(

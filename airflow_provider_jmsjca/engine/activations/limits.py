@@ -151,7 +151,7 @@ class FailureStreak:
         if failures != self._failures:
             self._failures, self._last = failures, now
         found = failures - self._failures_before
-        # No failing messages: something else has just happened, and the counts will show it next time.
+        # `messages` returns 0 or `None` if a message was settled or delivered since the counts were read.
         if found < self._many or not (failing := messages()) or found < self._many * failing:
             return 0.0
         return self._last - self._since

@@ -106,7 +106,8 @@ class RunMonitor:
         if self._broken_off and not over:
             within = min(self.within, self.within_if_stopped or self.within)
             running.request_stop(within, reason=reason, delete_durable=False)
-            # Wait the full time: the connection is closed only after running calls are abandoned.
+            # Wait for all of `within`, because the connection is closed only after running calls are
+            # abandoned.
             self._is_over(running, self.within)
         return ended_by
 
@@ -122,7 +123,7 @@ class RunMonitor:
         return True
 
 
-# The state of a listener is the first of these that any of its connections has.
+# States by precedence: a listener has the first of these states that one of its connections has.
 _STATES = (
     ActivationState.UP,
     ActivationState.CONNECTING,
@@ -247,7 +248,7 @@ class Listener:
 
     def _stop_others(self, own: RunSettings, request: StopAsked) -> None:
         request = replace(request, by_handler=False)
-        with self._lock:  # not during a start: runs that haven't started yet can't be stopped
+        with self._lock:  # held during a start too, so that every run has started and can be stopped
             for each in self.runs:
                 if each.own is not own:
                     each.request_stop(request, delete_durable=False)
@@ -380,10 +381,8 @@ class Listener:
             since = each.quiet_since()
             if since is not None:
                 quiet.append(since)
-            elif (
-                each.opening or each.state is ActivationState.UP
-            ):  # it has only just connected, and its messages may be about to arrive
-                return None
+            elif each.opening or each.state is ActivationState.UP:
+                return None  # this connection is new, and its messages may be about to arrive
         return max(quiet, default=None)
 
     # -- reports ------------------------------------------------------------------------------------------

@@ -71,7 +71,8 @@ _SWEEP_SECONDS = 600.0
 _FIRST_ANSWER_SECONDS = 5.0
 _END_SECONDS = 1.0
 _LINGER_SECONDS = 60.0
-# For a while after a request, reports are more frequent, so that operators soon see its effect.
+# Seconds between reports shortly after a request, so that operators soon see its effect; and how long after a
+# request reports are that frequent.
 _SETTLE_SECONDS = 0.2
 _SETTLED_SECONDS = 2.0
 
@@ -159,7 +160,7 @@ class Registration:
         self.sampled: RunReport | None = None
 
     def admit(self) -> None:
-        """Return once the run may connect. Wait for the first answer of the store, at most 5 seconds.
+        """Wait until the requests for the activation are read, at most 5 seconds; then the run may connect.
 
         Raises:
             DeliveryStoppedError: The activation is stopped or drained.
@@ -192,11 +193,10 @@ class Registration:
         return self._answered.is_set()
 
     def tell(self, order: ActivationOrder | None) -> bool:
-        """Keep the requested state as `order`, and pass it to the run if it has changed.
+        """Store the requested state in `order`, and pass it to the run if it has changed.
 
-        A run that `admit` is going to refuse doesn't get the request.
-
-        Call it in the registrar's thread only.
+        A request to drain or stop is not passed to a run that waits in `admit`: `admit` raises instead. Only
+        the registrar's thread may call this method.
 
         Args:
             order: The requested state as just read; `None`: no state is requested.
@@ -207,7 +207,7 @@ class Registration:
         with self._lock:
             changed = order != self.order
             self.order = order
-            # A run that is not admitted yet will be refused, which is the clearer end.
+            # A run that is not admitted yet gets the request as an exception of `admit`.
             obeys = changed and (self._admitted or order is None or not order.ends_runs)
         if obeys:
             self.run.obey(order)
@@ -216,7 +216,7 @@ class Registration:
         return changed
 
     def release(self) -> None:
-        """Let the run consume without an answer, because the store failed permanently."""
+        """Let the run consume although no requests could be read, because the store failed permanently."""
         self._answered.set()
 
     def reported_end(self) -> None:
@@ -273,7 +273,7 @@ class Registrar:
             refuses: If a request to drain or stop is read before `Registration.admit` returns, `admit`
                 raises, and `run.obey` is not called. `False`: `run.obey` is called for every request.
         """
-        if self._pid != os.getpid():  # forked: the thread and its runs are the parent's
+        if self._pid != os.getpid():  # after a fork, the thread and its runs exist only in the parent
             self._start_empty()
         registration = Registration(self, identity, run, refuses=refuses)
         with self._lock:
@@ -430,7 +430,7 @@ class _Rounds:
 
 
 def _sample(report: RunReport, before: RunReport | None, now: datetime) -> ActivationSample:
-    """Return the counts of a run since the report `before`; since its start if that is `None`."""
+    """Return the counts of a run since the report `before`; if it is `None`, since the start of the run."""
 
     def since(name: str) -> int:
         done: int = getattr(report, name) - (0 if before is None else getattr(before, name))
@@ -501,7 +501,7 @@ class _Listening:
         self._activation = activation
         self._suspended = self._draining = False
         self._drained = ""
-        # Before a restarted activation runs again, it is still over from its previous run.
+        # When an activation is started again, `over` is still true from its previous run.
         self._may_end = not activation.over
 
     def sample(self) -> Sample:
@@ -525,7 +525,7 @@ class _Listening:
         )
 
     def enforce(self) -> None:
-        """Suspend the activation if that is requested, even if the request was read before the start."""
+        """Suspend the activation if an operator has requested that, perhaps before the activation started."""
         if self._suspended and not self._activation.suspended:
             self._activation.suspend()
 

@@ -260,7 +260,7 @@ class ListenerRun:
         with self._lock:
             if self.running:
                 return
-            self._dispatcher.abandon_received()  # messages it left unread don't count as attempts
+            self._dispatcher.abandon_received()  # unread messages of the last run don't count as attempts
             self._dispatcher = self._make_dispatcher(
                 limit=limit,
                 room=room,
@@ -268,7 +268,7 @@ class ListenerRun:
                 calls_before=self._dispatcher.counters.calls,
             )
             self._started = True
-            self._dispatcher.start()  # before a stop can be requested
+            self._dispatcher.start()  # under the lock, so that a stop is requested only after the start
 
     def suspend(self) -> None:
         """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
@@ -292,7 +292,7 @@ class ListenerRun:
         dispatcher = self._dispatcher
         if dispatcher.workers.are_here:
             return False
-        # The machine gives up at the deadline itself; wait slightly longer to see it.
+        # The machine abandons handlers at the deadline; the additional time lets it report that.
         ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
         left_alone = dispatcher.counters.active
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))

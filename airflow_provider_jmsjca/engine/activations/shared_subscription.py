@@ -38,7 +38,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, Outgoing
 
-# A failed move is retried forever: only poison messages leave the subscription in another way.
+# Failed moves are retried without end. Only poison messages leave the subscription in another way.
 _HANDLING = RedeliveryHandling.parse("1:100; 5:500")
 _BATCHES_AHEAD = 4
 
@@ -91,10 +91,10 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             hold_until_ack=False,
             use_store=False,
             non_blocking_redelivery=False,
-            # Limbo as the default for failed messages belongs to the queue side.
+            # Options that put failed messages into limbo by default apply to the queue side only.
             **({"max_attempts": None, "redelivery_delay": None, "non_retryable": None} if kept else {}),
             context_name=None,
-            # With fewer, the active subscriber would wait for messages at each commit.
+            # With a smaller prefetch, the active subscriber would wait for messages after each commit.
             prefetch=name.batch_size * _BATCHES_AHEAD,
         ),
         ListenerContext(
@@ -119,14 +119,14 @@ def load_balancing(spec: ActivationSpec, context: ListenerContext = BARE) -> Loa
             name=spec.title,
             destination=str(queue),
             destination_type=None,
-            # Without durability it has no effect, but the selector's text may refer to it.
+            # A non-durable subscription ignores the name, but the selector may contain `${subscribername}`.
             subscription_name=name.subscriber_name,
             subscription_durability=None,
             client_id=None,
             jms_client_id=None,
         ),
         replace(context, client_id=None),
-        says_without_effect=False,  # logged for the topic side's spec
+        says_without_effect=False,  # options without effect were logged for the topic side
     )
     return LoadBalancing(
         # Only the queue side archives and handles unsubscribed messages, so each is handled once.
@@ -229,7 +229,8 @@ def _move(settings: LoadBalancing, delivery: Delivery) -> None:
             Outgoing(
                 destination=settings.queue,
                 message=balanced_copy(message, topic.delivery.destination),
-                # The same message may reach the queue through another subscription too.
+                # The id contains the subscriber, because another subscription may move the same message to
+                # this queue.
                 deduplication_id=None if number is None else f"{number}>{subscriber}",
             ),
         )
