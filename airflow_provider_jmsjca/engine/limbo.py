@@ -51,7 +51,8 @@ _RETRY = timedelta(seconds=1)
 _RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
 
 _NOTED_AT_ONCE = 50
-# ActiveMQ applies a selector to the first 200 messages of a queue only.
+# A sender removes its send markers at this number, because ActiveMQ applies a selector only to the first 200
+# messages of a queue.
 _MOST_SEND_MARKERS = 50
 _Group = list[tuple[LimboMessage, Outgoing]]
 _log = safe_logger(__name__)
@@ -93,20 +94,22 @@ class LimboSender:
         self._connections = connections
         self._lease = lease
         self._clock = limbo.now if clock is None else clock
-        # Last reading; precise enough for the pauses of connections.
+        # Time at which `send_due` last read the clock; precise enough for the pauses of connections.
         self._now = datetime.fromtimestamp(0, UTC)
         self._owner = uuid.uuid4().hex
         self._outages: dict[str, tuple[int, datetime]] = {}
         self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
-        # Sent, but not recorded in the store.
+        # Numbers of messages that are sent, but not yet recorded as sent in the store.
         self._unnoted: list[int] = []
-        # By connection: number of send markers; until when none are used; connections rid of old ones.
+        # By connection: number of send markers at the broker; end of the time without send markers, after a
+        # refusal. And the connections whose expired send markers were removed.
         self._send_markers: Counter[str] = Counter()
         self._without: dict[str, datetime] = {}
         self._rid: set[str] = set()
-        # Leased messages may have been sent: the connection was lost during the send.
+        # Whether leased messages may have been sent, because a connection was lost during the send.
         self._doubtful = False
-        # Refused together with a send marker, which may be the cause.
+        # Messages that were refused together with a send marker. The marker may be the cause, so they are
+        # sent once more without one.
         self._refused_with_marker: dict[int, JmsError] = {}
 
     def send_due(self) -> SendResult:
@@ -260,7 +263,8 @@ class LimboSender:
         except TransientStoreError:
             raise
         except JmsError as error:
-            # Keep the lease: its send marker will show the next owner whether they were sent.
+            # If the outcome of the send is unknown, the lease is kept. A later sender then learns from the
+            # send marker whether the broker has the messages.
             doubtful = isinstance(error, InDoubtError) and self._send_markers[name] > 0
             self._note_outage(name, error)
             kept = {each.number for each, _ in left[0]} if doubtful else set()
@@ -286,7 +290,7 @@ class LimboSender:
             return
         try:
             opened.close()
-        except JmsError as error:  # all messages sent over it are confirmed
+        except JmsError as error:  # harmless: the broker has confirmed all messages sent over the connection
             _log.warning("Closing the connection %r of limbo failed: %s", name, error)
 
     def _read(self, messages: Sequence[LimboMessage], done: SendResult) -> _Group:
@@ -321,7 +325,8 @@ class LimboSender:
         """
         connection, uses_markers = self._hold(name), self._uses_send_markers(name)
         if not (connection.capabilities.atomic_commit or connection.capabilities.deduplicating_send):
-            # After the refusal of a group it is unknown which of its messages the broker has.
+            # Without transactions and deduplication, messages are sent one by one: after the refusal of a
+            # group, it would be unknown which of its messages the broker has.
             groups = [[each] for group in left for each in group]
             left.clear()
             left.extend(groups)
@@ -516,7 +521,7 @@ def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> Jms
         owner: Owner of the leases, for the send marker; `None`: send no marker.
     """
     for each, outgoing in group:
-        # The same id at each try, so that consumers can detect duplicates.
+        # Each try uses the same id, so that consumers can detect duplicates.
         outgoing.message_id = f"limbo/{each.put_at.timestamp():.3f}/{each.number}"
         if connection.capabilities.deduplicating_send:
             outgoing.deduplication_id = outgoing.message_id

@@ -104,7 +104,7 @@ def drop_old(connection: JmsConnection, now: datetime) -> None:
     with connection.session(transacted=True, prefetch=_PREFETCH) as session:
         there = True
         while there:
-            # Any client with write access may send other messages; remove those too.
+            # Messages that can't be decoded are removed too: any client with write access may send them.
             with contextlib.suppress(PoisonMessageError):
                 there = session.receive(SEND_MARKERS, 0, f"JMSTimestamp < {oldest}") is not None
             session.commit()
