@@ -535,7 +535,7 @@ def _activations(root: Element, beans: Collection[str]) -> Iterator[tuple[str, d
     for bean in _weblogic_beans(root, beans):
         fields, unknown = _leaves(bean)
         if fields.get("idle-timeout-seconds") == "0":
-            fields["idle-timeout-seconds"] = "-1"  # no limit
+            fields["idle-timeout-seconds"] = "-1"  # 0 means no limit in WebLogic, and -1 in this package
         yield bean.value("ejb-name"), fields, unknown
     if not any(root.find("message-driven")) and not any(map(_is_glassfish_bean, root.find("ejb"))):
         for config in (*root.find("activation-config"), *root.find("activationspec")):

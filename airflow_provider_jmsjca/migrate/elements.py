@@ -155,9 +155,9 @@ class Element:
             yield from child.unread(path)
 
     def says_anything(self) -> bool:
-        """Return whether the element contains text that may have an effect, so that it must not go unread.
+        """Return whether the element contains text that may have an effect, and so must be read or reported.
 
-        A property without a value has no effect, so it doesn't count.
+        Properties without a value have no effect.
         """
         if self.tag in _SILENT or self.tag in CONNECTOR:
             return False

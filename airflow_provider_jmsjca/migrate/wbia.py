@@ -62,9 +62,9 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
     if "poll_quantity" in fields and len(destinations) == 1:
         notes.append("poll_quantity: no effect with one destination: messages are pushed")
     if fields.get("container_managed_events", "").lower() == "jms" and "name" in fields:
-        fields.setdefault("source_queue", f"{fields['name']}/SOURCEQUEUE")  # the framework's default
+        fields.setdefault("source_queue", f"{fields['name']}/SOURCEQUEUE")  # WBIA's default
     if fields.get("duplicate_event_elimination", "").lower() == "true":
-        fields["use_store"] = "true"  # the adapter's last id outlives a restart too
+        fields["use_store"] = "true"  # WBIA's adapter also remembers its last id across restarts
     if "in_doubt_events" in fields and not fields.keys() & {"in_progress_destination", "use_store"}:
         del fields["in_doubt_events"]
         notes.append(
