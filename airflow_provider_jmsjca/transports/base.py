@@ -105,7 +105,7 @@ class ConnectionSettings:
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        hosts: object = self.hosts  # an untyped caller may pass anything; it may hold a password
+        hosts: object = self.hosts  # an untyped caller may pass any object, even text with a password
         if not isinstance(hosts, tuple):
             faults = [f"hosts is a {type(hosts).__name__}"]
         else:
@@ -296,7 +296,7 @@ class Received:
     @property
     def readable(self) -> JmsMessage | None:
         """The message, or its salvaged form if it can't be decoded."""
-        message = self._message  # called repeatedly, nearly always after decoding
+        message = self._message  # most calls come after decoding and need no call of `message`
         if message is not None:
             return message
         try:

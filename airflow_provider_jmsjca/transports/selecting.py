@@ -193,7 +193,7 @@ def _consume(
                 raise ConnectionLostError(
                     f"the connection was lost after {done} messages; the rest is unchanged"
                 ) from lost
-            # Messages that cannot be read stay, and would be browsed in each round.
+            # No further round if some messages can't be read: they stay, and each browse would return them.
             again = hidden and done > before and not unreadable
     if unreadable:
         raise PermanentBrokerError(

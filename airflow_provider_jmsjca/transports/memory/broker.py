@@ -316,7 +316,7 @@ class MemoryBroker:
     def _stamp(self, item: Outgoing) -> JmsMessage:
         message = item.message
         body = message.body
-        # Copy dictionaries and lists, because the sender may change its own later.
+        # Dictionaries and lists are copied, because the sender may change them later.
         if isinstance(body, Mapping):
             body = MappingProxyType(dict(body))
         elif isinstance(body, list):

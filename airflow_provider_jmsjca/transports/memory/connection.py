@@ -188,7 +188,8 @@ class MemoryConsumer:
         with self._connection.server.lock:
             if delivery.generation != self.generation:
                 return
-            # Only messages passed to the callback count as delivered: the application never saw the others.
+            # A delivery counts only now, when the message is passed to the callback. Messages returned before
+            # that were never seen by the application.
             redelivered = delivery.entry.deliveries > 0
             delivery.entry.deliveries += 1
             count = delivery.entry.deliveries

@@ -154,13 +154,14 @@ class MessageQueue:
             taker.take(entry)
 
     def _next_for(self, taker: QueueConsumer, now_ms: int) -> QueuedMessage | None:
-        # A tuple sorts before any longer tuple that starts with it.
+        # `bisect_left` finds the entry at this position, because a tuple sorts before any longer tuple that
+        # starts with it.
         for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
             entry = self._entries[index][2]
             if entry.gone or not entry.ready:
                 continue
             if entry.expired(now_ms):
-                # Left to the next compaction, because the list must not change during this loop.
+                # Only marked here, because the list must not change during this loop.
                 entry.gone = True
                 self._gone += 1
             elif self._may_have(taker, entry):

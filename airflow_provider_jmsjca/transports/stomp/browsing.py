@@ -59,7 +59,8 @@ def first_messages(
     browsers: list[_Browser | JmsError] = []
     for destination, selector in queues:
         try:
-            # To a browser that must acknowledge, the broker sends one message instead of the whole queue.
+            # With `ack:client` and a prefetch of 1, the broker sends the first message instead of the whole
+            # queue.
             browsers.append(_Browser(link, destination, selector, ack="client"))
         except JmsError as error:
             browsers.append(error)
@@ -95,8 +96,8 @@ class _Browser:
     """
 
     def __init__(self, link: Link, destination: Destination, selector: str | None, *, ack: str) -> None:
-        # ActiveMQ marks every message sent to a browser as redelivered. A wider window would mark messages
-        # that are never read.
+        # The prefetch is 1, because ActiveMQ marks every message that it sends to a browser as redelivered.
+        # With a larger prefetch it would also mark messages that are never read.
         subscription = Subscription(destination=destination, selector=selector, prefetch=1)
         self._link = link
         self._queue = destination
@@ -164,7 +165,7 @@ class _Browser:
     def close(self) -> None:
         """End the subscription. UNSUBSCRIBE is buffered, and sent with later frames or by `Wire.nudge`."""
         self._forget()
-        with contextlib.suppress(ConnectionLostError):  # it ended with the connection
+        with contextlib.suppress(ConnectionLostError):  # the subscription has ended with the connection
             self._link.wire.append(encode("UNSUBSCRIBE", [("id", self._identifier)]))
 
     def _forget(self) -> None:

@@ -57,7 +57,7 @@ class ConfirmedUnit(StompUnit):
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Commit the whole unit, or raise."""
-        del meanwhile  # there is little to wait for: all sends are already encoded
+        del meanwhile  # the wait is too short to be useful, because all sends are encoded already
         self._close()
         try:
             groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]

@@ -34,7 +34,7 @@ _LARGE: Final = 1024 * 1024
 A broker may refuse a large message by closing the connection.
 """
 _SECOND_CONNECTION_FROM: Final = 3
-"""Number of the transaction from which on a second connection saves time."""
+"""From the transaction of this number on, a second connection is used: for fewer it would take longer."""
 
 
 class _SendStrategy(Protocol):
@@ -74,7 +74,7 @@ def send(link: Link, outgoing: Iterable[Outgoing]) -> int:
                 else:
                     way.send(part, sent)
                 sent += len(part)
-        finally:  # an error from the iterable or the encoder does not affect earlier batches
+        finally:  # earlier batches are completed even after an error of the iterable or the encoder
             way.finish()
     return sent
 
@@ -194,7 +194,7 @@ class _TransactionBatch:
     Attributes:
         link: The link of the transaction.
         before: Number of messages sent before these.
-        decided: COMMIT was sent.
+        decided: Whether COMMIT was sent.
     """
 
     link: Link
@@ -227,7 +227,7 @@ class _TransactedSends:
         if self._transactions == _SECOND_CONNECTION_FROM:
             self._connect()
         link = self._links[self._transactions % len(self._links)]
-        if not link.is_up:  # the second connection was lost while idle: nothing is in doubt
+        if not link.is_up:  # the second connection was lost without an open transaction, so use the first
             link = self._links[0]
         unit = TransactionUnit(link)
         try:
@@ -238,15 +238,15 @@ class _TransactedSends:
         bulk = _TransactionBatch(link, unit, messages, before)
         self._bulks.append(bulk)
         if self._bulks[0].decided:
-            self._advance()  # concludes the one before the previous
+            self._advance()  # waits for the COMMIT of the transaction before the previous one
         if len(self._bulks) > 1:
-            self._advance()  # decides the previous one
+            self._advance()  # sends the COMMIT of the previous transaction
 
         def put() -> None:
             unit.send_encoded(frames)
             unit.ask()
 
-        if self._bulks:  # otherwise a retry has already sent them one by one
+        if self._bulks:  # if empty, a transaction was refused and these messages were sent one by one
             self._explained(bulk, put)
 
     def _connect(self) -> None:
@@ -273,7 +273,7 @@ class _TransactedSends:
             link.close()
 
     def _advance(self) -> None:
-        """Send COMMIT of the oldest transaction; if that was done before, wait until the broker confirms."""
+        """Advance the oldest transaction by one step: send its COMMIT, or wait until that is confirmed."""
         bulk = self._bulks[0]
         self._explained(bulk, self._conclude if bulk.decided else self._decide)
 
@@ -306,11 +306,12 @@ class _TransactedSends:
         """Abandon all open transactions after the loss of a batch's connection; return the error to raise."""
         oldest = self._bulks[0]
         if oldest.decided and oldest.link is not bulk.link:
-            with contextlib.suppress(JmsError):  # then it stays in the queue, in doubt
+            with contextlib.suppress(JmsError):  # after an error, this transaction is in doubt
                 self._conclude()
         bulks = self._give_up()
         for each in bulks:
-            # The broker accepted a decided batch before its COMMIT, so that batch is not the cause.
+            # COMMIT is sent after the broker has accepted all messages of a batch, so a batch whose COMMIT
+            # was sent is not the cause.
             asked = each.link is bulk.link and not each.decided
             refusal = each.refusal() if asked else None
             if refusal is not None:
@@ -329,7 +330,7 @@ class _TransactedSends:
         self._bulks.clear()
         for bulk in bulks:
             if not bulk.decided:
-                with contextlib.suppress(ConnectionLostError):  # the loss of the connection rolls it back too
+                with contextlib.suppress(ConnectionLostError):  # a lost connection rolls it back anyway
                     bulk.unit.abandon()
         return bulks
 

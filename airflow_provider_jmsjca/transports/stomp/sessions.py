@@ -48,7 +48,7 @@ class Sessions:
             self._end(link)
             raise
         link.on_lost(functools.partial(self._link.give_up, logged=True))
-        if not self._link.is_up:  # lost or closed meanwhile
+        if not self._link.is_up:  # the first link was lost or closed during this call
             self._end(link)
         return consumer
 

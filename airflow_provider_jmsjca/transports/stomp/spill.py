@@ -144,16 +144,16 @@ class FrameMemory:
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return a frame to keep in place of a large received frame.
+        """Return the frame to keep instead of a large received frame: a counted one, or one on disk.
 
-        It is in memory if the limit allows that, or if memory holds no other large frame; else on disk.
+        The frame stays in memory if the limit allows that, or if memory holds no other large frame.
 
         Raises:
             ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.
         """
         size = len(frame.head) + len(frame.body)
         with self._lock:
-            # A frame above the limit never fits, so it is kept in memory if it is the only one.
+            # A single frame is always kept in memory, because it may be larger than the limit.
             if self._used + size <= self._limit or not self._used:
                 self._used += size
                 return _CountedFrame(frame, self, size)

@@ -124,7 +124,7 @@ class TransactionUnit(StompUnit):
     def send_encoded(self, frames: Sequence[bytes]) -> None:
         """Send frames that `encode` returned."""
         self._announce(max(map(len, frames)))
-        for start in range(0, len(frames), _JOINED):  # small pieces would wake the reader too often
+        for start in range(0, len(frames), _JOINED):  # joined, because each piece may wake the reader
             self._put(b"".join(frames[start : start + _JOINED]))
 
     def _announce(self, size: int) -> None:
@@ -140,7 +140,7 @@ class TransactionUnit(StompUnit):
     def _put(self, data: bytes) -> None:
         """Buffer frames, and flush a full buffer: the messages are invisible before COMMIT anyway."""
         try:
-            with self._lock:  # otherwise COMMIT could overtake the frames
+            with self._lock:  # so that no other thread sends COMMIT before these frames
                 self._check_open()
                 self._begin()
                 self._to_check = True
@@ -219,7 +219,7 @@ class TransactionUnit(StompUnit):
                     self._give_up_if_forgotten(self._fault)
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
         self._fault = None
-        self._early |= set(self._late_counts)  # COMMIT makes the broker forget their messages
+        self._early |= set(self._late_counts)  # the COMMIT makes the broker forget acknowledged messages
         self._reply = self._link.replies.receipts()
         commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
         try:
@@ -250,7 +250,9 @@ class TransactionUnit(StompUnit):
                 self._give_up_if_forgotten(self._fault)
                 _log.warning("Committed nevertheless: %s", self._fault)
         except PermanentBrokerError:
-            self._undone()  # the transaction is gone; the ERROR for an ABORT would be blamed on other units
+            # Without an ABORT: the transaction no longer exists, and other units would be blamed for the
+            # ERROR.
+            self._undone()
             raise
         except ConnectionLostError as error:
             self._link.unwatch(self)

@@ -1,4 +1,4 @@
-"""Isolates messages that ActiveMQ can't transform, for which it ends the connection without an ERROR.
+"""Isolates messages for which ActiveMQ ends the connection, because it can't transform them.
 
 If maps are requested as XML, the broker also transforms objects. For an object of an untrusted class it ends
 the connection, each time that it is about to deliver the message. After such an end, this module browses the

@@ -198,7 +198,7 @@ class HttpApiAdministration(QueueAdministration):
         """Return the time in the `Date` header of an answer."""
         client = self._connected("asking for the time")
         try:
-            # An answer of any status has the time.
+            # The status of the answer doesn't matter: every answer has the header.
             text = client.head("overview").headers.get("date", "")
             return parsedate_to_datetime(text).astimezone(UTC)
         except httpx.HTTPError as error:

@@ -349,9 +349,9 @@ class ManagementAddressAdministration(QueueAdministration):
             )
             try:
                 for each in ids:
-                    # One at a time: the broker would put copies of different priorities in another order.
+                    # Copied and received one by one, because the broker sorts waiting copies by priority.
                     if not control.call("copyMessage", each, browse_queue):
-                        continue  # consumed since it was listed
+                        continue  # the message was consumed after it was listed
                     try:
                         received = arrived.get(timeout=self._timeout)
                     except Empty:

@@ -106,7 +106,7 @@ class StatisticsPluginAdministration(QueueAdministration):
 
     def statistics(self, queue: str) -> QueueStatistics | None:
         """Return the figures of one queue, `None` if it does not exist."""
-        refuse_patterns(self._connection, queue)  # of several names, all but the first would get the request
+        refuse_patterns(self._connection, queue)  # a name of several queues would also send the request there
         return next((each for each in self._ask(queue) if each.name == queue), None)
 
     def browse(
@@ -164,7 +164,8 @@ class StatisticsPluginAdministration(QueueAdministration):
         out_of_reach = "" if selector is None else self.page_in(queue)
         if shown is None:
             shown = sum(1 for _ in self._connection.browse(Destination.queue(queue), selector))
-        # Without the plugin, the number of messages takes two seconds to find out that it is not known.
+        # For a few messages the depth isn't requested: without the plugin, the request only times out, after
+        # two seconds.
         is_short = 0 < shown <= IDS_PER_SELECTOR
         depth = None if is_short else self._depth(queue).messages
         if depth is not None and depth <= shown:
@@ -329,7 +330,8 @@ class StatisticsPluginAdministration(QueueAdministration):
         pages = -(-depth.messages // _PAGE)
         percent, page = 0, 1
         while page < min(pages, _MOST_PAGES):
-            # Messages stay in memory until they are consumed, and a full memory holds up other queues.
+            # Memory use is checked, because messages stay in the broker's memory until they are consumed, and
+            # a full memory blocks other queues.
             if page % _PAGES_PER_CHECK == 0:
                 percent = self._memory_percent(queue)
                 if percent >= _MOST_MEMORY_PERCENT:
@@ -348,7 +350,7 @@ class StatisticsPluginAdministration(QueueAdministration):
         )
 
     def _look_blindly(self, queue: str, look: Callable[[], bool]) -> str:
-        """Do the work of `_look_deeper` for a queue whose number of messages is not known."""
+        """Do the work of `_look_deeper` for a queue of unknown depth: call `look` at most 50 times."""
         few = IDS_PER_SELECTOR
         count = sum(1 for _ in islice(self._connection.browse(Destination.queue(queue)), few + 1))
         if count <= few and not self._hides(queue, None, count):
@@ -443,7 +445,7 @@ class StatisticsPluginAdministration(QueueAdministration):
             try:
                 frame = answers.get(timeout=within)
             except Empty:
-                # Further requests would take as long, and get no answer either.
+                # Later requests fail at once, because they would not be answered either.
                 self._has_statistics = False
                 raise self._without_answer(within) from None
             if frame is None:

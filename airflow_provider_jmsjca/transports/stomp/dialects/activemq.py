@@ -39,7 +39,8 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import MESSAGE_ID, Fra
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
-# The delay of a message is not a property: forwarding it would cancel or repeat a later delay.
+# Headers of a delay. They are not read as properties, because a copy of the message with them would be
+# delayed again, or would override its own delay.
 _SCHEDULING: Final = {
     "scheduledJobId",
     "AMQ_SCHEDULED_CRON",
@@ -48,7 +49,7 @@ _SCHEDULING: Final = {
     "AMQ_SCHEDULED_REPEAT",
 }
 _SEVERAL: Final = frozenset("*>,")
-_DROPPED: Final = "".join(map(chr, range(33)))  # as Java trims
+_DROPPED: Final = "".join(map(chr, range(33)))  # the characters that Java's `String.trim` removes
 _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
@@ -248,7 +249,7 @@ class ActiveMqDialect(Dialect):
         """Refuse headers that the broker would reject with an ERROR, ending the connection."""
         del body
         for name, value in headers:
-            # One character takes up to four bytes, or two if it is escaped.
+            # The exact length is computed only if it may be too large: a character takes up to four bytes.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
                 size = len(escape(name).encode("utf-8", "replace")) + len(
                     escape(value).encode("utf-8", "replace")
@@ -275,7 +276,7 @@ class ActiveMqDialect(Dialect):
                 that the message was sent without a body.
         """
         if frame.body and "content-length" not in headers and BODY_KIND not in headers:
-            return TEXT, _text(frame.body)  # most messages are
+            return TEXT, _text(frame.body)  # the most frequent case first
         kind = marked_kind(headers)
         if kind is TEXT or headers.get("amq-msg-type") == "text":
             return TEXT, _text(frame.body)

@@ -52,7 +52,8 @@ _SELECTOR_NAMES: Final = {
     "JMSCorrelationID": "JMSCorrelationID",
     "JMSXGroupID": "_AMQ_GROUP_ID",
 }
-# Measured with the default configuration; a record is a few bytes longer than its headers.
+# Limits in bytes, measured with the broker's default configuration. The record that the broker stores is a
+# few bytes longer than the headers.
 _HEADERS: Final = 500_800
 _LARGE_BODY: Final = 102_200
 _LARGE_BODY_HEADERS: Final = 101_700
@@ -244,7 +245,7 @@ class ArtemisDialect(Dialect):
         kind = _KINDS.get(headers.get("destination-type", ""), asked.kind)
         if not name:
             return asked
-        # A prefix such as `/queue/` is part of the name, unless the acceptor configures it as a prefix.
+        # If the subscription has exactly this name, a beginning such as `/queue/` is part of the name.
         return Destination(kind, name if name == asked.name else Destination.from_header(name).name)
 
 

@@ -456,7 +456,7 @@ class Dialect(ABC):
                 f"the text is not valid Unicode: lone surrogate at character {error.start}"
             ) from error
         lines = b""
-        if len(headers) == 1 and headers[0][0] == _CONTENT_LENGTH:  # of nearly every bytes message
+        if len(headers) == 1 and headers[0][0] == _CONTENT_LENGTH:  # most bytes messages have no other header
             lines = b"content-length:%d\n" % len(body)
         elif headers:
             self.check_headers([*address.headers, *headers], body)

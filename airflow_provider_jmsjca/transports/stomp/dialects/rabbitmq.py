@@ -49,8 +49,8 @@ _TEXT: Final = "text/plain;charset=utf-8"
 _OURS: Final = frozenset({_ASCII, _TEXT})
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
-# Headers with x- change queue declaration, delivery counting or dead-letter routing of the broker. For CC
-# and BCC it would route copies.
+# Names that properties can't have, because the broker acts on such headers. Those with x- change queue
+# declaration, delivery counting or dead-letter routing. For CC and BCC, the broker routes copies.
 _TAKEN: Final = _HIDDEN | {
     "BCC",
     "CC",
@@ -76,7 +76,8 @@ _TAKEN: Final = _HIDDEN | {
     "x-queue-type",
 }
 
-# Both SEND and SUBSCRIBE declare the queue, and the broker refuses a second declaration that differs.
+# Options that declare a queue. SEND and SUBSCRIBE need the same ones, because each declares the queue, and
+# the broker refuses a second declaration that differs.
 _QUEUE_ARGUMENTS: Final = frozenset(
     {
         "x-dead-letter-exchange",
@@ -101,7 +102,9 @@ def _decoded(text: str) -> Destination | None:
     found = destination_of(text)
     try:
         return found and replace(found, name=unquote(found.name, errors="strict"))
-    except UnicodeDecodeError:  # not a valid AMQP name
+    except (
+        UnicodeDecodeError
+    ):  # the decoded bytes are not UTF-8, as names in AMQP are: keep the name as it is
         return found
 
 
