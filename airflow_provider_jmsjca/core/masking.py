@@ -16,27 +16,28 @@ from urllib.parse import quote, quote_plus, unquote
 MASK: Final = "***"
 
 _Span: TypeAlias = tuple[int, int]
-# How often a name or a text may be percent-encoded: a URL may be the value of an option of another URL.
+# Names and texts are decoded this many times, because a URL may be the value of an option of another URL.
 _ENCODINGS: Final = 2
 _SECRET_WORDS = re.compile(
     r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd|authorization|cookie"
     r"|(?:api|access|account|private|shared)[-_.]?key|amz[-_.]signature|(?<![a-z])sig(?![a-z])",
     re.IGNORECASE,
 )
-# Headers: a blank does not end their values.
+# Names of HTTP headers, whose values may contain blanks.
 _HEADER_WORDS = re.compile(r"authorization|cookie", re.IGNORECASE)
 _BEARER = re.compile(r"(?<![a-z])bearer\s++(?P<value>[\w.~+/=-]{8,}+)", re.IGNORECASE)
 
-# A password may contain characters that end user information in a well-formed URL, because libraries accept
-# them. So it extends to the last `@` before a blank or the next URL. A port followed by one is masked too.
+# User information of URLs. Libraries accept passwords with characters such as `/` and `@`, so a password
+# extends to the last `@` before a blank or the next URL. This also masks a port if an `@` follows.
 _USER = re.compile(r"(?<=//)[^\s/?@:]*+:")
 _END_OF_URL = re.compile(r"\s|://")
 _USER_WITH_BLANKS = re.compile(r"(?<=//)[^/?\n]*@")
 
-# Possessive: no backtracking, however long a name or a run of blanks is. A possessive group with
-# alternatives stops too late in Python before 3.11.5, so groups are ordinary ones.
+# Quantifiers are possessive, so that long names and runs of blanks cause no backtracking. Groups with
+# alternatives are not, because Python before 3.11.5 matches too much with a possessive group.
 _NAME = re.compile(r"[\w.%-]++")
-# A dict or JSON key is followed by a quote, with backslashes if the JSON is itself quoted text.
+# Text between a name and its value. A quote may follow the key of a dict or JSON object, with backslashes if
+# the JSON is itself quoted.
 _SEPARATOR = re.compile(r"""\\{0,8}+["']?+\s*+[=:]\s*+ | ["']\s++value\s*+=\s*+ """, re.VERBOSE)
 _LONGEST_TAG: Final = 200
 _REST_OF_TAG = re.compile(rf"[^<>]{{0,{_LONGEST_TAG}}}+(?<!/)>")
@@ -127,8 +128,8 @@ def _user_information(text: str) -> Iterator[_Span]:
 class _Values:
     """Finds the values of secret names, including those nested in other values.
 
-    The end of a word, line, block or element does not depend on the position of a value in it. Each end is
-    cached, so that no text is scanned twice.
+    A value extends to the end of its word, line, block or element. Several values may have the same end, so
+    each end is cached, and no text is scanned twice.
     """
 
     def __init__(self, text: str) -> None:
@@ -186,7 +187,7 @@ def _quoted_end(text: str, start: int) -> int | None:
     opening = _OPENING_QUOTE.match(text, start)
     if opening is None:
         return None
-    if len(opening[0]) > 1:  # in a text that is quoted itself, its own quotes have backslashes
+    if len(opening[0]) > 1:  # the quote has backslashes, because the whole text is quoted
         closing = text.find(opening[0], opening.end())
         if closing < 0:
             return None

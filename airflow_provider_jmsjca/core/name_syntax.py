@@ -73,10 +73,10 @@ class NameSyntax:
         return any(self._meet(sent, each) for sent in self._sent_to(target) for each in sources)
 
     def home(self, found: Destination | None, source: Destination) -> Destination | None:
-        """Return the single destination to which a message can be returned.
+        """Return the single destination to which a message can be returned; `None` if there is none.
 
-        That is `source`, if it is a single destination; else `found`, if it is one of the destinations that
-        `source` denotes. `None` if neither is the case.
+        The result is `source` if that is a single destination. Otherwise the result is `found`, provided
+        that `source` denotes several destinations and `found` is one of them.
 
         Args:
             found: The message's destination as reported by the broker.
@@ -91,13 +91,15 @@ class NameSyntax:
     def can_return(self, source: Destination) -> bool:
         """Return whether a message can be sent back to exactly the queue from which it was received.
 
-        On a broker that separates queues from addresses, a wildcard has its own queue, to which nobody can
-        send.
+        This isn't possible for a wildcard on a broker that separates queues from addresses. There, the
+        consumer of a wildcard has a queue of its own, to which no message can be sent.
         """
         return not self.qualifier or self.is_single(source)
 
     def check_derived(self, name: Destination, source: Destination, broker: str) -> None:
-        """Refuse a derived name if the broker takes neither this name nor the original name literally.
+        """Refuse a name derived from another, such as `$.dlq`, if the broker could read it as another queue.
+
+        That is possible if the broker gives both names a special meaning, for example as a pattern.
 
         Args:
             name: The derived destination.
@@ -105,8 +107,7 @@ class NameSyntax:
             broker: Name of the broker with this syntax, for the error.
 
         Raises:
-            ConfigurationError: The broker takes neither name literally. If it takes at least one of them
-                literally, the derived name is safe to use.
+            ConfigurationError: The broker takes neither of the two names literally.
         """
         meaning = self.meaning(source)
         if meaning is None or self.meaning(name) is None:

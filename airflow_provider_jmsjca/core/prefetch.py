@@ -9,19 +9,21 @@ from __future__ import annotations
 import math
 from typing import Final
 
-# Shared between the receivers of one destination; more in-flight messages need a larger prefetch.
+# Default prefetch of an activation, shared between its receivers. It is raised for more in-flight messages.
 _USUAL: Final = 100
-# A run with at least this limit keeps its prefetch.
+# A run that settles at least this number of messages keeps its prefetch.
 _LARGE: Final = 500
 _SPARE: Final = 10
 MOST_IN_ORDER: Final = 200
 """Maximum number of messages per acknowledgement: ActiveMQ sends 200, then waits for the acknowledgement."""
-# ActiveMQ reads 200 messages at a time from its store; a larger prefetch slows its transactions down.
+# Default prefetch of a batch. ActiveMQ reads 200 messages at a time from its store, and a larger prefetch
+# slows its transactions down.
 _OF_BATCH: Final = 200
-# Sessions that wait for the broker after each message use 1. Other sessions would have to wait for messages
-# with so small a prefetch.
+# Default prefetch of a session that keeps messages unsettled. (A session that settles each message at once
+# and waits for the broker uses 1, because it gains nothing from a larger prefetch.)
 _OF_UNSETTLED: Final = 100
-# A subscriber has its own copies of a topic's messages, so prefetching keeps none from other consumers.
+# Default prefetch of a session for a topic. It may be large, because each subscriber has its own copies of
+# the messages, and so keeps none from other consumers.
 _OF_TOPIC: Final = 1000
 
 
@@ -30,9 +32,9 @@ def for_activation(
 ) -> int | None:
     """Return the prefetch of each receiver: enough to avoid stalls, without hoarding messages.
 
-    The prefetch covers all in-flight messages: a batch for each unit of work, and messages acknowledged in an
-    open transaction. A broker may count acknowledged messages until their commit. Beyond a batch, a larger
-    prefetch only slows commits.
+    The prefetch covers all in-flight messages: a batch for each unit of work. It includes messages that are
+    acknowledged in an open transaction, because a broker may count them until the commit. The default for
+    batches isn't larger, because that only slows commits.
 
     Args:
         asked: The configured prefetch; raised to the number of in-flight messages if it is lower.
@@ -44,8 +46,9 @@ def for_activation(
     if asked is not None:
         return max(asked, math.ceil(concurrency * batch_size / receivers))
     if batch_size > 1:
-        # One more than all batches hold, as one receiver may supply them all: messages filling a prefetch are
-        # acknowledged before their commit. A single batch would wait for messages after each commit.
+        # One receiver may supply all batches. Their messages plus one, because messages that fill the whole
+        # prefetch are acknowledged before their commit. At least two batches, because a prefetch of a single
+        # batch would delay each commit by the wait for messages.
         return 1 + max(2, concurrency) * batch_size
     if receivers > 1:
         return max(2, math.ceil(_USUAL / receivers))
@@ -117,6 +120,6 @@ def for_batch(asked: int | None, wanted: int, *, unit_frees_prefetch: bool) -> i
             fill a segment.
     """
     if unit_frees_prefetch:
-        # Further messages would be delivered only to be returned.
+        # Not more than wanted, because further messages would have to be returned.
         return asked or min(wanted, _OF_BATCH)
     return max(asked or 0, wanted)

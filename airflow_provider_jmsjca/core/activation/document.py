@@ -91,7 +91,7 @@ def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> 
     """
     head = f"# left out, because secret: {escaped(', '.join(left_out))}\n" if left_out else ""
     written = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return head + escaped_lines(written)  # the escapes of Python are those of YAML
+    return head + escaped_lines(written)  # YAML has the same escapes as Python
 
 
 def _read_json(text: str) -> object:

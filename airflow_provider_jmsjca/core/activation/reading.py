@@ -68,11 +68,11 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
     read.parameters = {name: value for name, (value, _) in layer.parameters.items()}
     for spelling, name in names.items():
         if name == "connection_url" and layer.url is not None:
-            read.values[name] = str(layer.url)  # lookup:// too, which resolving does away with
+            read.values[name] = str(layer.url)  # a lookup:// URL is kept as written
         elif name == "options" and not read.faults:
             read.values[name] = read_value(OPTIONS_BY_NAME[name], read.given[spelling], spelling)
     if read.faults:
-        # A blank value was read: it counts as not given.
+        # A blank value counts as not given, so it is not among the unread ones.
         read.unread = {
             name for spelling, name in names.items() if name not in read.values and read.given[spelling] != ""
         }
@@ -83,7 +83,7 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
 def secret_fields(given: Mapping[str, object]) -> list[str]:
     """Return the names of fields that contain a secret: a password, or a URL or Options text with a secret.
 
-    Templates and values that can't be parsed count if they look like a secret.
+    A template, or a value that can't be parsed, is included if it looks like a secret.
     """
     return [spelling for spelling, value in given.items() if value and _is_secret(spelling, value)]
 

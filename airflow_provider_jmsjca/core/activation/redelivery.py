@@ -66,7 +66,7 @@ def _from_attempts(spec: ActivationFields) -> RedeliveryHandling:
             actions.append(Move.to(attempts, targets))
         elif spec.dead_letter_destination or spec.error_destination:
             actions.append(Delete(attempts))
-        elif not spec.use_store:  # which keeps it
+        elif not spec.use_store:  # with `use_store`, limbo keeps the message
             raise ConfigurationError(
                 "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
                 "the word discard, or use_store: messages are dropped only with discard"
@@ -76,6 +76,6 @@ def _from_attempts(spec: ActivationFields) -> RedeliveryHandling:
 
 def _target(text: str) -> MoveTarget:
     reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
-    if reference.lookup:  # to be looked up before it is used
+    if reference.lookup:  # keeps the prefix: the destination is looked up before use
         return MoveTarget(MoveKind.SAME, LOOKUP + reference.name, reference.options)
     return MoveTarget.of(reference.resolve({}))

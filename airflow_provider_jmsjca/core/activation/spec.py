@@ -138,7 +138,7 @@ class ActivationSpec(ActivationFields):
             name: found.value
             for name, found in resolved.values.items()
             if name not in left_out
-            # An option without effect is reported by the level that sets it.
+            # Options without effect count only if the activation sets them: other levels report their own.
             and (name in cls.model_fields if found.option.acts else found.origin.level is Level.ACTIVATION)
         }
         return cls(**values, **resolved.parameter_fields)

@@ -66,9 +66,9 @@ class DestinationReference:
             ConfigurationError: `text` is not a string, has no name or no kind, contradicts `kind`, or has an
                 unknown option.
         """
-        given: object = (
-            text  # a message's missing `reply_to`, a task's return value, a natively rendered template
-        )
+        # The value may be no text: a missing `reply_to`, the result of a task, or a template rendered
+        # natively.
+        given: object = text
         if not isinstance(given, str):
             raise ConfigurationError(
                 f"destination is {reprlib.repr(given)}, of type {type(given).__name__}; expected a string "

@@ -145,8 +145,8 @@ def _number(value: OptionValue) -> str:
 
 
 def _shown(options: Iterable[Option]) -> Iterable[Option]:
-    """Leave out the option that holds an Options text, and the one that holds the text's separator.
+    """Return the options, without `options` (an Options text) and the option for that text's separator.
 
-    `resolve` replaces an Options text with the options in it, and these are shown.
+    `resolve` replaces an Options text by the options in it, which are shown instead.
     """
     return (option for option in options if option.name not in {"options", "separator"})

@@ -301,7 +301,9 @@ def _read_key(read: ReadLayer, key: str, given: object, place: SourceKind, fault
 
 
 def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, faults: list[str]) -> None:
-    """Take the value of a selector parameter; names are case-insensitive.
+    """Add the value of a selector parameter to a layer; add a fault if it is invalid or given twice.
+
+    Names of parameters are case-insensitive.
 
     Source: J181.
     """
@@ -318,7 +320,7 @@ def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, f
 
 
 def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults: list[str]) -> None:
-    # A URL or Options text may describe its transport wherever it may stand.
+    # Options of the transport (`bare`) are allowed in every URL and Options text, at any level.
     if not option.allowed_at(read.layer.level) and not (option.bare and origin.place >= SourceKind.OPTIONS):
         levels = ", ".join(
             level.label for level in Level if level is not Level.CALL and option.allowed_at(level)

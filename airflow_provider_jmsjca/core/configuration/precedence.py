@@ -163,7 +163,7 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
             if overridden and _goes_with_url(value.origin):
                 continue
             standing = values.get(value.option.name)
-            if standing is None or not _stands(standing, value):
+            if standing is None or not _overrides(standing, value):
                 values[value.option.name] = value
                 said_by[value.option.name] = position
             elif value.value != standing.value:
@@ -188,8 +188,9 @@ def _credentials_led_away(
 ) -> Iterator[str]:
     """Yield a fault if an activation or a call would send credentials of a lower level to another broker.
 
-    Credentials are meant for the broker that would be used without the layers above the one that sets them.
-    Connector and connection factory count as one layer, because the installation controls both.
+    The intended recipient of credentials is the broker that results from the layer with the credentials and
+    the layers below it. Connector and connection factory count as one layer, because the installation
+    controls both.
 
     Args:
         chain: All layers, lowest level first.
@@ -253,10 +254,10 @@ def _origin(resolved: Resolved, name: str) -> Origin:
 
 
 def _cause(resolved: Resolved, name: str) -> Origin:
-    """Return the origin of a difference between two recipients.
+    """Return the origin of an option that makes the recipient of a login less safe.
 
-    That is the activation or call that sets the option. If none of them sets it, the URL of an activation or
-    call has dropped the option, and the origin of this URL is returned.
+    If no activation or call sets the option, the URL of one of them has dropped the option's value. The
+    origin of that URL is returned in this case.
     """
     origin = resolved.origin(name)
     if origin.level is None or origin.level < Level.ACTIVATION:
@@ -264,19 +265,22 @@ def _cause(resolved: Resolved, name: str) -> Origin:
     return origin
 
 
-def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
-    """Return whether an option key of a lower level overrides a field of a higher level.
+def _overrides(lower: ResolvedValue, higher: ResolvedValue) -> bool:
+    """Return whether a value of a lower level overrides the value of the same option at a higher level.
+
+    This is the case for some options if the lower level sets the key (in an Options text or URL query), and
+    the higher level sets the field.
 
     Args:
-        standing: The value of the lower level.
-        later: The value of the same option at the higher level.
+        lower: The value of the lower level.
+        higher: The value of the higher level.
 
     Source: J143.
     """
     return (
-        standing.option.key_replaces_field
-        and standing.origin.place >= SourceKind.OPTIONS
-        and later.origin.place < SourceKind.OPTIONS
+        lower.option.key_replaces_field
+        and lower.origin.place >= SourceKind.OPTIONS
+        and higher.origin.place < SourceKind.OPTIONS
     )
 
 

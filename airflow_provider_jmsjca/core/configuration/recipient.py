@@ -33,7 +33,8 @@ class Recipient:
             meant: The intended recipient of the login.
 
         Returns:
-            For each difference, the option that causes it and a description, as a predicate without subject.
+            For each difference, the option that causes the difference, and a description such as `has no
+            TLS`.
         """
         yield from self._elsewhere(meant)
         if meant.url.encrypted and not self.url.encrypted:

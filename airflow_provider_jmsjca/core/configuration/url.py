@@ -79,7 +79,7 @@ class ConnectionUrl:
         parts = _read_failover(failover, faults) if failover else _read_plain(text.strip(), faults)
         faults.extend(check_keys(parts.query, "connection URL"))
         if faults:
-            # The values are not read after this error, so their faults are reported here too.
+            # The URL's options are checked here as well, because nothing else reads them after this error.
             raise ConfigurationError([*faults, *_faults_of_values(parts.query)])
         return cls(
             scheme=parts.scheme,
@@ -288,7 +288,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
     if not colon:
         return host, None
     if not (port.isascii() and port.isdigit()):
-        # May be the password of user information without a host.
+        # The port is not shown: it may be the password in user information without a host.
         faults.append(
             f"connection URL: the port of host {host!r} is not a number, expected 1 to {_HIGHEST_PORT} "
             "(an IPv6 address needs brackets, user information ends with @)"

@@ -69,11 +69,12 @@ class Waiting(NamedTuple, Generic[M]):
 class DeliveryMemory(Generic[M]):
     """Recognises redelivered messages and duplicates, as in the table above.
 
-    A settled message is redelivered only over a later connection: on the same connection, an equal message is
-    a different one. If producers create the ids, two messages may have the same id. So a message is then
-    recognised only with the redelivered flag. If it also has no timestamp, it is recognised only if a handled
-    message with this identity could not be acknowledged, and only once. Messages without an id are never
-    recognised.
+    A broker redelivers a settled message only over a later connection. So on the same connection, an equal
+    message is taken for another message. Messages without an id are never recognised.
+
+    If producers create the ids, two messages may have the same id. Then a message is recognised only if it
+    has the redelivered flag. Without a timestamp, that isn't enough either: such a message is recognised,
+    once, only if a message of the same identity was handled and could not be acknowledged.
 
     One object may serve several streams, one after the other. Not thread-safe.
 
@@ -98,7 +99,7 @@ class DeliveryMemory(Generic[M]):
         self._recheck: Callable[[list[M]], object] | None = None
         self._buffer: object = None
         self.link: object = None
-        # Settled or returned: over the present connection, over earlier ones.
+        # Identities of settled messages: `_recent` over the current connection, `_settled` over earlier ones.
         self._recent: deque[Identity | None] = deque(maxlen=remembered)
         self.note = self._recent.append
         self._settled: OrderedDict[Hashable, None] = OrderedDict()
@@ -124,7 +125,7 @@ class DeliveryMemory(Generic[M]):
         back: AbstractSet[Identity | None] = frozenset(),
         unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
-        """Switch to another receive buffer.
+        """Prepare for the messages of a new receive buffer, perhaps of a new connection.
 
         Args:
             buffer: The new receive buffer.
@@ -343,7 +344,7 @@ class DeliveryMemory(Generic[M]):
             where.popitem(last=False)
 
     def _release(self) -> None:
-        """Recheck waiting messages that need not wait any more."""
+        """Pass the waiting messages that no longer have to wait to the recheck callback, in order."""
         if not self._waiting:
             return
         stays: list[Waiting[M]] = []

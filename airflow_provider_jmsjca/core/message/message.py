@@ -542,7 +542,7 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     item_types: ItemTypes,
     headers: MessageHeaders,
 ) -> JmsMessage:
-    if not (properties or property_types or item_types or headers):  # nor is there much else to check
+    if not (properties or property_types or item_types or headers):  # then only the body needs a check
         if kind is _TEXT and isinstance(body, str) and body.isascii():
             return unchecked_message(kind, body, _NOTHING)
         if kind is _BYTES and type(body) is bytes:
@@ -566,7 +566,7 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     return message
 
 
-# A broker may change these with each delivery.
+# Properties that may differ between deliveries of a message, so its identity leaves them out.
 _OF_A_DELIVERY = frozenset(
     {
         "JMSXDeliveryCount",
@@ -628,7 +628,7 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
     message_id, body, properties = message.message_id, message.body, message.properties
     plain = not properties or _OF_A_DELIVERY.isdisjoint(properties)
     if plain and message_id is not None and body.__class__ is str:
-        # Same result as below without further calls: a listener computes it for every settled message.
+        # The same result as `identity`, but faster: a listener computes it for every settled message.
         digest = hash((body, frozenset(properties.items()))) if properties else hash(body)
         return _tuple(Identity, (message_id, destination, message.timestamp, digest))
     return identity(message_id, destination, message.timestamp, body, properties)

@@ -41,7 +41,7 @@ def decode(data: bytes) -> str:
             (from 0) and the invalid byte.
     """
     try:
-        # No other character of either encoding has the byte C0.
+        # The bytes of NUL can be replaced without decoding, because only NUL contains the byte C0.
         split = data.replace(_NUL, b"\x00").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         offset = _original_offset(data, error.start)
@@ -50,7 +50,7 @@ def decode(data: bytes) -> str:
             f"text body, byte {offset}: expected UTF-8 or modified UTF-8, found {found}"
         ) from error
     try:
-        # UTF-16 joins the pairs.
+        # The detour over UTF-16 joins pairs of surrogates to one character.
         return split.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:
         raise PoisonMessageError(

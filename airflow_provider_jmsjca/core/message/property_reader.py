@@ -69,7 +69,8 @@ def java_float_text(value: float, *, single: bool = False) -> str:
 
 def _shortest(value: float, *, single: bool) -> tuple[str, int]:
     narrow = as_float32 if single else float
-    # Java writes two digits at least, the nearest of them; 17 always suffice.
+    # The shortest text that is read back as the same number: Java writes at least two digits, and 17 digits
+    # always suffice.
     texts = (f"{value:.{places}e}" for places in range(1, 17))
     text = next(text for text in texts if narrow(float(text)) == value)
     mantissa, _, exponent = text.partition("e")

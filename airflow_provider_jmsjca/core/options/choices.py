@@ -87,4 +87,4 @@ SYNONYMS: dict[str, str] = {
     "jakartajmsqueue": "queue",
     "jakartajmstopic": "topic",
 }
-"""Further spellings of values, as letters and digits in lower case."""
+"""Further spelling of a value -> the value. Both consist of letters and digits in lower case."""

@@ -131,7 +131,7 @@ class Option:
         return f"accepted, no effect: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
-        """Return whether this level may set the option; a call may set what a connection factory may."""
+        """Return whether a level may set the option; for a call, whether a connection factory may set it."""
         letter = "CFAF"[level]
         return letter in self.levels
 

@@ -107,7 +107,7 @@ def _split_by_separator(text: str) -> tuple[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    waiting: list[str] = []  # of a line that goes on
+    waiting: list[str] = []  # the parts so far of a continued line
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANKS)
@@ -115,8 +115,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             first = number
-        # The text before this part ends in an even number of backslashes, so those of the part decide whether
-        # the line continues.
+        # An odd number of backslashes at the end continues the line: an even number consists of escaped ones.
         backslashes = len(line) - len(line.rstrip("\\"))
         part = line[:-1] if backslashes % 2 else line
         if part:

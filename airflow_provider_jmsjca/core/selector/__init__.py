@@ -40,13 +40,13 @@ class Selector:
     __slots__ = ("_condition", "_strings_as_numbers", "_text", "_tree")
 
     def __init__(self, text: str, tree: Node | None, *, strings_as_numbers: bool) -> None:
-        """Use `Selector.parse`."""
+        """Create a selector from its parsed tree. Callers use `Selector.parse`."""
         self._text = text
         self._tree = tree
         self._strings_as_numbers = strings_as_numbers
         self._condition: Condition | None = None
         if tree is not None:
-            # With text properties, this tree selects the same messages as `portable` does at the broker.
+            # The same tree as for `portable`, so that this selector and the broker select the same messages.
             seen = for_text(tree) if strings_as_numbers else tree
             self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(seen)
 

@@ -97,7 +97,7 @@ def _anchored(head: list[object], middle: list[list[object]], tail: list[object]
         if ends(text, stop) is None:
             return False
         position = len(head)
-        # The leftmost match of each segment leaves the most room for the rest: no backtracking needed.
+        # No backtracking is needed: the leftmost match of a segment leaves the most text for later segments.
         for find in finders:
             found = find(text, position, stop)
             if found is None:

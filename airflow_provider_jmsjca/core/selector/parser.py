@@ -289,7 +289,7 @@ class _Parser:
             raise self._error(self._token, f"at most {MAX_DEPTH} levels of nesting")
         start = self._token
         left = self._prefix(level)
-        # Each turn takes a looser operator than the one before, so a level never comes back.
+        # Each iteration handles an operator of lower precedence than the one before, and all of that level.
         while (found := self._level()) is not None and found >= level:
             match found:
                 case Precedence.OR:

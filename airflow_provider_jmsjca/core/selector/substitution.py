@@ -147,5 +147,6 @@ def _is_single_literal(text: str) -> bool:
 
 
 def _joins(neighbour: str) -> bool:
-    # Two quotes would merge into one literal, two minus signs begin a comment on some brokers.
+    # Next to such a character, a value could change the selector: two adjacent quotes become one literal, and
+    # two minus signs begin a comment on some brokers.
     return bool(neighbour) and (neighbour in "'.+-\"$" or is_identifier_part(neighbour))

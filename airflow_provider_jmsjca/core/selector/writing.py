@@ -153,7 +153,8 @@ def string_literal(text: str) -> str:
 
 def _compare(node: Compare) -> str:
     left, operator, right = node.left, node.operator, node.right
-    # ActiveMQ evaluates `3 <> missing` as true, and a boolean literal before text stops its deliveries.
+    # Literals are moved to the right side. Otherwise ActiveMQ evaluates `3 <> missing` as true, and a boolean
+    # literal before a text stops its deliveries.
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, operator, right = right, _MIRRORED.get(operator, operator), left
     return f"{_operand(left)} {operator} {_operand(right)}"
