@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOMS: Final = ("core", "engine", "migrate", "spark", "spool", "store", "transports")
-"""The folders of this package in the archive, which also contains the files that all of them need."""
+"""Folders of this package that the archive contains, besides the files in `_FILES`."""
 # `airflow_provider_jmsjca-job` in the folder `job` is the same as a wheel.
 _FILES: Final = ("__init__.py", "errors.py", "escaping.py", "logs.py", "py.typed")
 _PACKAGE: Final = Path(__file__).parent.parent

@@ -22,14 +22,15 @@ WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_
 """The forms of values of types that JSON lacks, as regular expressions."""
 USUAL: Final = "usual"
 """Name of the group of forms that Java, .NET, Jackson and Python write."""
-# Java leaves out seconds, .NET writes seven digits, Jackson no colon in the zone, Python a blank before the
-# time. Java adds the name of the zone to its offset.
+# The usual forms differ in this way: Java may leave out the seconds and may add the zone's name to the
+# offset, .NET writes seven digits after the seconds, Jackson no colon in the offset, Python a blank before
+# the time.
 _USUAL_TIME: Final = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
 _USUAL_ZONE: Final = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _USUAL_REGION: Final = r"\[[A-Za-z0-9_/+-]{1,40}\]"
 # Number of microseconds in the unit, by the name of the form.
 _EPOCHS: Final = {"epoch_seconds": 1_000_000, "epoch_millis": 1_000, "epoch_micros": 1}
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # the years 1 to 9999, since the epoch
 _LONGEST: Final = 100
 _QUOTED_LETTERS: Final = re.compile("'[^']*'")
 _ZONE_LETTERS: Final = re.compile("[VzOXx]")
@@ -125,7 +126,7 @@ def is_written(name: str, text: str, forms: TimestampForms) -> str:
 
 def _usual(text: str) -> tuple[str, str]:
     form = f"{_DATE}{_USUAL_TIME}({_USUAL_ZONE}({_USUAL_REGION})?)?"
-    # Spark reads these forms except for a region, a time without seconds, and an offset without minutes.
+    # Spark reads these forms once the region is removed, and missing seconds and offset minutes are added.
     plain = f"regexp_replace({text}, {quoted_text(_USUAL_REGION)}, '')"
     timed = f"regexp_replace({plain}, '^(.{{10}}).(.{{5}})(?!:)', '$1T$2:00')"
     zoned = f"regexp_replace({timed}, '(:[0-9.]+[+-][0-9]{{2}})$', '$1:00')"
@@ -138,7 +139,7 @@ def _usual(text: str) -> tuple[str, str]:
 
 
 def _is_local(text: str) -> str:
-    # When clocks are put forward, some local times don't exist, and Spark would read them as later times.
+    # Refuses local times that don't exist, when clocks are put forward: Spark would read them as later times.
     same = f"CAST(try_cast({text} AS timestamp) AS timestamp_ntz) = try_cast({text} AS timestamp_ntz)"
     return f"coalesce({same}, false)"
 

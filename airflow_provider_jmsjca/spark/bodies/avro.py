@@ -130,7 +130,7 @@ def reader_of(schema: str) -> Read:
     """
     try:
         found = json.loads(schema)
-        _written(found).encode()  # escapes in JSON can write half a character, which no column can contain
+        _written(found).encode()  # raises for half a surrogate pair, which no column can contain
         if not isinstance(found, Mapping) or found.get("type") not in RECORDS:
             raise ConfigurationError(
                 "avro: the writer's schema is no record; expected an object of the type 'record'"
@@ -228,7 +228,7 @@ class _Kinds:
             case "array":
                 items = self.of(schema.get("items"), namespace)
                 if items.is_bare:
-                    # A body of a few bytes could contain any number of such items.
+                    # Such items take no bytes, so a short body could claim any number of them.
                     raise ValueError("arrays of values without bytes aren't read")
                 return _Kind(_array(items.read))
             case "map":
@@ -275,7 +275,7 @@ class _Kinds:
         made = self._named.get(within if namespace and "." not in name and within in self._named else name)
         if made is None:
             raise ValueError(f"there is no type {_short(name)} before its use")
-        # If a type refers to itself, its reader isn't complete yet.
+        # The list is empty if a type refers to itself: then its reader is looked up when it is called.
         return made[0] if made else _Kind(lambda data, at, output: made[0].read(data, at, output))  # noqa: PLW0108
 
 
@@ -446,7 +446,7 @@ def _moment(kind: str, unit: timedelta, name: str, length: int | None, zone: str
         value, at = _whole(data, at, kind)
         try:
             text = f"{(_EPOCH + value * unit).isoformat()[:length]}{zone}"
-        except OverflowError:  # this text is no valid date or timestamp, so the message is rejected
+        except OverflowError:  # the written text is no valid date or timestamp, so the message is rejected
             text = f"{value} {name} since 1970"
         output.write(f'"{text}"')
         return at
@@ -562,7 +562,7 @@ def _float(form: str) -> Read:
     def read(data: bytes, at: int, output: Output) -> int:
         raw, at = _taken(data, at, size)
         (value,) = unpack(raw)
-        # JSON has no numbers for the others, so they become strings.
+        # JSON has no numbers for NaN and the infinities, so they become strings.
         others = '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"'
         output.write(repr(value) if math.isfinite(value) else others)
         return at

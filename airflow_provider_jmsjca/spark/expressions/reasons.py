@@ -60,7 +60,7 @@ _CUT: Final = (
     "the body is not JSON: it begins with { or [ and ends with neither } nor ], so it may be cut off"
 )
 _NOT_JSON: Final = "the body is not JSON"
-# Halves of a character without the other half, as JSON escapes them.
+# JSON escapes of half a surrogate pair without the other half.
 _HALVES: Final = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -69,7 +69,7 @@ _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 
 
 def rejection_reason(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
-    """Return an expression for the reason to reject a message, or NULL."""
+    """Return an expression for the reason to reject a message; NULL for a message that fits the schema."""
     kinds = body_kinds(body_format)
     expected = f"expected {'a JSON' if body_format is None else body_format.with_article} body, found kind "
     unread = f"WHEN {UNREADABLE} IS NOT NULL THEN {UNREADABLE}" if body_format is not None else ""
@@ -96,7 +96,7 @@ def rejection_reason(fields: StructType, body_format: BodyFormat | None, forms: 
 def _found(value: str) -> str:
     """Return an expression that briefly describes a VARIANT; an empty text for NULL."""
     text = from_variant(value, "STRING")
-    # 1.0 is shown as 1.
+    # Spark shows the decimal 1.0 as 1, so the description mentions the decimal point.
     pointed = (
         f"CASE WHEN {variant_kind(value)} LIKE 'DECIMAL%' AND try_cast({text} AS BIGINT) IS NOT NULL "
         f"AND {text} NOT LIKE '%.%' THEN ' with a decimal point' ELSE '' END"
@@ -119,7 +119,7 @@ def _why_unreadable() -> str:
     """Return an expression for the reason that a body isn't one JSON value, or is beyond a limit."""
     text = TEXT
     named = _named(text)
-    # Spark checks the length of a string only if it copies the string.
+    # `as_fields` makes from_json copy the string: only then does Spark check the string's length.
     long = f"octet_length({text}) > 20000000 AND NOT ({_reads(named, as_fields='_: STRING, ')})"
     limits = [
         *((_reads(named, option), limit) for option, limit in _LIMITS.items()),
@@ -137,7 +137,7 @@ def _why_unreadable() -> str:
         *((f"NOT ({_reads(named)}) AND {case}", beyond(limit)) for case, limit in limits),
     ]
     others = [
-        # Without the brackets, only the first value of a text is read.
+        # Without the surrounding object, from_json reads only the first value of the text.
         (f"{is_object()} AND {_reads(text)}", quoted_text(_MORE)),
         (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", quoted_text(_CUT)),
     ]
@@ -147,7 +147,7 @@ def _why_unreadable() -> str:
     def first(cases: Sequence[tuple[str, str]]) -> str:
         return " ".join(f"WHEN {case} THEN {reason}" for case, reason in cases)
 
-    # Spark's parser needs seconds for this text, so nothing long is written twice.
+    # Long parts occur only once in the text, for which Spark's parser needs seconds.
     return f"coalesce(CASE {first(certain)} END, {foreign}, CASE {first(others)} ELSE {begins} END)"
 
 
@@ -174,7 +174,8 @@ def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
         text: An expression for the text.
         foreign: Keys of `_NOT_OF_JSON`: the extensions of JSON to permit.
     """
-    # Only a single value can be both the value of a name and the item of an array.
+    # A text is exactly one value if from_json reads it both as a member of an object and as an item of an
+    # array. Text such as `1, "b": 2` or `1, 2` is only valid in one of the two.
     return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"
 
 
@@ -202,7 +203,7 @@ def _foreign() -> str:
 
 
 def _named(text: str) -> str:
-    return f"concat('{{\"_\":', {text}, '\n}}')"  # a comment ends with its line
+    return f"concat('{{\"_\":', {text}, '\n}}')"  # the line feed ends a comment at the end of the text
 
 
 def _listed(text: str) -> str:
@@ -265,7 +266,7 @@ def _first(faults: str, each: str) -> str:
 
 
 class _Rule(TypedDict):
-    """What is tested for one value of a record.
+    """The test for one value of a record.
 
     Attributes:
         place: Path of the value within the record, such as `.address.city`.
@@ -293,9 +294,9 @@ _IS_OBJECT, _HAS_REQUIRED, _OTHER_TESTS = range(3)
 class _Record:
     """The rules for an object and for the objects directly inside it, in the order of the fields.
 
-    An expression for each field would make Spark's plan grow with the number of fields: planning would take
-    longer than reading the bodies. So the plan has a test for each type, and the rules are one literal. Each
-    value is tested by the rule with the same index.
+    Spark's plan has one test for each type, and the rules are an array in one literal; the rule with an index
+    applies to the value with the same index. With an expression for each field instead, the plan would grow
+    with the number of fields, and planning would take longer than reading the bodies.
 
     Attributes:
         rules: The rules.
@@ -410,7 +411,8 @@ def _missing(names: str) -> str:
 def _has_infinite(value: str) -> str:
     """Return an expression that tells whether a VARIANT has a number beyond DOUBLE at any depth."""
     text = TEXT
-    # If such numbers are replaced in the body, it has fewer infinities, unless all of them were strings.
+    # An infinity in the VARIANT is a number beyond DOUBLE, or the string "Infinity". It was a number if the
+    # body has fewer infinities after all such numbers are replaced.
     without = f"regexp_replace(concat('[', {text}, ']'), {quoted_text(VAST)}, '1')"
 
     def count(variant: str) -> str:

@@ -28,16 +28,16 @@ _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
 _OBJECT: Final = "^[ \t\r\n]*+[{]"
 BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 FLOATS: Final = ("float", "double")
-# First characters of a number, an object, an array or a value in quotation marks. Spark would compute BETWEEN
-# separately, in a copy of each row.
+# Codes of the first characters of numbers, objects, arrays and values in quotation marks, for IN. With
+# BETWEEN, Spark would compute the character separately, in a copy of each row.
 _FIRST_OF_OTHERS: Final = ", ".join(str(ord(each)) for each in '"-0123456789[{')
 SIMPLE_TYPES: Final = frozenset({"string", "boolean", "binary", "variant", *BITS, *FLOATS, *WRITTEN})
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The variable of the innermost lambda, with which a value begins.
+# Matches the lambda variable at the beginning of a value: the variable of the innermost lambda.
 _NUMBERED: Final = re.compile("_jms_([0-9]+)")
 # Numbers that may be beyond DOUBLE, and their form in the JSON of a VARIANT.
 VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
-# Appended to a body to find its end; no producer can guess it.
+# Random text appended to a body. No producer can guess it, so it shows where the body ends.
 MARK: Final = secrets.token_hex(8)
 
 
@@ -58,10 +58,10 @@ def _read_as(kind: DataType) -> str:
         case MapType():
             return f"MAP<STRING, {_read_as(kind.valueType)}>"
         case DecimalType():
-            return "VARIANT"  # as DECIMAL it would be rounded, as STRING it would have been a DOUBLE before
+            return "VARIANT"  # from_json rounds a DECIMAL, and makes a STRING of a number by way of DOUBLE
     name = kind.simpleString()
     if name in {"tinyint", "smallint"}:
-        return "INT"  # as TINYINT, 200 would become -56
+        return "INT"  # from_json would read 200 as the TINYINT -56
     return "STRING" if name in WRITTEN or name == "binary" else name
 
 
@@ -103,7 +103,10 @@ def body_kinds(body_format: BodyFormat | None) -> str:
 
 
 def is_ordinary(fields: StructType, body_format: BodyFormat | None, forms: TimestampForms) -> str:
-    """Return a cheap expression that is true only for messages that fit; others may still fit."""
+    """Return a cheap expression that is true only for messages that fit the schema.
+
+    The expression may be false or NULL for a message that fits; the expensive expressions then decide.
+    """
     kinds = body_kinds(body_format)
     return " AND ".join(
         [
@@ -141,7 +144,10 @@ def _ordinary_field(forms: TimestampForms, field: StructField, found: str, probe
 
 
 def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: str | None = None) -> str:
-    """Return a cheap expression that is true only if a value of from_json fits; the value isn't NULL."""
+    """Return a cheap expression that is true only if a value of from_json fits its type.
+
+    The value must not be NULL. The expression may be false or NULL for a value that fits.
+    """
     from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
         ArrayType,
         DecimalType,
@@ -168,9 +174,10 @@ def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: st
             return fits_type(forms, kind, found)
     name = kind.simpleString()
     if name in {"string", "binary"}:
-        # from_json reads any value as STRING, so the text may come from a number (1e400 gives "Infinity" in
-        # quotation marks), an object and so on.
-        # Comparing texts costs less than extracting the first character.
+        # from_json reads any value as STRING. So a text that begins like another value is doubtful: it may
+        # come from a number (1e400 gives "Infinity" in quotation marks), an object and so on. Texts that
+        # begin with a letter are tested first, because a comparison costs less than extracting the first
+        # character.
         letter = f"({found} >= 'A' AND {found} < '[' OR {found} >= 'a' AND {found} < '{{')"
         doubtful = f"NOT {letter} AND ascii({found}) IN ({_FIRST_OF_OTHERS}) OR {found} IN ('true', 'false')"
         text = f"(NOT ({doubtful}))"
@@ -178,7 +185,7 @@ def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: st
             text = f"({text} OR {probe} = 'STRING')"
         return text if name == "string" else f"({text} AND {_is_base64(found)})"
     if name in WRITTEN:
-        return is_written(name, found, forms)  # no other JSON value's text has this form
+        return is_written(name, found, forms)  # only a JSON string can have text of this form
     if name in {"tinyint", "smallint"}:
         return _in_range(name, found)
     if name in FLOATS:
@@ -202,7 +209,7 @@ def fits_type(forms: TimestampForms, kind: DataType, value: str) -> str:
         return f"({number} AND {_is_finite(from_variant(value, name), name)})"
     is_string = f"{variant_kind(value)} = 'STRING'"
     if name == "timestamp" and forms.names:
-        is_string = f"{variant_kind(value)} IN ('STRING', 'BIGINT')"  # a BIGINT is a moment since the epoch
+        is_string = f"{variant_kind(value)} IN ('STRING', 'BIGINT')"  # a BIGINT counts from the epoch
     if name in WRITTEN:
         return f"({is_string} AND {is_written(name, text, forms)})"
     match name:
