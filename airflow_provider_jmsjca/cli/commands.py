@@ -120,10 +120,9 @@ def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 
 
 def _lines(row: Mapping[str, str], width: int) -> str:
-    """Return a row as lines, each with the name of a column and its text.
+    """Return a row as lines of the form `column text`, wrapped to the width.
 
-    If the row's first two columns are a name and a value, return a line with this name and value. The texts
-    of the other columns follow the name in parentheses.
+    For a row of a table of names and values (`_NAMES`), the line is `name (other texts) value`.
     """
     pairs = list(row.items())
     if pairs[0][0] in _NAMES:
