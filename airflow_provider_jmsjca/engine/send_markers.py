@@ -1,8 +1,8 @@
-"""Send markers: messages at a broker that list the messages of limbo which the broker has received.
+"""Send markers: they show which messages of limbo a broker has received.
 
-They are read if a sender was killed before it recorded its sends in the store. A send marker is a message on
-a queue of the broker. It contains the numbers of messages, and is sent in the same transaction as these. So
-it exists exactly if the broker has these messages.
+A send marker is a message on a queue of the broker. It contains the numbers of messages in limbo, and is sent
+in the same transaction as those messages. So the send marker exists exactly if the broker has the messages.
+If a sender is killed before it has recorded its sends in the store, another sender reads its send markers.
 """
 
 from __future__ import annotations

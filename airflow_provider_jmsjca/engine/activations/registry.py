@@ -453,7 +453,7 @@ def _is_urgent(before: RunReport, after: RunReport) -> bool:
 
 
 def _report(registration: Registration, now: datetime, depth: QueueDepth | None) -> RunReport:
-    """Return the report of a run: its state now, with the times of its changes since the last report."""
+    """Return the report of a run: its current state, and the times at which status and error last changed."""
     found, identity, before = registration.run.sample(), registration.identity, registration.report
     status = RunStatus.ENDED if registration.ended else found.status
     errors = found.error if found.error or before is None else before.last_error

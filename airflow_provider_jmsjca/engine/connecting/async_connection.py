@@ -155,7 +155,7 @@ class AsyncConnection:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Set `apart` after the `with` block: `True` if the broker refused a request in it, else `False`.
+        """Note in `apart` whether the broker refuses a request in the `with` block.
 
         An error other than a refusal leaves `apart` unchanged.
         """

@@ -86,8 +86,8 @@ class JmsConnection:
         connection: The transport's connection.
         on_close: Called once instead of closing `connection`, if `connection` belongs to a pool.
         rules: Rules for every session of the connection.
-        on_lost: Registers a callback for the loss of a pooled connection, such as `Lease.on_lost`. `None`:
-            `connection.on_lost`, which keeps the callback as long as the transport's connection exists.
+        on_lost: Function that registers a callback for the loss of the connection: `Lease.on_lost` for a
+            pooled connection. `None`: `connection.on_lost`.
         usage: Records successful and failed uses.
     """
 

@@ -263,8 +263,9 @@ class JmsSession:
                 their order.
             ConnectionLostError: The connection is lost.
             PoisonMessageError: The message can't be decoded, and stays unsettled. In a transacted session the
-                next `commit` settles it, in a CLIENT session the next `acknowledge`. In the other modes
-                nothing settles it: later calls return later messages, and may raise for it again.
+                next `commit` settles it, in a CLIENT session the next `acknowledge`. In the other modes the
+                message is never settled. Later calls return the messages behind it, and may raise this error
+                again.
         """
         self._check_open()
         inbox = self._inbox_of(destination, selector, subscription_name)
