@@ -163,10 +163,11 @@ class JmsHook(BaseHook):
         return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
-        """Return the layer of this Airflow connection, and the layers of a chain of connections by their ids.
+        """Return the unmerged layers of this Airflow connection and of the connections that it refers to.
 
-        The chain begins with this connection, and continues with those that `lookup://` URLs refer to. The
-        layers aren't merged.
+        Returns:
+            The layer of this connection. And the layers of this connection and those that `lookup://` URLs
+            refer to, one after the other, by their ids.
 
         Raises:
             ConfigurationError: The connection is not defined, or its extra field is no JSON object.
