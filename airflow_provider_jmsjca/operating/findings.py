@@ -193,9 +193,9 @@ class Finding:
         cause: The cause, often the text of an error.
         fix: One command or action that fixes it, or shows more.
         conn_id: The Airflow connection from whose broker texts in the finding come; empty if from none.
-        evidence: Facts from which its cause may be told; `None` if it never follows from another finding.
-        names: The cause that it names; `None` if no other finding follows from it.
-        consequences: The findings that follow from its cause, in the order of the examination.
+        evidence: Facts that may show that this finding follows from another one; `None`: it never does.
+        names: The cause of other findings that this finding reports; `None`: no finding follows from it.
+        consequences: Findings with the same cause, in the order of the examination; see `by_cause`.
     """
 
     kind: FindingKind = FindingKind.PROBLEM
@@ -242,7 +242,7 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def by_kind(findings: Iterable[Finding], *, notes: bool = False) -> list[Finding]:
-    """Return findings with problems first; among equal ones, those that name a cause of others first.
+    """Return findings sorted by kind, problems first; within a kind, findings with consequences come first.
 
     Args:
         findings: The findings.
