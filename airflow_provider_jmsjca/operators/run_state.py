@@ -102,8 +102,8 @@ class RunState:
     ) -> RunState:
         """Return the state of the listener after a run that ended because no message arrived.
 
-        A run without any message doesn't restart `idle_for`. If a message woke the task and wasn't received,
-        another consumer holds it, or it can't be delivered. Then probes of its queue pause for a while.
+        A run without any message doesn't restart `idle_for`. If the task was woken by a message and then
+        didn't receive it, the probes of that queue pause for a while: another consumer may hold the message.
 
         Args:
             counts: Counts of all runs, including this one.

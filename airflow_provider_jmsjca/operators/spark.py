@@ -86,7 +86,7 @@ NOTHING_STORED: Mapping[str, Any] = {
 }
 """The part of a task's result that describes its job, for a task without messages."""
 _SIGNALLED = 128
-"""Offset that shells, and Spark for its Python drivers, add to the number of a signal."""
+"""If a signal ended the process, its exit code is this number plus the signal's, as in shells."""
 
 
 class JmsToSparkSubmitOperator(JmsCollectOperator):
