@@ -44,10 +44,10 @@ def _lines(text: str) -> Markup:
 
 
 def _value(text: str) -> Markup:
-    """Return the value of a form's field; the browser sends back the text itself, and no escapes of it.
+    """Return the value of a form's field, with unprintable characters as character references of HTML.
 
-    Otherwise a form would name another queue than the user did. Unprintable characters become character
-    references.
+    So the browser sends back the original text. With other escapes, the form would name another queue than
+    the user did.
     """
     return Markup("").join(each if each.isprintable() else Markup("&#{};").format(ord(each)) for each in text)
 
