@@ -1,4 +1,4 @@
-"""An index of the messages in an activation's batches: to open a batch, the other batches need not be read.
+"""An index of the messages in an activation's batches, so that a new batch need not read the other batches.
 
 Folder `.known/<digest of the activation>` of the spool:
 

@@ -26,15 +26,15 @@ _FORM: Final = re.compile(rb"[0-9a-f]{64}")
 
 
 def secret_code(spool: SpoolPath, *name: str) -> str:
-    """Return a text that can be computed only with read access to the spool.
+    """Return a code for a name that can be neither guessed nor computed without read access to the spool.
 
-    Guarantee: the same spool and name give the same text in every process, also after a crash. The first call
+    Guarantee: the same spool and name give the same code in every process, also after a crash. The first call
     creates the secret, a file with access for its owner only. If two processes create it at the same time,
     both use the file that was created first.
 
     Args:
         spool: The folder of the spool.
-        name: The parts of the name for which the text is computed.
+        name: The parts of the name for which the code is computed.
 
     Returns:
         32 hexadecimal digits, an HMAC-SHA256 of the name.

@@ -262,7 +262,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
 
 
 def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
-    """Return rows as rows of another batch, with its id and their segment and position in it.
+    """Return copies of rows for another batch: with that batch's id, and their places in its new segment.
 
     Args:
         table: Rows of `layout.MESSAGE_SCHEMA`.

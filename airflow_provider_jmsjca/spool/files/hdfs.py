@@ -324,7 +324,7 @@ class WebHdfs:
     def _transfer(
         self, method: str, place: str, key: str, data_node: str, **arguments: Any
     ) -> requests.Response:
-        """Send a request and return the response, if its status is below 300.
+        """Send a request and return the response; raise an error for a status of 300 or higher.
 
         Args:
             method: HTTP method.
@@ -332,6 +332,10 @@ class WebHdfs:
             key: The file, for errors.
             data_node: Host of the data node; empty for a name node.
             **arguments: Further arguments of the request.
+
+        Raises:
+            _PassingError: The node doesn't answer, or can't serve the request now.
+            OSError: The node refuses the request.
         """
         try:
             answer = self._session.request(
@@ -339,7 +343,7 @@ class WebHdfs:
             )
         except (requests.ConnectionError, requests.Timeout):
             raise _PassingError(f"{urlsplit(place).netloc} doesn't answer", data_node) from None
-        except requests.RequestException as error:  # its text has the token
+        except requests.RequestException as error:  # not shown, because its text contains the token
             raise StoreError(errno.EIO, type(error).__name__, self._named(key)) from None
         if answer.status_code < _REDIRECTION:
             return answer

@@ -138,8 +138,8 @@ class ListingRelay:
     """Serves the pages of a store's listings on a loopback port, without names that are invalid for files.
 
     The client signs its requests, and the relay forwards them unchanged, and only to this store. So the relay
-    needs no credentials, and gives no other process access that the store would refuse. As a context manager
-    it serves until the end of the block.
+    needs no credentials, and another process that uses the relay gets no access to the store. As a context
+    manager, the relay serves until the end of the block.
 
     Args:
         store: Address of the store, such as `https://account.blob.core.windows.net`.

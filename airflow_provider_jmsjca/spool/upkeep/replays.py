@@ -359,7 +359,10 @@ def _selected_rows(manifest: Manifest, wanted: Mapping[int, Sequence[int]] | Non
 
 
 def _in_segments(tables: Iterator[pa.Table]) -> Iterator[Iterator[pa.Table]]:
-    """Group tables by the segment they are written to; consume each group before requesting the next."""
+    """Yield groups of tables; each group makes one segment of the replay.
+
+    The caller must consume a group before it requests the next one.
+    """
     pending = next(tables, None)
 
     def group() -> Iterator[pa.Table]:

@@ -123,7 +123,7 @@ class RemovedBatch:
     """A batch with removed files, or in a dry run with files to remove.
 
     Attributes:
-        whole: Whether nothing is left of it; otherwise its report is kept.
+        whole: Whether the whole folder was removed; `False` if the report was kept.
         bytes: Size of the removed files in bytes.
     """
 
