@@ -250,7 +250,10 @@ def failure_of(record: str | None, number: int | None) -> str:
 
 
 def awaited_dags(word: object) -> list[str]:
-    """Return the DAGs that an outcome waits for: they have no DAG run, and all DAG runs have succeeded."""
+    """Return the DAGs that an outcome still waits for, because they have no DAG run for the event yet.
+
+    The DAG runs of all other DAGs have succeeded.
+    """
     found = word.get("awaits") if isinstance(word, Mapping) else None
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 

@@ -753,7 +753,7 @@ async def _close_once_stored(
 
 
 def _give_back(collected: list[StreamDelivery]) -> None:
-    """End deliveries of a stream that is closed: a later stream delivers these messages once more."""
+    """Return the messages of an incomplete batch; a later stream delivers them again."""
     for delivery in collected:
         delivery.raised(JmsError("the batch was not completed"))
     collected.clear()
