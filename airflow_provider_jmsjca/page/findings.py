@@ -35,9 +35,9 @@ class _Row:
     Attributes:
         finding: The finding.
         may_read: Whether the user may read cause and fix.
-        summary: Counts of what follows from it; empty if that is at most one finding.
-        follows: Rows of the findings that follow from it.
-        more: Number of further findings that follow from it.
+        summary: Counts of the finding's consequences; empty if there is at most one consequence.
+        follows: Rows of the first consequences.
+        more: Number of consequences without a row.
     """
 
     finding: Finding

@@ -48,8 +48,8 @@ INDEX_SCHEMA = pa.schema([("key", pa.uint64()), ("segment", pa.int32())])
 class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
     """Reads a Parquet file of the spool, such as a segment, in the calling thread only.
 
-    Arrow's own threads release a Python file some time after reading it, and need the interpreter for that.
-    If that happens while the process ends, the process aborts or hangs.
+    Arrow's own threads are not used, because they release the Python file some time after the reading. If the
+    interpreter shuts down before they do so, the process aborts or hangs.
 
     Args:
         file: The file, opened for reading and seekable.

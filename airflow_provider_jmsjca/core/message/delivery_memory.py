@@ -182,7 +182,7 @@ class DeliveryMemory(Generic[M]):
 
     @property
     def keeps(self) -> bool:
-        """Whether messages remain unsettled: left for good, or waiting for an outcome."""
+        """Whether messages are kept unsettled: those left unsettled (`left`) and the waiting ones."""
         return bool(self._left or self._waiting)
 
     @property

@@ -45,7 +45,8 @@ class QueueConsumer(Protocol):
     """The queue's view of a consumer.
 
     Attributes:
-        position: The queue's cursor for this consumer: no earlier message can be delivered to it.
+        position: Position at which the queue continues its search for this consumer: no earlier message can
+            be delivered to the consumer now.
     """
 
     position: Position
