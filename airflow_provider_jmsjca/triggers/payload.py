@@ -125,8 +125,8 @@ def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -
 def receipt_of(extra: object) -> tuple[str, str, int] | None:
     """Return key, stream and number from the `extra` of a stored event; `None` without a receipt.
 
-    An event that was created over Airflow's API doesn't count. It could pass for the trigger's event with
-    this number: the message of that event would then be acknowledged although the event isn't stored.
+    The receipt of an event that was created over Airflow's API doesn't count. Such an event may have a number
+    that the trigger gave to another event, whose message would then be acknowledged without a stored event.
     """
     found = {} if _is_made_by_hand(extra) else _part("receipt", extra)
     key, stream, number = (found.get(name) for name in ("key", "stream", "number"))
