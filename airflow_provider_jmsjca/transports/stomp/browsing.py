@@ -146,7 +146,7 @@ class _Browser:
             _log.warning("A message on %s can't be decoded: %s", self._queue, error)
             return self._decoder.salvage(frame)
 
-    def _came(self, frame: Frame, _: bytes) -> None:
+    def _came(self, frame: Frame) -> None:
         """Buffer a message until it is read.
 
         Large messages count against the memory limit, because a page has hundreds of messages.

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, JmsError
@@ -33,6 +33,8 @@ _TIMES: Final = 4
 _BEYOND: Final = 1000
 _LEAST_WINDOW: Final = 1024 * 1024
 _BYTES_BEYOND: Final = 16 * 1024 * 1024
+_ACK: Final = b"ACK\nid:%b\n\n\0"
+_OTHER_CONSUMER: Final = "a message can be settled only through the consumer it came to"
 _OUT_OF_ORDER: Final = (
     "a unit of work settles a message while one before it is unsettled; the subscription promised to settle "
     "in order"
@@ -72,50 +74,53 @@ class UnsettledMessages:
             ConfigurationError: The message belongs to another consumer.
         """
         if received.consumer is not self._consumer:
-            raise ConfigurationError("a message can be settled only through the consumer it came to")
+            raise ConfigurationError(_OTHER_CONSUMER)
         token = received.token
         current = received.generation == self._consumer.generation
         return current and token in self.frames and token not in self._early
 
-    def take(self, received: Received, *, reserved: bool) -> bool:
-        """Remove a message if it is unsettled; return whether it was removed.
-
-        Args:
-            received: The message.
-            reserved: Whether a unit of work must have reserved the message (`True`) or must not (`False`).
-        """
+    def take_reserved(self, received: Received) -> bool:
+        """Remove a message that a unit of work has reserved; return whether it was unsettled."""
         token = token_bytes(received.token)
-        if not self.holds(received) or (token in self._reserved) is not reserved:
+        if not self.holds(received) or token not in self._reserved:
             return False
-        del self.frames[token]
-        self._reserved.pop(token, None)
+        del self.frames[token], self._reserved[token]
         return True
 
-    def take_in_order(self, received: Iterable[Received]) -> tuple[bytes | None, int]:
-        """Remove messages that no unsettled message precedes; mark others as acknowledged out of order.
+    def take(self, received: Iterable[Received], *, in_order: bool) -> tuple[list[bytes], int]:
+        """Remove messages to be acknowledged now; messages that a unit of work has reserved stay unchanged.
 
-        Messages that a unit of work has reserved stay unchanged.
+        Args:
+            received: The messages.
+            in_order: Whether an acknowledgement settles all earlier messages, too. A message that an
+                unsettled one precedes is then marked as acknowledged out of order, and stays.
 
         Returns:
-            The id of the last removed message (`None`: no message was removed), and the number of removed
-            messages.
+            The ids for ACK, in order only the last one, and the number of removed messages.
+
+        Raises:
+            ConfigurationError: A message belongs to another consumer.
         """
-        frames, early = self.frames, self._early
-        last, count = None, 0
+        consumer, frames, early = self._consumer, self.frames, self._early
+        tokens: list[bytes] = []
         for one in received:
-            if not self.holds(one) or one.token in self._reserved:
+            token: Any = one.token
+            if one.consumer is not consumer:
+                raise ConfigurationError(_OTHER_CONSUMER)
+            if one.generation != consumer.generation or token not in frames or token in self._reserved:
                 continue
-            first = next(iter(frames))
-            if one.token != first:
-                early.add(token_bytes(one.token))
+            if in_order and (token in early or token != next(iter(frames))):
+                early.add(token)
                 continue
-            del frames[first]
-            last = first
-            count += 1
-        if not early:
-            return last, count
-        caught_up, more = self.catch_up()
-        return caught_up or last, count + more
+            del frames[token]
+            tokens.append(token)
+        count = len(tokens)
+        if early:
+            caught_up, more = self.catch_up()
+            if caught_up is not None:
+                tokens.append(caught_up)
+                count += more
+        return tokens[-1:] if in_order else tokens, count
 
     def reserve(self, received: Received, headers: bytes | None) -> bool:
         """Reserve a message for a unit of work.
@@ -321,7 +326,6 @@ class StompConsumer:
         "_options",
         "_repeated",
         "_unit",
-        "_unsent",
         "_unsettled",
         "_waiting",
         "_waiting_bytes",
@@ -363,14 +367,15 @@ class StompConsumer:
         self._handing_back = False
         self._unsettled = UnsettledMessages(self)
         self.settles_in_order = not apart and _may_accumulate(link, subscription)
-        self._unsent = 0
         # Send acknowledgements early enough that the broker can refill the prefetch window.
         self._most_unsent = max(1, min(_MOST_UNSENT, link.dialect.prefetch(subscription) // 4))
         # If the whole prefetch waited for the commit, the unit would receive no further message.
         self._most_late = link.dialect.prefetch(subscription) - 1
         self._late = 0
         self._waiting: deque[tuple[Frame, bool]] = deque()
-        self._limit = None if link.dialect.counts_messages else subscription.prefetch
+        self._limit = sys.maxsize
+        if subscription.prefetch is not None and not link.dialect.counts_messages:
+            self._limit = subscription.prefetch
         self._most_repeated = _TIMES * link.dialect.prefetch(subscription) + _BEYOND
         self._most = self._most_repeated if link.dialect.counts_messages else sys.maxsize
         self._repeated = 0
@@ -445,8 +450,8 @@ class StompConsumer:
         beside = encode("UNSUBSCRIBE", [("id", self._apart_identifier)]) if self._apart else b""
         return beside + encode("UNSUBSCRIBE", headers.items())
 
-    def on_frame(self, frame: Frame, key: bytes) -> None:
-        """Handle a message of the subscription `key`; called by the reader."""
+    def on_frame(self, frame: Frame) -> None:
+        """Handle a message of the subscription; called by the reader."""
         token = self._acknowledgement(frame)
         if not token or 0 in token:  # not valid in an ACK
             raise ConnectionLostError(
@@ -457,13 +462,13 @@ class StompConsumer:
             frame = MEMORY.hold(frame)
         with self._lock:
             # A message of an earlier generation.
-            if key != self._key and not (self._apart and key == self._apart_key):
+            if frame.key != self._key and not (self._apart and frame.key == self._apart_key):
                 return
             ending = self._closed or self._handing_back
-            if not ending and (self._waiting or self._is_full()):
+            frames = self._unsettled.frames
+            if not ending and (self._waiting or len(frames) >= self._limit):
                 self._wait(frame)
                 return
-            frames = self._unsettled.frames
             if len(frames) >= self._most or token in frames:
                 self._check_flood(token)
             frames[token] = frame
@@ -490,19 +495,17 @@ class StompConsumer:
     def _weight(self, frame: Frame) -> int:
         return min(frame.size, self._heaviest)
 
-    def _is_full(self) -> bool:
-        return self._limit is not None and len(self._unsettled.frames) >= self._limit
-
     def _hand_out(self) -> None:
         """Pass waiting messages to the callback until the prefetch is reached; called by the reader."""
         while True:
             with self._lock:
-                if self._closed or not self._waiting or self._is_full():
+                frames = self._unsettled.frames
+                if self._closed or not self._waiting or len(frames) >= self._limit:
                     return
                 frame, again = self._waiting.popleft()
                 self._waiting_bytes -= self._weight(frame)
                 token = self._acknowledgement(frame) or b""
-                self._unsettled.frames[token] = frame
+                frames[token] = frame
                 generation = self.generation
             self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
@@ -511,51 +514,31 @@ class StompConsumer:
 
         Stale messages are ignored, because the broker redelivers them.
         """
-        if self.settles_in_order:
-            self._acknowledge_in_order(received)
-            return
         with self._lock:
-            acks = [ack(one.token) for one in received if self._unsettled.take(one, reserved=False)]
-            if not acks:
-                return
-            self._wire.append_lazily(b"".join(acks))
-            full = self._are_many(len(acks))
-        if full:
-            self._wire.nudge(full=True)
-        self._go_on()
-
-    def _acknowledge_in_order(self, received: Iterable[Received]) -> None:
-        with self._lock:
-            full = self._acknowledge_up_to(self._unsettled.take_in_order(received))
-        if full:
+            tokens, count = self._unsettled.take(received, in_order=self.settles_in_order)
+            unsent = 0
+            if tokens:
+                frames = b"".join(map(_ACK.__mod__, tokens))
+                latest = self if self.settles_in_order else None
+                unsent = self._wire.append_lazily(frames, count=count, latest=latest)
+        if unsent >= self._most_unsent:
             self._wire.nudge(full=True)
         if self._waiting:
             self._go_on()
 
     def _acknowledge_up_to(self, taken: tuple[bytes | None, int]) -> bool:
-        """Acknowledge a message and all earlier ones.
+        """Buffer an ACK that settles a message and all earlier ones.
 
         Args:
             taken: The id for the ACK (`None`: send no ACK), and the number of messages that the ACK settles.
 
         Returns:
-            Whether the buffered acknowledgements must be sent now.
+            Whether the buffer must be sent now.
         """
         token, count = taken
         if token is None:
             return False
-        self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % token, latest=self)
-        return self._are_many(count)
-
-    def _are_many(self, more: int) -> bool:
-        """Count buffered acknowledgements; return whether they must be sent now."""
-        if not self._unsent:
-            self._link.note_acknowledgement()
-        self._unsent += more
-        if self._unsent < self._most_unsent:
-            return False
-        self._unsent = 0
-        return True
+        return self._wire.append_lazily(_ACK % token, count=count, latest=self) >= self._most_unsent
 
     def claim(self, received: Received, headers: bytes | None) -> Claim:
         """Reserve a message for a unit of work, and acknowledge the message if `headers` are given.
@@ -571,15 +554,13 @@ class StompConsumer:
         with self._lock:
             if not self._unsettled.reserve(received, headers):
                 return Claim.NONE
-            if not self._late:
-                self._link.note_acknowledgement()
+            self._wire.has_acknowledged = True
             if headers is None or self.settles_in_order:
                 return Claim.DONE
             if self._late < self._most_late and self._link.take_late():
                 self._late += 1
                 return Claim.LATE
-            self._wire.append_lazily(ack(received.token, headers))
-            full = self._are_many(1)
+            full = self._wire.append_lazily(ack(received.token, headers), count=1) >= self._most_unsent
         if full:
             self._wire.nudge(full=True)
         return Claim.DONE
@@ -643,7 +624,8 @@ class StompConsumer:
             full = self._acknowledge_up_to(self._unsettled.catch_up())
         if full:
             self._wire.nudge(full=True)
-        self._go_on()
+        if self._waiting:
+            self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message; a cumulative ACK also settles all earlier messages.
@@ -656,9 +638,9 @@ class StompConsumer:
         with self._lock:
             if self._unsettled.holds(received):
                 self._unsettled.cover([token_bytes(received.token)])
-            if not self._unsettled.take(received, reserved=True):
+            if not self._unsettled.take_reserved(received):
                 return False
-            self._link.note_acknowledgement()
+            self._wire.has_acknowledged = True
             full = self._wire.append(ack(received.token, headers))
             full |= self._acknowledge_up_to(self._unsettled.catch_up())
         if full:
@@ -674,7 +656,7 @@ class StompConsumer:
         """Begin a new generation; return the unsettled frames of the old one, oldest first."""
         self.generation += 1
         frames = [*self._unsettled.forget(), *(frame for frame, _ in self._waiting)]
-        self._unsent = self._waiting_bytes = self._repeated = 0
+        self._waiting_bytes = self._repeated = 0
         self._waiting.clear()
         return frames
 

@@ -417,7 +417,7 @@ class StatisticsPluginAdministration(QueueAdministration):
             raise self._without_answer(within)
         link, identifier = self._link, self._link.new_subscription_id()
         answers: SimpleQueue[Frame | None] = SimpleQueue()
-        key = link.routes.add(identifier, lambda frame, _: answers.put(frame))
+        key = link.routes.add(identifier, answers.put)
         take_back = link.on_lost(lambda _: answers.put(None))
         reply_to = f"/temp-queue/{identifier}"
         headers = {"id": identifier, "destination": reply_to, "ack": "auto", "transformation": "jms-map-json"}

@@ -66,7 +66,7 @@ A broker that pages in 200 messages at a time would stall with 200 delayed ackno
 _MOST_STRANGE_ERRORS: Final = 100
 """Number of unexpected errors that ends a connection, because more would fill the log."""
 
-Route: TypeAlias = Callable[[Frame, bytes], None]
+Route: TypeAlias = Callable[[Frame], None]
 
 
 class ErrorListener(Protocol):
@@ -85,7 +85,7 @@ class Routes:
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix.encode()
-        self._routes: dict[bytes, Route] = {}
+        self._routes: dict[bytes | None, Route] = {}
         self._destinations: dict[bytes, Destination] = {}
         self._fixed: set[bytes] = set()
         self._lock = threading.Lock()
@@ -172,9 +172,6 @@ class UnsettledAfterUnsubscribe:
     Some brokers don't redeliver such messages by themselves. Some of these brokers accept the NACK only
     through an active subscription. For them, a further subscription, the keeper, is opened on first use, to
     a topic that nothing else uses.
-
-    Attributes:
-        last: The last message received on the connection; set by the reader.
     """
 
     def __init__(self, link: Link) -> None:
@@ -184,7 +181,6 @@ class UnsettledAfterUnsubscribe:
         self._before: Frame | None = None
         self._since = 0
         self._undelivered: ReceiptGroup | None = None
-        self.last: Frame | None = None
 
     def hand_back_undelivered(self, error: str) -> bool:
         """Hand a message back to the broker if `error` reports that it was sent to an ended subscription.
@@ -192,9 +188,10 @@ class UnsettledAfterUnsubscribe:
         Returns:
             Whether `error` is such a report.
         """
-        if self.last is not self._before:
-            self._before, self._since = self.last, 0
-        token = self._link.dialect.undelivered_token(error, self.last, self._since)
+        last = self._link.wire.last_message
+        if last is not self._before:
+            self._before, self._since = last, 0
+        token = self._link.dialect.undelivered_token(error, last, self._since)
         if token is None:
             return False
         self._since += 1
@@ -297,7 +294,6 @@ class Link:
         self._late = 0
         self._strange_errors = 0
         self._loss_level = logging.WARNING
-        self._has_acknowledged = False
         self._is_greeted = False
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
         self.dialect: Dialect = GENERIC
@@ -305,6 +301,7 @@ class Link:
             channel,
             host,
             send_timeout=self.reply_timeout,
+            route_of=self.routes.get,
             on_message=self._message,
             on_receipt=self.replies.arrived,
             on_control=self._control,
@@ -417,10 +414,6 @@ class Link:
             threading.Thread(target=lambda: callback(reason), name="stomp on_lost", daemon=True).start()
         return take_back
 
-    def note_acknowledgement(self) -> None:
-        """Record that a consumer acknowledged a message, so that a failed close is logged as a warning."""
-        self._has_acknowledged = True
-
     def give_up(self, reason: JmsError, *, logged: bool = False) -> None:
         """End the connection at once; the broker takes back unsettled messages.
 
@@ -451,7 +444,7 @@ class Link:
                 self.wire.append(encode("DISCONNECT", [("receipt", receipts.ask())]))
                 self.wait(receipts)
         except (ConnectionLostError, PermanentBrokerError) as error:
-            matters = self._has_acknowledged or isinstance(error, BlockedByBrokerError)
+            matters = self.wire.has_acknowledged or isinstance(error, BlockedByBrokerError)
             _log.log(
                 logging.WARNING if matters else logging.DEBUG,
                 "%s did not confirm DISCONNECT; the last acknowledged messages may be redelivered: %s",
@@ -560,10 +553,10 @@ class Link:
         )
 
     def _message(self, frame: Frame) -> None:
-        self.orphans.last = frame
-        key = frame.key or frame.first(SUBSCRIPTION) or b""
+        """Handle a message whose subscription the parser did not extract, or which has ended."""
+        frame.key = key = frame.key or frame.first(SUBSCRIPTION) or b""
         if (route := self.routes.get(key)) is not None:
-            route(frame, key)
+            route(frame)
         else:
             self.routes.check_late(key)
 

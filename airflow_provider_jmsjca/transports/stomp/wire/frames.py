@@ -168,23 +168,22 @@ class BrokenFrame(Frame):
 
 
 class SuspectIds:
-    """Ids of messages that preceded a forged frame. Thread-safe."""
+    """Ids of messages that preceded a forged frame. Thread-safe.
+
+    Attributes:
+        identifiers: The ids, oldest first, encoded as on the wire.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._identifiers: OrderedDict[bytes, None] = OrderedDict()
-        self.has = self._identifiers.__contains__
-
-    def __len__(self) -> int:
-        """Return the number of ids."""
-        return len(self._identifiers)
+        self.identifiers: OrderedDict[bytes, None] = OrderedDict()
 
     def add(self, identifier: bytes) -> None:
         """Add an id; beyond 1000 ids the oldest is dropped."""
         with self._lock:
-            self._identifiers[identifier] = None
-            if len(self._identifiers) > _MOST_SUSPECTS:
-                self._identifiers.popitem(last=False)
+            self.identifiers[identifier] = None
+            if len(self.identifiers) > _MOST_SUSPECTS:
+                self.identifiers.popitem(last=False)
 
 
 SUSPECTS: Final = SuspectIds()
@@ -225,6 +224,7 @@ class FrameParser:
         limit: Maximum bytes of a frame.
         proofs: Each head must contain one of these or the id of a pending receipt. Until `believe_only` is
             called, this is empty and every frame is trusted.
+        unfinished: The received bytes of an incomplete frame; empty between frames.
     """
 
     def __init__(self, end: bytes = b"\0", suspects: SuspectIds = SUSPECTS) -> None:
@@ -232,7 +232,7 @@ class FrameParser:
         self.limit = sys.maxsize
         self.proofs: tuple[bytes, ...] = ()
         self._suspects = suspects
-        self._parts: list[bytes] = []
+        self.unfinished: list[bytes] = []
         self._size = 0
         self._need = 0
         self._awaited: tuple[bytes, ...] = ()
@@ -263,11 +263,6 @@ class FrameParser:
         self._is_asked = is_asked
 
     @property
-    def is_unfinished(self) -> bool:
-        """Whether a frame is incomplete."""
-        return bool(self._parts)
-
-    @property
     def is_doubtful(self) -> bool:
         """Whether the incomplete frame is a message with an untrusted length.
 
@@ -283,14 +278,14 @@ class FrameParser:
             FrameTooLargeError: A frame exceeds the limit.
             ForgedFrameError: A frame has no proof, and the message before it was already delivered.
         """
-        if self._parts:
+        if self.unfinished:
             chunk = self._joined(chunk)
         frames: list[Frame] = []
         at = 0
         before = -1
         size = len(chunk)
         self._blank = 0
-        kinds = {} if self._doubt or self._suspects or b"\r" in chunk else self._kinds
+        kinds = {} if self._doubt or self._suspects.identifiers or b"\r" in chunk else self._kinds
         while at >= 0:
             while at < size and chunk[at] in _END_OF_LINE:
                 at += 1
@@ -361,7 +356,7 @@ class FrameParser:
 
     def _joined(self, chunk: bytes) -> bytes:
         """Return the kept bytes with `chunk`; if the frame needs more input, keep both and return `b""`."""
-        self._parts.append(chunk)
+        self.unfinished.append(chunk)
         self._size += len(chunk)
         if not self._need or self._size < self._need:
             if not self._need and self._size > self.limit:
@@ -371,8 +366,8 @@ class FrameParser:
             if not (has_come or (self._awaits_proof and self._proof_at(chunk, 0) >= 0)):
                 self._last_bytes = chunk[-_LONGEST_MARK:]
                 return b""
-        chunk = b"".join(self._parts)
-        self._parts.clear()
+        chunk = b"".join(self.unfinished)
+        self.unfinished.clear()
         return chunk
 
     def _keep(
@@ -385,7 +380,7 @@ class FrameParser:
         """
         if max(need, len(unfinished)) > self.limit:
             raise _too_large(max(need, len(unfinished)), self.limit)
-        self._parts.append(unfinished)
+        self.unfinished.append(unfinished)
         self._size = len(unfinished)
         self._need = need
         self._awaited = awaited
@@ -478,7 +473,7 @@ class FrameParser:
 
     def _is_suspect(self, head: bytes) -> bool:
         found = Frame(_MESSAGE, head, b"").first(MESSAGE_ID)
-        return found is not None and self._suspects.has(found)
+        return found in self._suspects.identifiers
 
     def _is_doubtful(self, chunk: bytes, message: _Place) -> bool:
         """Return whether a message must be read up to the next frame with a proof, not by its content-length.
@@ -486,7 +481,7 @@ class FrameParser:
         The cases: the content-length is wrong, a proof is within the body, the message is suspect, or the
         parser is already reading the message in this way.
         """
-        if self._doubt or (self._suspects and self._is_suspect(message.head)):
+        if self._doubt or (self._suspects.identifiers and self._is_suspect(message.head)):
             return True
         stop = message.stop
         is_whole = 0 <= stop < len(chunk)

@@ -21,7 +21,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol
 
@@ -50,7 +50,7 @@ FLUSH_SIZE: Final = 64 * 1024
 _SILENT_BEATS: Final = 2.5
 _LINGER_SECONDS: Final = 0.005
 _BROKEN_OFF_SECONDS: Final = 1.0
-_LONGEST_PAUSE: Final = 3600.0
+_LONGEST_WAIT: Final = 3600.0
 _LATE_SECONDS: Final = 0.5
 _RECENTLY_SECONDS: Final = 10.0
 _LINE_FEED: Final = b"\n"
@@ -389,18 +389,14 @@ class ReaderDelay:
         self.due = now
         self.began = self._ended = -math.inf
 
-    def turn(self, now: float) -> bool:
-        """Record a run of the reader; return whether it is late."""
-        late = now - self.due > _LATE_SECONDS
-        if late:
-            self.began, self._ended = self.due, now
-        self.due = now
-        return late
+    def end(self, now: float) -> None:
+        """Record a delay that has ended now."""
+        self.began, self._ended = self.due, now
 
     def recently(self, now: float) -> float:
         """Return the length of a current or very recent delay in seconds; 0 if there was none."""
         if now - self.due > _LATE_SECONDS:  # the reader is late and has not run yet
-            self.began, self._ended = self.due, now
+            self.end(now)
         return self._ended - self.began if now - self._ended < _RECENTLY_SECONDS else 0.0
 
 
@@ -416,12 +412,20 @@ class Wire:
         channel: The open connection.
         host: Host and port, for errors.
         send_timeout: Seconds without progress after which a blocked write means that the connection is lost.
-        on_message: Called in the reader with every MESSAGE frame.
+        route_of: Returns the function to call in the reader with the messages of a subscription, or `None`.
+        on_message: Called in the reader with every MESSAGE frame without such a function.
         on_receipt: Called in the reader with every receipt id.
         on_control: Called in the reader with the command, headers and body of CONNECTED and ERROR.
         on_broken_off: Called in the reader when a frame stays incomplete. The function must request an answer
             from the broker, which shows whether the frame has ended.
         on_end: Called once, at the end of the reader, with the reason; `None` after `end(None)`.
+
+    Attributes:
+        running: Whether the reader runs.
+        gathering: Decides whether the reader pauses.
+        last_message: The last received MESSAGE frame.
+        has_acknowledged: Whether a consumer has acknowledged a message; a failed close is then logged as a
+            warning.
     """
 
     def __init__(
@@ -430,6 +434,7 @@ class Wire:
         host: tuple[str, int],
         *,
         send_timeout: float,
+        route_of: Callable[[bytes | None], Callable[[Frame], None] | None],
         on_message: Callable[[Frame], None],
         on_receipt: Callable[[str], None],
         on_control: Callable[[str, dict[str, str], bytes], None],
@@ -441,6 +446,7 @@ class Wire:
         self._parser.limit = MAX_GREETING
         self._channel = channel
         self._send_timeout = send_timeout
+        self._route_of = route_of
         self._on_message = on_message
         self._on_receipt = on_receipt
         self._on_control = on_control
@@ -451,7 +457,7 @@ class Wire:
         self._ended = False
         self._guard = threading.Lock()
         self._buffer: list[bytes] = []
-        self._buffered = 0
+        self._buffered = self._settled = 0
         self._replaceable: object = None
         self._linger_until = 0.0
         self._sleeps_until = math.inf
@@ -469,6 +475,8 @@ class Wire:
         self._last_sent = self._last_received = monotonic()
         self._lateness = ReaderDelay(self._last_sent)
         self.gathering = ReadPause()
+        self.last_message: Frame | None = None
+        self.has_acknowledged = False
 
     def start(self) -> None:
         """Start the reader.
@@ -547,12 +555,16 @@ class Wire:
             self._linger_until = 0.0
             return self._buffered >= FLUSH_SIZE
 
-    def append_lazily(self, data: bytes, *, latest: object = None) -> None:
+    def append_lazily(self, data: bytes, *, count: int, latest: object = None) -> int:
         """Append encoded frames that are sent with later ones, or alone after a few milliseconds.
 
         Args:
             data: The frames.
+            count: Number of messages that the frames settle.
             latest: If the previous append had the same object, these frames replace its frames.
+
+        Returns:
+            Number of messages that such frames in the buffer settle.
 
         Raises:
             ConnectionLostError: The connection is lost or closed.
@@ -560,22 +572,24 @@ class Wire:
         with self._guard:
             if self._ended:
                 raise ConnectionLostError(str(self._reason or "the connection is closed"))
+            self.has_acknowledged = True
+            self._settled += count
             if latest is not None and self._replaceable is latest:
                 self._buffer[-1] = data
-                return
+                return self._settled
             self._buffer.append(data)
             self._buffered += len(data)
             self._replaceable = latest
             if not self._linger_until:
                 self._linger_until = monotonic() + _LINGER_SECONDS
+            settled = self._settled
             overslept = self._idle and self._sleeps_until > self._linger_until
-        if overslept and not self.in_reader:
+        if overslept:
             self._wake()
+        return settled
 
     def nudge(self, *, full: bool = False) -> None:
         """Have the reader send the buffer soon; if the buffer is `full`, send it before returning."""
-        if self.in_reader:
-            return
         if full:
             self.flush()
         elif self._idle:
@@ -592,7 +606,7 @@ class Wire:
     def call_soon(self, function: Callable[[], None]) -> None:
         """Call a function in the reader, after it has delivered the frames read so far."""
         self._soon.append(function)
-        if not self.in_reader:
+        if self._idle:
             self._wake()
 
     def end(self, reason: JmsError | None) -> None:
@@ -674,7 +688,7 @@ class Wire:
         with self._guard:
             data = b"".join(self._buffer)
             self._buffer.clear()
-            self._buffered = 0
+            self._buffered = self._settled = 0
             self._replaceable = None
             self._linger_until = 0.0
         self._last_sent = monotonic()
@@ -711,37 +725,78 @@ class Wire:
         """Read a pending ERROR with the broker's reason, if a failed write ended the connection first."""
         try:
             while data := self._channel.receive():
-                self._dispatch(frame for frame in self._parser.feed(data) if frame.command == b"ERROR")
+                for frame in self._parser.feed(data):
+                    if frame.command == b"ERROR":
+                        self._handle_reply(frame)
         except Exception as error:  # noqa: BLE001 - the connection is over, and only its last words are at stake
             _log.debug("Nothing more can be read: %s", error)
 
     def _loop(self) -> None:
-        parser = self._parser
+        receive, lateness = self._channel.receive, self._lateness
         poll = select.poll()
         descriptor = self._channel.fileno()
         poll.register(self._wake_out.fileno(), select.POLLIN)
         while self.running:
-            data = self._channel.receive()
-            if data is None:
-                self._pause(poll, descriptor)
-                self._run_soon()
-                continue
-            if not data:
+            data = receive()
+            now = monotonic()
+            if is_late := now - lateness.due > _LATE_SECONDS:
+                lateness.end(now)
+            lateness.due = now
+            pause = 0.0
+            if data:
+                pause = self._handle_input(data, now)
+            elif data is None:
+                self._idle = True  # from here on, other threads wake the reader for their frames and calls
+            else:
                 raise ConnectionLostError("the broker closed the connection")
-            self._last_received = monotonic()
-            self._lateness.turn(self._last_received)
-            frames = parser.feed(data)
-            if frames:
-                self._has_asked = False
-            messages = self._dispatch(frames)
-            self._beat(self._last_received)
-            others = len(frames) - messages
-            pause = self.gathering.pause_after(messages, others, len(data), self._last_received)
-            if self._linger_until <= self._last_received + pause:
+            if self._soon:
+                self._run_soon()
+            if self._beat_every and now - self._last_sent >= self._beat_every:
+                self._beat()
+            elif (self._buffer or self._unsent) and self._linger_until <= now + pause:
                 self._flush_now()
-            self._run_soon()
             if pause:
                 time.sleep(pause)
+            elif data is None and not is_late:  # if late, read pending input before checking for silence
+                self._wait(poll, descriptor, now)
+
+    def _handle_input(self, data: bytes, now: float) -> float:
+        """Call back for each frame that `data` completes; return the seconds to pause before the next read.
+
+        Args:
+            data: The bytes of one read.
+            now: Time of the read.
+        """
+        self._last_received = now
+        others = 0
+        frames = self._parser.feed(data)
+        for frame in frames:
+            if frame.command == b"MESSAGE":
+                self.last_message = frame
+                try:
+                    (self._route_of(frame.key) or self._on_message)(frame)
+                except Exception as error:
+                    raise _failed(error) from error
+            else:
+                others += 1
+                self._handle_reply(frame)
+        if frames:
+            self._has_asked = False
+        if not self.gathering.allowed:
+            return 0.0
+        return self.gathering.pause_after(len(frames) - others, others, len(data), now)
+
+    def _handle_reply(self, frame: Frame) -> None:
+        """Call back for a RECEIPT, CONNECTED or ERROR."""
+        if frame.command == b"RECEIPT":
+            self._on_receipt((frame.key or frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
+            return
+        command = frame.command.decode()
+        try:
+            headers = frame.headers()
+        except PoisonMessageError as error:
+            raise ProtocolError(f"the broker sent {command}, but {error}") from error
+        self._on_control(command, headers, frame.body)
 
     def _run_soon(self) -> None:
         while self._soon:
@@ -750,28 +805,27 @@ class Wire:
             except Exception as error:
                 raise _failed(error) from error
 
-    def _pause(self, poll: select.poll, descriptor: int) -> None:
-        self._idle = True  # from here on, other threads wake the reader when they fill the buffer
-        now = monotonic()
-        if self._lateness.turn(now):
-            self._beat(now)
-            return  # read pending input before checking the broker's heart-beat
-        if self._linger_until <= now:
-            self._flush_now()
-        if self._silence_limit and now - self._last_received > self._silence_limit:
-            raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
-        if self._parser.is_unfinished:
-            self._wait_for_the_rest(now)
-        self._beat(now)
+    def _wait(self, poll: select.poll, descriptor: int, now: float) -> None:
+        """Wait for input, for other threads, or until something is due.
+
+        Raises:
+            ConnectionLostError: The broker has sent nothing for too long.
+        """
+        until = math.inf
+        if self._silence_limit:
+            until = self._last_received + self._silence_limit
+            if until < now:
+                raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
+        if self._beat_every:
+            until = min(until, self._last_sent + self._beat_every)
+        if self._parser.unfinished:
+            until = min(until, self._wait_for_the_rest(now))
         poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
-        pause = self._longest_pause(now)
         with self._guard:  # `append_lazily` either runs before this or sees `_sleeps_until`
-            self._sleeps_until = math.inf if pause is None else now + pause / 1000
             if self._linger_until:
-                pause = self._longest_pause(now)
-        self._lateness.due = math.inf if pause is None else now + pause / 1000
-        poll.poll(pause)
-        self._lateness.turn(monotonic())
+                until = min(until, self._linger_until)
+            self._sleeps_until = self._lateness.due = until
+        poll.poll(None if until == math.inf else min(max(0.0, until - now), _LONGEST_WAIT) * 1000 + 1)
         self._idle = False
         if self._woken:
             try:
@@ -780,68 +834,35 @@ class Wire:
                 return  # the byte has not arrived yet
             self._woken = False
 
-    def _wait_for_the_rest(self, now: float) -> None:
+    def _wait_for_the_rest(self, now: float) -> float:
         """Request an answer from the broker if a frame stays incomplete: its length may be wrong.
+
+        Returns:
+            When to check again, on the monotonic clock.
 
         Raises:
             ConnectionLostError: Nothing has arrived for too long.
         """
-        silence = now - self._last_received
-        if silence > self._asking_after() + self._send_timeout:
+        asks_at = self._last_received + self._asking_after()
+        if now > asks_at + self._send_timeout:
+            silence = now - self._last_received
             raise ConnectionLostError(f"the broker stopped within a frame, {silence:.1f} s ago")
-        if not self._has_asked and self._parser.proofs and silence >= self._asking_after():
+        if self._parser.proofs and not self._has_asked:
+            if now < asks_at:
+                return asks_at
             self._has_asked = True
             self._on_broken_off()
             self._flush_now()
+        return asks_at + self._send_timeout
 
     def _asking_after(self) -> float:
         """Return how many seconds to wait for the rest of a frame before requesting an answer."""
         return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
-    def _longest_pause(self, now: float) -> float | None:
-        """Return how many milliseconds the reader may wait for input; `None`: it may wait without limit.
-
-        The wait ends when the next heart-beat, timeout or flush is due.
-        """
-        times = []
-        if self._silence_limit:
-            times.append(self._last_received + self._silence_limit - now)
-        if self._beat_every:
-            times.append(self._last_sent + self._beat_every - now)
-        if self._linger_until:
-            times.append(self._linger_until - now)
-        if self._parser.is_unfinished:
-            may_ask = self._parser.proofs and not self._has_asked
-            silence = self._asking_after() + (0.0 if may_ask else self._send_timeout)
-            times.append(self._last_received + silence - now)
-        return min(max(0.0, min(times)), _LONGEST_PAUSE) * 1000 + 1 if times else None
-
-    def _beat(self, now: float) -> None:
-        if self._beat_every and now - self._last_sent >= self._beat_every:
-            with self._guard:
-                self._buffer.append(_LINE_FEED)
-            self._flush_now()
-
-    def _dispatch(self, frames: Iterable[Frame]) -> int:
-        """Call back for each frame; return the number of messages."""
-        messages, on_message = 0, self._on_message
-        for frame in frames:
-            if frame.command == b"MESSAGE":
-                messages += 1
-                try:
-                    on_message(frame)
-                except Exception as error:
-                    raise _failed(error) from error
-            elif frame.command == b"RECEIPT":
-                self._on_receipt((frame.key or frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
-            else:
-                command = frame.command.decode()
-                try:
-                    headers = frame.headers()
-                except PoisonMessageError as error:
-                    raise ProtocolError(f"the broker sent {command}, but {error}") from error
-                self._on_control(command, headers, frame.body)
-        return messages
+    def _beat(self) -> None:
+        with self._guard:
+            self._buffer.append(_LINE_FEED)
+        self._flush_now()
 
 
 def _failed(error: Exception) -> ConnectionLostError:

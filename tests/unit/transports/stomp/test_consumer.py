@@ -48,7 +48,8 @@ class Accumulating(RuleBasedStateMachine):
         if one in self.free:
             self.free.remove(one)
             self.acknowledged.append(one)
-        self.broker_hears(self.unsettled.take_in_order([one]), self.acknowledged)
+        tokens, count = self.unsettled.take([one], in_order=True)
+        self.broker_hears((tokens[0] if tokens else None, count), self.acknowledged)
 
     @precondition(lambda self: self.at_broker)
     @rule(choice=_CHOICE, unit=_UNITS)
@@ -65,7 +66,7 @@ class Accumulating(RuleBasedStateMachine):
 
     @invariant()
     def what_is_settled_is_stale(self) -> None:
-        assert self.unsettled.take_in_order(self.received[: -len(self.at_broker) or None]) == (None, 0)
+        assert self.unsettled.take(self.received[: -len(self.at_broker) or None], in_order=True) == ([], 0)
 
     @precondition(lambda self: self.units)
     @rule(unit=_UNITS)
