@@ -227,9 +227,10 @@ class Received:
         consumer: The consumer that received it.
         token: Opaque value with which the transport settles it.
         generation: Generation of the consumer; deliveries from before `Consumer.recover` are stale.
+        decoded: The decoded message; `None` before its first use.
     """
 
-    __slots__ = ("_decode", "_message", "_salvage", "consumer", "generation", "token")
+    __slots__ = ("_decode", "_salvage", "consumer", "decoded", "generation", "token")
 
     def __init__(
         self,
@@ -244,7 +245,7 @@ class Received:
         self.generation = generation
         self._decode = decode
         self._salvage = salvage
-        self._message: JmsMessage | None = None
+        self.decoded: JmsMessage | None = None
 
     @property
     def message(self) -> JmsMessage:
@@ -254,14 +255,14 @@ class Received:
             PoisonMessageError: The message can't be decoded, for example because its text is not Unicode. The
                 content of a message causes no other error.
         """
-        if self._message is None:
+        if self.decoded is None:
             try:
-                self._message = self._decode()
+                self.decoded = self._decode()
             except ABOUT_US:
                 raise
             except Exception as error:
                 raise poisoned_by(error) from error
-        return self._message
+        return self.decoded
 
     def unit(self) -> UnitOfWork:
         """Open the unit of work of the message.
@@ -278,7 +279,7 @@ class Received:
 
     def forget_message(self) -> None:
         """Drop the decoded message to save memory; `message` decodes it again."""
-        self._message = None
+        self.decoded = None
 
     @property
     def salvaged(self) -> JmsMessage | None:
@@ -296,7 +297,7 @@ class Received:
     @property
     def readable(self) -> JmsMessage | None:
         """The message, or its salvaged form if it can't be decoded."""
-        message = self._message  # most calls come after decoding and need no call of `message`
+        message = self.decoded  # most calls come after decoding and need no call of `message`
         if message is not None:
             return message
         try:

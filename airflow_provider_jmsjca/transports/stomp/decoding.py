@@ -40,30 +40,22 @@ class TemplateLearner:
 
     Args:
         dialect: The dialect that interprets the headers.
+
+    Attributes:
+        template: The template of the last messages; `None`: there is none.
     """
 
-    __slots__ = ("_dialect", "_seen", "_template", "_templates")
+    __slots__ = ("_dialect", "_seen", "_templates", "template")
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._template: Template | None = None
+        self.template: Template | None = None
         # Keyed by header names; `None`: other headers differ too, so there is no template.
         self._templates: dict[tuple[str, ...], Template | None] = {}
         self._seen: dict[tuple[str, ...], Mapping[str, str]] = {}
 
-    def match(self, frame: Frame) -> tuple[Template, re.Match[str]] | None:
-        """Return the current template and its match; `None` if the frame does not match the template."""
-        template = self._template
-        if template is None:
-            return None
-        try:
-            found = template.match(frame.head.decode())
-        except UnicodeDecodeError:
-            return None
-        return None if found is None else (template, found)
-
     def learn(self, frame: Frame, headers: Mapping[str, str], message: JmsMessage) -> None:
-        """Learn from a frame that `match` did not recognize; two similar frames make a template.
+        """Learn from a frame that `template` does not match; two similar frames make a template.
 
         Args:
             frame: The received frame.
@@ -73,8 +65,8 @@ class TemplateLearner:
         names = tuple(headers)
         if len(frame.head) > _LONGEST_HEAD or frame.head.count(b"\n") != len(names):
             return  # the head is too long to keep, or a header is repeated
-        current, self._template = self._template, self._templates.get(names)
-        if self._template is not current:
+        current, self.template = self.template, self._templates.get(names)
+        if self.template is not current:
             return  # the next frame may match
         if current is not None:
             seen, differing = current.headers, {header for _, header, _ in current.properties}
@@ -87,7 +79,7 @@ class TemplateLearner:
                 self._seen[names] = headers
             return
         differing.update(header for header in names if headers[header] != seen[header])
-        self._template = self._templates[names] = self._made(frame, headers, message, differing)
+        self.template = self._templates[names] = self._made(frame, headers, message, differing)
 
     def _made(
         self, frame: Frame, headers: Mapping[str, str], message: JmsMessage, differing: set[str]
@@ -162,13 +154,23 @@ class Decoder:
         """
         if frame.fault is not None:
             raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
+        is_typed = self._bodiless is None or bool(frame.body)
+        template = self._templates.template if is_typed else None
         try:
-            alike = None if self._bodiless is not None and not frame.body else self._templates.match(frame)
-            if alike is None:
-                message = self._decode(frame)
-            else:
-                template, found = alike
+            try:
+                found = None if template is None else template.match(frame.head.decode())
+            except UnicodeDecodeError:  # `Frame.headers` reports it
+                found = None
+            if template is not None and found is not None:
                 message = self._dialect.decode_alike(frame, template, found)
+            else:
+                headers = frame.headers()
+                # An empty bytes message has a content-length, so its kind is known.
+                if not is_typed and "content-length" not in headers:
+                    headers.setdefault(BODY_KIND, self._bodiless or "")
+                message = self._dialect.decode(frame, headers, self._subscription)
+                if is_typed:
+                    self._templates.learn(frame, headers, message)
             if self._maps:
                 message = with_map(message)
         except ABOUT_US:
@@ -176,17 +178,6 @@ class Decoder:
         except Exception as error:
             raise poisoned_by(error) from error
         return replace(message, redelivered=True) if again else message
-
-    def _decode(self, frame: Frame) -> JmsMessage:
-        unsaid = self._bodiless is not None and not frame.body
-        headers = frame.headers()
-        # An empty bytes message has a content-length, so its kind is known.
-        if unsaid and "content-length" not in headers:
-            headers.setdefault(BODY_KIND, self._bodiless or "")
-        message = self._dialect.decode(frame, headers, self._subscription)
-        if not unsaid:
-            self._templates.learn(frame, headers, message)
-        return message
 
     def salvage(self, frame: Frame) -> JmsMessage:
         """Return the readable parts of an undecodable message; raises only `MemoryError`."""
@@ -213,7 +204,7 @@ class ReceivedFrame(Received):
         self.consumer = consumer
         self.token = token
         self.generation = generation
-        self._message = None
+        self.decoded = None
         self._decoder = decoder
         self._frame = frame
         self._again = again
@@ -226,12 +217,12 @@ class ReceivedFrame(Received):
             PoisonMessageError: The message cannot be decoded.
             ConnectionLostError: The message was spilled to disk and cannot be read back.
         """
-        message = self._message
+        message = self.decoded
         if message is None:
             if isinstance(self._frame, SpilledFrame):
                 # Not cached: a caller that looks ahead would hold all spilled messages in memory.
                 return self._decoder.decode(self._frame.loaded(), again=self._again)
-            message = self._message = self._decoder.decode(self._frame, again=self._again)
+            message = self.decoded = self._decoder.decode(self._frame, again=self._again)
         return message
 
     @property

@@ -173,11 +173,10 @@ def _lacking(dialect: Dialect) -> Iterator[str]:
 def _asked(dialect: Dialect) -> set[str]:
     """Return the headers from which the dialect reads values that only the broker may set."""
     headers = _Noting()
-    for read in (dialect.message_id, dialect.delivery_count, dialect.expiration):
-        # With no headers, a dialect may raise any error; each header it reads is recorded first.
-        with contextlib.suppress(Exception):
-            read(headers)
-    return headers.asked
+    # With no headers, a dialect may raise any error; each header it reads is recorded first.
+    with contextlib.suppress(Exception):
+        dialect.delivery_count(headers)
+    return {dialect.identifier, dialect.expires, *headers.asked}
 
 
 class _Noting(dict[str, str]):

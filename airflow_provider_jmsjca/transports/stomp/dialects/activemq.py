@@ -275,28 +275,20 @@ class ActiveMqDialect(Dialect):
             PoisonMessageError: The text isn't Unicode. Or the body is missing, and the marker doesn't tell
                 that the message was sent without a body.
         """
-        if frame.body and "content-length" not in headers and BODY_KIND not in headers:
-            return TEXT, _text(frame.body)  # the most frequent case first
-        kind = marked_kind(headers)
-        if kind is TEXT or headers.get("amq-msg-type") == "text":
-            return TEXT, _text(frame.body)
-        if kind is EMPTY and not frame.body:
-            return EMPTY, None
-        if "content-length" in headers or (kind is BYTES and frame.body):
-            return BYTES, frame.body
-        if frame.body:
-            return TEXT, _text(frame.body)
-        return no_body(headers, self.product)
+        body, kind = frame.body, marked_kind(headers) if BODY_KIND in headers else None
+        if kind is not TEXT and headers.get("amq-msg-type") != "text":
+            if kind is EMPTY and not body:
+                return EMPTY, None
+            if "content-length" in headers or (kind is BYTES and body):
+                return BYTES, body
+            if not body:
+                return no_body(headers, self.product)
+        try:
+            return TEXT, body.decode()
+        except UnicodeDecodeError:
+            return TEXT, modified_utf8.decode(body)
 
 
 def _without_options(destination: Destination) -> str:
     """Return the name without the options that the broker reads after a question mark."""
     return destination.name.partition("?")[0]
-
-
-def _text(body: bytes) -> str:
-    """Return text decoded from UTF-8 or from Java's modified UTF-8."""
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return modified_utf8.decode(body)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, overload
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from airflow_provider_jmsjca.core.configuration.destination_options import broker_options
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -38,7 +38,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
     Recovery,
     UnitKind,
 )
-from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, Frame, encode_headers, unescape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import BROWSER, Frame, encode_headers, unescape
 
 _log: Final = safe_logger(__name__)
 
@@ -96,18 +96,14 @@ def header_value(value: PropertyValue) -> str:
     return str(value)
 
 
-@overload
-def number(headers: Mapping[str, str], name: str, default: int) -> int: ...
-@overload
-def number(headers: Mapping[str, str], name: str, default: None) -> int | None: ...
-def number(headers: Mapping[str, str], name: str, default: int | None) -> int | None:
-    """Return a numeric header.
+def number(headers: Mapping[str, str], name: str) -> int | None:
+    """Return a numeric header, or `None`.
 
     Raises:
         PoisonMessageError: The header exists but is not a number.
     """
     text = headers.get(name)
-    return default if text is None else whole(name, text)
+    return None if text is None else whole(name, text)
 
 
 def whole(name: str, text: str) -> int:
@@ -173,6 +169,7 @@ def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
     return _KINDS.get(headers.get(BODY_KIND, ""))
 
 
+_ACKNOWLEDGEMENT: Final = re.compile(rb"\nack:([^\n]*+)")
 _CONTENT_LENGTH: Final = "content-length"
 _LOWEST_NUMBER: Final = 0
 _T = TypeVar("_T")
@@ -242,6 +239,7 @@ class Dialect(ABC):
         decisive: Visible headers that affect decoding of the body, each with the set of values that decode
             alike.
         identifier: The header with the message id.
+        expires: The header with the expiration, in milliseconds since the epoch.
         taken: Names that a property can't have on the wire; such properties are sent under another name.
         consumer_options: Destination options that are headers of SUBSCRIBE.
         producer_options: Queue options that are headers of SEND.
@@ -276,6 +274,7 @@ class Dialect(ABC):
     unread: ClassVar[frozenset[str]] = frozenset({"ack", "content-length", "receipt", "subscription"})
     decisive: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     identifier: ClassVar[str] = "message-id"
+    expires: ClassVar[str] = "expires"
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
@@ -410,7 +409,8 @@ class Dialect(ABC):
             Escaped bytes. `None`, empty bytes, or bytes with NUL end the connection, because such a message
             can't be settled.
         """
-        return frame.first(ACK)
+        found = _ACKNOWLEDGEMENT.search(frame.head)
+        return None if found is None else found[1]
 
     def ends_browsing(self, frame: Frame) -> bool:
         """Return whether a MESSAGE marks the end of browsing; producers must be unable to forge it."""
@@ -512,7 +512,7 @@ class Dialect(ABC):
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         """Add the headers specific to this broker."""
         if outgoing.message.expiration:
-            headers.append(("expires", str(outgoing.message.expiration)))
+            headers.append((self.expires, str(outgoing.message.expiration)))
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties. STOMP has text only; null properties are omitted."""
@@ -565,18 +565,19 @@ class Dialect(ABC):
         """
         body_kind, body = self.decode_body(frame, headers)
         get = headers.get
-        reply_to = get("reply-to")
+        identifier, reply_to = get(self.identifier), get("reply-to")
+        timestamp, expires = get("timestamp"), get(self.expires)
         return unchecked_message(
             body_kind,
             body,
             self.decode_properties(headers),
-            self.message_id(headers),
+            None if identifier is None else self.lasting(identifier),
             get("correlation-id"),
             None if reply_to is None else self.reply_to_from(reply_to),
             get("type"),
             self.origin(headers, subscription),
-            number(headers, "timestamp", None),
-            self.expiration(headers),
+            None if timestamp is None else whole("timestamp", timestamp),
+            0 if expires is None else whole(self.expires, expires),
             _priority(headers) if "priority" in headers else DEFAULT_PRIORITY,
             get("persistent") == "true",
             get("redelivered") == "true",
@@ -639,11 +640,13 @@ class Dialect(ABC):
                     unread[name] = headers[name]
                 return otherwise
 
-        reply_to = headers.get("reply-to")
+        identifier, reply_to = headers.get(self.identifier), headers.get("reply-to")
         message = JmsMessage(
             body_kind=BodyKind.BYTES,
             body=frame.body,
-            message_id=kept(lambda: self.message_id(headers), None, self.identifier),
+            message_id=kept(
+                lambda: None if identifier is None else self.lasting(identifier), None, self.identifier
+            ),
             correlation_id=headers.get("correlation-id"),
             reply_to=kept(
                 lambda: None if reply_to is None else self.reply_to_from(reply_to), None, "reply-to"
@@ -652,8 +655,8 @@ class Dialect(ABC):
             destination=kept(
                 lambda: self.origin(headers, subscription), subscription.destination, "destination"
             ),
-            timestamp=kept(lambda: number(headers, "timestamp", None), None, "timestamp"),
-            expiration=kept(lambda: self.expiration(headers), 0, "expires"),
+            timestamp=kept(lambda: number(headers, "timestamp"), None, "timestamp"),
+            expiration=kept(lambda: number(headers, self.expires) or 0, 0, self.expires),
             priority=kept(lambda: _priority(headers), DEFAULT_PRIORITY, "priority"),
             persistent=headers.get("persistent") == "true",
             redelivered=headers.get("redelivered") == "true",
@@ -681,18 +684,9 @@ class Dialect(ABC):
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Return the kind of the body, and the decoded body."""
 
-    def message_id(self, headers: Mapping[str, str]) -> str | None:
-        """Return the id that is stable across redeliveries, or `None`."""
-        found = headers.get(self.identifier)
-        return None if found is None else self.lasting(found)
-
     def lasting(self, identifier: str) -> str | None:
         """Return the part of an id that redelivery doesn't change, or `None`."""
         return identifier
-
-    def expiration(self, headers: Mapping[str, str]) -> int:
-        """Return the expiration in milliseconds since the epoch; 0 means never."""
-        return number(headers, "expires", 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
         """Return the number of deliveries, 1 for the first, or `None` if unknown."""
@@ -705,7 +699,9 @@ class Dialect(ABC):
 
 
 def _priority(headers: Mapping[str, str]) -> int:
-    found = number(headers, "priority", DEFAULT_PRIORITY)
+    found = number(headers, "priority")
+    if found is None:
+        return DEFAULT_PRIORITY
     if found > HIGHEST_RECEIVED_PRIORITY:
         raise PoisonMessageError(
             f"the header 'priority' holds {found}: more than {HIGHEST_RECEIVED_PRIORITY}"

@@ -148,6 +148,7 @@ class RabbitMqDialect(Dialect):
     unread: ClassVar[frozenset[str]] = Dialect.unread | {"message-id"}
     decisive: ClassVar[Mapping[str, frozenset[str]]] = {_CONTENT_TYPE: _OURS}
     identifier: ClassVar[str] = "amqp-message-id"
+    expires: ClassVar[str] = EXPIRATION
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
     producer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
@@ -319,13 +320,9 @@ class RabbitMqDialect(Dialect):
             return properties
         return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 
-    def expiration(self, headers: Mapping[str, str]) -> int:
-        """Return the expiration of a message that this package sent; 0 for others."""
-        return number(headers, EXPIRATION, 0)
-
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
         """Return the delivery count of a quorum queue; `None` for a first delivery or a classic queue."""
-        count = number(headers, "x-delivery-count", None)
+        count = number(headers, "x-delivery-count")
         return None if count is None else count + 1
 
 
