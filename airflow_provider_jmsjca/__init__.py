@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
     from airflow_provider_jmsjca.engine.activations.activation import Activation
     from airflow_provider_jmsjca.engine.activations.health import HealthServer
-    from airflow_provider_jmsjca.engine.delivering.delivery import DeliveredMessage, Delivery, DeliveryContext
+    from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, DeliveryContext
     from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
     from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
     from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -184,7 +184,7 @@ _MODULES: Final = {
     "decorators.sensor": ("jms_sensor_task",),
     "engine.activations.activation": ("Activation",),
     "engine.activations.health": ("HealthServer",),
-    "engine.delivering.delivery": ("DeliveredMessage", "Delivery", "DeliveryContext"),
+    "engine.delivering.delivery": ("Delivery", "DeliveryContext"),
     "engine.delivering.loop.stream": ("StreamDelivery",),
     "engine.delivering.statistics": ("Counts", "Statistics"),
     "engine.session.connection": ("JmsConnection",),
@@ -344,7 +344,6 @@ __all__ = [
     "DeadLetterList",
     "Delay",
     "Delete",
-    "DeliveredMessage",
     "Delivery",
     "DeliveryContext",
     "DeliveryStoppedError",

@@ -158,219 +158,6 @@ def extra_property(name: str) -> str | None:
     return plain if plain in _ATTRIBUTES else None
 
 
-class DeliveredMessage(PropertyReader):
-    """A received message as its handler sees it.
-
-    All attributes of the wrapped `JmsMessage` can be read. Extra properties are read with `get_object` and
-    written with `set_property` under their names, or used as attributes. Unlike JMS properties, they can be
-    written on a received message, and are not in `properties`. They aren't converted: `get_string` reads
-    extra properties that are strings, and every other getter refuses extra properties.
-
-    The engine applies the handler's changes after the handler returns; only `acknowledge` acts at once. Not
-    safe to use from several threads at once.
-
-    Attributes:
-        message: The wrapped message.
-        redelivery_count: Number of earlier deliveries in this activation; 0 is the first delivery.
-        batch_index: Number of earlier messages of the batch; `None` outside batches.
-        batch_size: Size of batches as configured; `None` outside batches.
-        end_of_batch: Whether this is the message that ends a batch.
-        exception_class: Class of the exception that ended the last delivery, if any.
-        exception_message: Text of the exception that ended the last delivery, if any.
-        rollback_only: Whether the handler wants the delivery rolled back.
-        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
-        user_rollback_data: Values by key that the handler keeps for the next delivery.
-
-    Source: J169-J173, J175-J177, J185, J186, J191.
-    """
-
-    __slots__ = (
-        "_acknowledge",
-        "_check_redelivery_handling",
-        "_redelivery_handling",
-        "batch_index",
-        "batch_size",
-        "end_of_batch",
-        "exception_class",
-        "exception_message",
-        "message",
-        "redelivery_count",
-        "rollback_only",
-        "stop_reason",
-        "user_rollback_data",
-    )
-
-    def __init__(
-        self,
-        message: JmsMessage,
-        *,
-        redelivery_handling: str = "",
-        check_redelivery_handling: Callable[[str], object] = str,
-        acknowledge: Callable[[DeliveredMessage], None] | None = None,
-    ) -> None:
-        """Wrap a message, with the attributes of a first delivery that isn't part of a batch.
-
-        Args:
-            message: The received message.
-            redelivery_handling: The redelivery handling in force for this message.
-            check_redelivery_handling: Called with a redelivery handling that the handler sets; raises
-                `ConfigurationError` if it is invalid.
-            acknowledge: Called by the method `acknowledge`; `None` without hold-until-ack.
-        """
-        self.message = message
-        self.redelivery_count = 0
-        self.batch_index: int | None = None
-        self.batch_size: int | None = None
-        self.end_of_batch = False
-        self.exception_class: str | None = None
-        self.exception_message: str | None = None
-        self.rollback_only = False
-        self.stop_reason: str | None = None
-        self.user_rollback_data: MutableMapping[str, str] = {}
-        self._redelivery_handling = redelivery_handling
-        self._check_redelivery_handling = check_redelivery_handling
-        self._acknowledge = acknowledge
-
-    @property
-    def redelivery_handling(self) -> str:
-        """The redelivery handling in force for this message; a change applies to this message only.
-
-        Raises:
-            ConfigurationError: On setting: the string is invalid, or a moved message would return to its
-                source.
-
-        Source: J171.
-        """
-        return self._redelivery_handling
-
-    @redelivery_handling.setter
-    def redelivery_handling(self, text: str) -> None:
-        self._check_handling(text)
-        self._redelivery_handling = text
-
-    def _check_handling(self, text: str) -> None:
-        self._check_redelivery_handling(text)
-
-    @property
-    def _end_of_batch_mark(self) -> bool | None:
-        # Absent rather than false elsewhere: handlers ask whether it is there (J186).
-        return True if self.end_of_batch else None
-
-    def acknowledge(self) -> None:
-        """Acknowledge that processing has finished; with hold-until-ack this ends the delivery.
-
-        Without hold-until-ack this has no effect: the handler's return ends the delivery.
-
-        Source: J176.
-        """
-        if self._acknowledge is not None:
-            self._acknowledge(self)
-
-    def set_rollback_only(self) -> None:
-        """Request a rollback at the end of the delivery. Source: J176."""
-        self.rollback_only = True
-
-    def stop_message_delivery(self, reason: str) -> None:
-        """Request a stop of the whole activation; the reason is logged. Source: J172."""
-        self.stop_reason = reason
-
-    def set_property(self, name: str, value: PropertyValue) -> None:
-        """Write an extra property.
-
-        Raises:
-            ConfigurationError: The name isn't that of a writable extra property, or the value has the wrong
-                type.
-
-        Source: J169, J171, J172, J176, J177.
-        """
-        extra = extra_property(name)
-        if extra is None or extra in _READ_ONLY:
-            raise ConfigurationError(
-                f"property {name!r}: a received message is read-only; expected {SET_ROLLBACK_ONLY}, "
-                f"{REDELIVERY_HANDLING}, {STOP_MESSAGE_DELIVERY} or {USER_ROLLBACK_DATA}..."
-            )
-        if extra == SET_ROLLBACK_ONLY:
-            if not isinstance(value, bool):
-                raise ConfigurationError(f"property {name!r}: expected a boolean, not {type(value).__name__}")
-            self.rollback_only = value
-            return
-        if not isinstance(value, str):
-            raise ConfigurationError(f"property {name!r}: expected a string, not {type(value).__name__}")
-        if extra == REDELIVERY_HANDLING:
-            self.redelivery_handling = value
-        elif extra == STOP_MESSAGE_DELIVERY:
-            self.stop_reason = value
-        else:
-            self.user_rollback_data[extra.removeprefix(USER_ROLLBACK_DATA)] = value
-
-    def get_object(self, name: str) -> PropertyValue:
-        """Return a property or an extra property without conversion; `None` if it doesn't exist.
-
-        A moved message carries the count, exception and user data of its last activation as properties. These
-        are returned if this delivery has no value of its own.
-
-        Source: J154, J162-J165, J170, J171, J173, J176, J186.
-        """
-        extra = extra_property(name)
-        if extra is None:
-            return self.message.get_object(name)
-        if extra in _ATTRIBUTES:
-            value: PropertyValue = getattr(self, _ATTRIBUTES[extra])
-        else:
-            value = self.user_rollback_data.get(extra.removeprefix(USER_ROLLBACK_DATA))
-        return self.message.get_object(name) if value is None else value
-
-    def get_string(self, name: str) -> str | None:
-        """Return a property as text, or an extra property that is a string."""
-        extra = extra_property(name)
-        if extra is not None and (extra in _STRINGS or extra.startswith(USER_ROLLBACK_DATA)):
-            value = self.get_object(name)
-            return None if value is None else str(value)
-        return super().get_string(name)
-
-    def _property(self, name: str, kind: ItemType) -> ItemValue:
-        if extra_property(name) is not None:
-            raise ConfigurationError(
-                f"property {name!r}: read it with get_object; it isn't converted to {kind}"
-            )
-        return super()._property(name, kind)
-
-    def __repr__(self) -> str:
-        return f"DeliveredMessage({self.message!r}, redelivery_count={self.redelivery_count})"
-
-    @property
-    def body_kind(self) -> BodyKind:
-        """How the body is to be read."""
-        return self.message.body_kind
-
-    @property
-    def body(self) -> Any:
-        """The body of the message."""
-        return self.message.body
-
-    @property
-    def properties(self) -> Mapping[str, PropertyValue]:
-        """The properties of the message, without extra properties. Source: J177."""
-        return self.message.properties
-
-    @property
-    def property_types(self) -> Mapping[str, PropertyType]:
-        """The JMS types of properties, where they are known."""
-        return self.message.property_types
-
-    @property
-    def item_types(self) -> Mapping[Any, ItemType]:
-        """The types of the items in a map or stream body."""
-        return self.message.item_types
-
-    def __getattr__(self, name: str) -> Any:
-        """Read every other attribute (headers) from the message."""
-        # Half-made copies ask for `message` too, before it is there.
-        if name.startswith("_") or name == "message":
-            raise AttributeError(name)
-        return getattr(self.message, name)
-
-
 ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"
 
@@ -477,7 +264,7 @@ class HandlerEngine:
         transacted: bool,
         principal: str | None,
         send: Callable[[Delivery, Outgoing], None],
-        acknowledge: Callable[[DeliveredMessage], None] | None,
+        acknowledge: Callable[[Delivery], None] | None,
         result_property: str | None = None,
         find: Callable[[str], Destination] = destination_named,
     ) -> None:
@@ -490,28 +277,60 @@ class HandlerEngine:
         self.find = find
 
 
-class Delivery(DeliveredMessage):
+class Delivery(PropertyReader):
     """One attempt at a message, or at the end of a batch; the argument of a handler.
 
+    All attributes of the wrapped `JmsMessage` can be read. Extra properties are read with `get_object` and
+    written with `set_property` under their names, or used as attributes. Unlike JMS properties, they can be
+    written on a received message, and are not in `properties`. They aren't converted: `get_string` reads
+    extra properties that are strings, and every other getter refuses extra properties.
+
+    The engine applies the handler's changes after the handler returns; only `acknowledge` acts at once. Not
+    safe to use from several threads at once.
+
     Attributes:
+        message: The wrapped message.
+        redelivery_count: Number of earlier deliveries in this activation; 0 is the first delivery.
+        batch_index: Number of earlier messages of the batch; `None` outside batches.
+        batch_size: Size of batches as configured; `None` outside batches.
+        end_of_batch: Whether this is the message that ends a batch.
+        exception_class: Class of the exception that ended the last delivery, if any.
+        exception_message: Text of the exception that ended the last delivery, if any.
+        rollback_only: Whether the handler wants the delivery rolled back.
+        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
+        user_rollback_data: Values by key that the handler keeps for the next delivery.
         call: The attempt's number.
         unit: The number of the unit of work to which the attempt belongs.
-        consumer: The consumer that received the message; `None` for the end of a batch.
+        received: The delivery by the transport; `None` for the end of a batch.
         in_doubt: Whether an earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.
         sent_later: Number of delayed messages that the handler has sent by way of limbo.
+        changed_handling: The redelivery handling that the handler has set; `None` if it hasn't changed it.
+
+    Source: J169-J173, J175-J177, J185, J186, J191.
     """
 
     __slots__ = (
-        "_given_handling",
+        "_handling",
+        "batch_index",
+        "batch_size",
         "buffer",
         "call",
+        "changed_handling",
+        "end_of_batch",
         "engine",
+        "exception_class",
+        "exception_message",
         "in_doubt",
+        "message",
         "received",
         "received_from",
+        "redelivery_count",
+        "rollback_only",
         "sent_later",
+        "stop_reason",
         "unit",
+        "user_rollback_data",
     )
 
     def __init__(  # noqa: PLR0917 - a call by position, once for each message
@@ -524,11 +343,17 @@ class Delivery(DeliveredMessage):
         handling: str = "",
         received: Any = None,
     ) -> None:
-        super().__init__(
-            message,
-            redelivery_handling=handling,
-            acknowledge=engine.acknowledge,
-        )
+        """Wrap a message, with the attributes of a first delivery that isn't part of a batch."""
+        self.message = message
+        self.redelivery_count = 0
+        self.batch_index: int | None = None
+        self.batch_size: int | None = None
+        self.end_of_batch = False
+        self.exception_class: str | None = None
+        self.exception_message: str | None = None
+        self.rollback_only = False
+        self.stop_reason: str | None = None
+        self.user_rollback_data: MutableMapping[str, str] = {}
         self.engine = engine
         self.buffer = buffer
         self.call = call
@@ -537,7 +362,144 @@ class Delivery(DeliveredMessage):
         self.in_doubt = False
         self.received_from = engine.destination
         self.sent_later = 0
-        self._given_handling = handling
+        self.changed_handling: str | None = None
+        self._handling = handling
+
+    @property
+    def redelivery_handling(self) -> str:
+        """The redelivery handling in force for this message; a change applies to this message only.
+
+        Raises:
+            ConfigurationError: On setting: the string is invalid, or a moved message would return to its
+                source.
+
+        Source: J171.
+        """
+        return self._handling if self.changed_handling is None else self.changed_handling
+
+    @redelivery_handling.setter
+    def redelivery_handling(self, text: str) -> None:
+        self._check_handling(text)
+        self.changed_handling = None if text == self._handling else text
+
+    @property
+    def _end_of_batch_mark(self) -> bool | None:
+        # Absent rather than false elsewhere: handlers ask whether it is there (J186).
+        return True if self.end_of_batch else None
+
+    def acknowledge(self) -> None:
+        """Acknowledge that processing has finished; with hold-until-ack this ends the delivery.
+
+        Without hold-until-ack this has no effect: the handler's return ends the delivery.
+
+        Source: J176.
+        """
+        if self.engine.acknowledge is not None:
+            self.engine.acknowledge(self)
+
+    def set_rollback_only(self) -> None:
+        """Request a rollback at the end of the delivery. Source: J176."""
+        self.rollback_only = True
+
+    def stop_message_delivery(self, reason: str) -> None:
+        """Request a stop of the whole activation; the reason is logged. Source: J172."""
+        self.stop_reason = reason
+
+    def set_property(self, name: str, value: PropertyValue) -> None:
+        """Write an extra property.
+
+        Raises:
+            ConfigurationError: The name isn't that of a writable extra property, or the value has the wrong
+                type.
+
+        Source: J169, J171, J172, J176, J177.
+        """
+        extra = extra_property(name)
+        if extra is None or extra in _READ_ONLY:
+            raise ConfigurationError(
+                f"property {name!r}: a received message is read-only; expected {SET_ROLLBACK_ONLY}, "
+                f"{REDELIVERY_HANDLING}, {STOP_MESSAGE_DELIVERY} or {USER_ROLLBACK_DATA}..."
+            )
+        if extra == SET_ROLLBACK_ONLY:
+            if not isinstance(value, bool):
+                raise ConfigurationError(f"property {name!r}: expected a boolean, not {type(value).__name__}")
+            self.rollback_only = value
+            return
+        if not isinstance(value, str):
+            raise ConfigurationError(f"property {name!r}: expected a string, not {type(value).__name__}")
+        if extra == REDELIVERY_HANDLING:
+            self.redelivery_handling = value
+        elif extra == STOP_MESSAGE_DELIVERY:
+            self.stop_reason = value
+        else:
+            self.user_rollback_data[extra.removeprefix(USER_ROLLBACK_DATA)] = value
+
+    def get_object(self, name: str) -> PropertyValue:
+        """Return a property or an extra property without conversion; `None` if it doesn't exist.
+
+        A moved message carries the count, exception and user data of its last activation as properties. These
+        are returned if this delivery has no value of its own.
+
+        Source: J154, J162-J165, J170, J171, J173, J176, J186.
+        """
+        extra = extra_property(name)
+        if extra is None:
+            return self.message.get_object(name)
+        if extra in _ATTRIBUTES:
+            value: PropertyValue = getattr(self, _ATTRIBUTES[extra])
+        else:
+            value = self.user_rollback_data.get(extra.removeprefix(USER_ROLLBACK_DATA))
+        return self.message.get_object(name) if value is None else value
+
+    def get_string(self, name: str) -> str | None:
+        """Return a property as text, or an extra property that is a string."""
+        extra = extra_property(name)
+        if extra is not None and (extra in _STRINGS or extra.startswith(USER_ROLLBACK_DATA)):
+            value = self.get_object(name)
+            return None if value is None else str(value)
+        return super().get_string(name)
+
+    def _property(self, name: str, kind: ItemType) -> ItemValue:
+        if extra_property(name) is not None:
+            raise ConfigurationError(
+                f"property {name!r}: read it with get_object; it isn't converted to {kind}"
+            )
+        return super()._property(name, kind)
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.message!r}, redelivery_count={self.redelivery_count})"
+
+    @property
+    def body_kind(self) -> BodyKind:
+        """How the body is to be read."""
+        return self.message.body_kind
+
+    @property
+    def body(self) -> Any:
+        """The body of the message."""
+        return self.message.body
+
+    @property
+    def properties(self) -> Mapping[str, PropertyValue]:
+        """The properties of the message, without extra properties. Source: J177."""
+        return self.message.properties
+
+    @property
+    def property_types(self) -> Mapping[str, PropertyType]:
+        """The JMS types of properties, where they are known."""
+        return self.message.property_types
+
+    @property
+    def item_types(self) -> Mapping[Any, ItemType]:
+        """The types of the items in a map or stream body."""
+        return self.message.item_types
+
+    def __getattr__(self, name: str) -> Any:
+        """Read every other attribute (headers) from the message."""
+        # Half-made copies ask for `message` too, before it is there.
+        if name.startswith("_") or name == "message":
+            raise AttributeError(name)
+        return getattr(self.message, name)
 
     def tell(self, decision: Deliver, received_from: Destination, batch_size: int | None) -> None:
         """Set the origin of the message, the number of this attempt, and the data of earlier attempts."""
@@ -567,22 +529,6 @@ class Delivery(DeliveredMessage):
                 target_of(self.buffer.link.connection.broker, target, self.received_from)
 
     @property
-    def changed_handling(self) -> str | None:
-        """The redelivery handling that the handler has set; `None` if it hasn't changed it."""
-        changed = self._redelivery_handling
-        return None if changed == self._given_handling else changed
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the handler has changed nothing on this delivery."""
-        return not (
-            self.rollback_only
-            or self.user_rollback_data
-            or self.stop_reason is not None
-            or self._redelivery_handling != self._given_handling
-        )
-
-    @property
     def context(self) -> DeliveryContext:
         """Principal, attempt, destination and rollback of this delivery."""
         return DeliveryContext(self)
@@ -605,7 +551,7 @@ class Delivery(DeliveredMessage):
     def send(
         self,
         destination: Destination | str,
-        message: JmsMessage | DeliveredMessage,
+        message: JmsMessage | Delivery,
         *,
         delay: float | None = None,
         deliver_at: datetime | str | None = None,
@@ -646,7 +592,7 @@ class Delivery(DeliveredMessage):
                 destination=(
                     destination if isinstance(destination, Destination) else self.engine.find(destination)
                 ),
-                message=redirect_of(message.message) if isinstance(message, DeliveredMessage) else message,
+                message=redirect_of(message.message) if isinstance(message, Delivery) else message,
                 delay=held_back,
                 deduplication_id=deduplication_id,
             ),

@@ -768,7 +768,7 @@ class Settler:
         counters = self._counters
         match outcome, decision:
             case UnitCommitted(), CommitUnit(unit=unit):
-                counters.commit(messages)
+                counters.committed += messages
                 self._driver.leave_unit(unit)
             case UnitCommitted(), MoveMessage():
                 counters.bypass(moved=1, dead_lettered=int(decision.state.failure is not None))

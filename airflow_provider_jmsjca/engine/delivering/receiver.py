@@ -118,7 +118,7 @@ class ReceiveBuffer:
         link: The connection over which the messages were received.
         open: Whether the messages can still be settled.
         ready: Whether the broker has confirmed the consumers.
-        noticed: Whether a check of the arrivals is scheduled.
+        noticed: Whether a thread will look at the arrivals.
         arrivals: Received messages that aren't taken yet, in order.
         origins: The destinations of messages from the in-progress queue, by delivery number.
         consumers: The machine's numbers of consumers that settle in order, by consumer. A consumer gets its
@@ -273,9 +273,11 @@ class DeliveryReader:
 
         Used with one destination, no in-progress queue and no `subscribes` function.
         """
+        if received.generation != received.consumer.generation:  # `Received.is_stale`, without a call
+            return None
         try:
             message = received.message
-            if is_redelivery(message):
+            if (message.redelivered or message.delivery_count) and is_redelivery(message):
                 return None
             if message.properties and self._balanced:
                 found, parked = self._own(message)
@@ -383,6 +385,9 @@ class Receiver:
         memory: Recognises redelivered messages.
         repeated: Redelivered messages that are to be settled once more.
         held_up: Whether messages wait until memory is free.
+        blocked: Whether the broker may hold messages for an earlier connection, on which it did not answer.
+            The broker returns all messages of a connection together: the first redelivered one ends this
+            state.
     """
 
     def __init__(
@@ -406,6 +411,7 @@ class Receiver:
         self.reader = DeliveryReader(settings)
         self.buffer = buffer
         # The earlier connection, and the messages still expected from it if the broker blocked it.
+        self.blocked = False
         self._earlier_link = buffer.link
         self._earlier_keys: set[Identity | None] = set()
         self.takes_all = takes_all
@@ -449,6 +455,7 @@ class Receiver:
             self.repeated.connected()
         if self._earlier_link is old.link or not self.blocked:
             self._earlier_link, self._earlier_keys = old.link, keys
+            self.blocked = old.link.is_blocked
         elif old.link.is_blocked:
             self._earlier_keys |= keys
 
@@ -491,32 +498,31 @@ class Receiver:
         if message is None:
             return
         if settled:
-            self._note_settled(buffer, received, message, origin)
+            self.note_settled(buffer, received, message, origin)
         if self._drops_duplicates:
             self.memory.completed(message.message_id, buffer, handled=handled)
 
-    def _note_settled(
+    def note_settled(
         self, buffer: ReceiveBuffer, received: Received, message: JmsMessage, origin: Destination | None
     ) -> None:
-        """Remember a settled message by its identity at the broker and by its identity as published."""
+        """Remember a settled message by its identity at the broker and by its identity as published.
+
+        Args:
+            buffer: The receive buffer of the message.
+            received: The message from the transport.
+            message: The message as the handler got it.
+            origin: The destination that it was sent to; `None` for a listener with a single destination.
+        """
         memory = self.memory
         note = memory.note if buffer.link is memory.link else memory.settled_before
         if memory.stable:
-            here = received.readable
+            here = message if message is received.decoded else received.readable
             note(identity_of(here, None if origin is None else received.consumer.subscription.destination))
             if message is here:
                 return
         key = identity_of(message, origin)
         if key is not None and (memory.stable or key.timestamp):
             note(key)
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the broker may hold messages for an earlier connection, on which it did not answer.
-
-        The broker returns all messages of a connection together: the first redelivered one ends this state.
-        """
-        return self._earlier_link.is_blocked
 
     def _returned_to_broker(self, received: Received) -> tuple[Identity | None, Identity | None] | None:
         """Tell the machine about a message that returned to the broker before it was taken.
@@ -630,6 +636,7 @@ class Receiver:
         returned = as_published in self._earlier_keys and (as_published is not None or redelivered)
         if verdict is Verdict.SETTLE or returned:
             self._earlier_link = self.buffer.link
+            self.blocked = False
         return verdict
 
     def _lane(self, received: Received) -> object:

@@ -184,7 +184,7 @@ class Counters:
         connections: Number of connections that were opened.
         outages: Connections lost.
         handler_seconds: Time spent in the handler.
-        rolled_back: See `Counts`; likewise `parked`, `failed`, `in_doubt` and `repeated`.
+        committed: See `Counts`; likewise `rolled_back`, `parked`, `failed`, `in_doubt` and `repeated`.
     """
 
     def __init__(self, calls: int = 0) -> None:
@@ -193,7 +193,9 @@ class Counters:
         self.delivered = self.redelivered = self.committed = self.rolled_back = 0
         self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
         self.active = self.highest_active = self.connections = 0
-        self.since_commit = self.since_move = self.redelivered_messages = self.batch_ends = 0
+        self.redelivered_messages = self.batch_ends = 0
+        # Moves and deletions without a commit between them, and the number of commits before them.
+        self._bypassed = self._committed_before = 0
         self.dead_lettered = self.outages = 0
         self.handler_seconds = 0.0
         self._last_failure: tuple[Failure, Iterable[str]] | None = None
@@ -248,16 +250,11 @@ class Counters:
         self._before = self.counts()
         self.began = now
         self.highest_active = self.active
-        self.connections = self.since_commit = self.since_move = self.redelivered_messages = 0
+        self.connections = self.redelivered_messages = self._bypassed = 0
+        self._committed_before = self.committed
         self.batch_ends = self._calls_before = 0
         self._samples.clear()
         self._next_sample = SAMPLE_POINTS[0]
-
-    def commit(self, messages: int) -> None:
-        """Note that a unit of work with this many messages is committed."""
-        self.committed += messages
-        self.since_move += messages
-        self.since_commit = 0
 
     def note_failure(self, failure: Failure, secrets: Iterable[str]) -> None:
         """Note the exception of a handler, for `last_failure`. Needs no lock.
@@ -281,8 +278,9 @@ class Counters:
         self.moved += moved
         self.dead_lettered += dead_lettered
         self.deleted += deleted
-        self.since_commit += moved + deleted
-        self.since_move = 0
+        if self.committed > self._committed_before:
+            self._bypassed, self._committed_before = 0, self.committed
+        self._bypassed += moved + deleted
 
     def counts(self) -> Counts:
         """Return the counts so far."""
@@ -307,6 +305,7 @@ class Counters:
             in_flight: Messages received and not settled.
             refused: See `Statistics.refused`.
         """
+        since_move = self.committed - self._committed_before
         return Statistics(
             counts=self.counts() - self._before,
             active=self.active,
@@ -314,8 +313,8 @@ class Counters:
             threads=threads,
             in_flight=in_flight,
             connections=self.connections,
-            since_commit=self.since_commit,
-            since_move=self.since_move,
+            since_commit=0 if since_move else self._bypassed,
+            since_move=since_move,
             redelivered_messages=self.redelivered_messages,
             samples=tuple(self._samples),
             refused=refused,

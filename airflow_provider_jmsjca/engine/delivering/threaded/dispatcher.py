@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.concurrency import ConcurrencyLimit
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -64,6 +66,9 @@ from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection,
 _log = safe_logger("airflow_provider_jmsjca.listener")
 _FAR = float("inf")
 
+Begun: TypeAlias = tuple[FastPathUnit, Received, JmsMessage]
+"""A unit of the fast path, the message from the transport, and the message as the handler gets it."""
+
 
 class ThreadLink(ConsumingLink):
     """One attempt to connect, and the resulting connection.
@@ -79,11 +84,13 @@ class ThreadLink(ConsumingLink):
         attempt_log: The records in the store; `None`: nothing is stored.
     """
 
+    _driver: Dispatcher
+
     def __init__(
         self,
         settings: ListenerSettings,
         connect: ConnectFunction,
-        driver: Driver,
+        driver: Dispatcher,
         receivers: Consumers,
         attempt_log: AttemptLog | None,
     ) -> None:
@@ -171,22 +178,14 @@ class ThreadLink(ConsumingLink):
     def _consume(self, buffer: ReceiveBuffer) -> None:
         if self._unwanted:
             return
-        append, arrived = buffer.arrivals.append, self._driver.arrived
-        call_soon = self.connection.call_soon
-        told = False
-
-        def tell() -> None:
-            nonlocal told
-            told = False
-            arrived(buffer)
+        append, call_soon = buffer.arrivals.append, self.connection.call_soon
+        wake = partial(self._driver.workers.wake, weakref.ref(buffer))
 
         def on_received(received: Received) -> None:
-            # To wake a thread for the first of many messages would only make it wait for the others.
-            nonlocal told
             append(received)
-            if not (told or buffer.noticed):
-                told = True
-                call_soon(tell)
+            if not buffer.noticed:
+                buffer.noticed = True
+                call_soon(wake)  # a thread woken for the first of many messages would wait for the others
 
         try:
             self._check(self.connection)
@@ -451,7 +450,7 @@ class Dispatcher(Driver):
             self.workers.post(work)
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
-        """Notify the workers of an arrived message; called by the connection's reader."""
+        """Notify the workers of messages in the receive buffer."""
         self.workers.arrived(buffer)
 
     def wake(self) -> None:
@@ -676,29 +675,17 @@ class FastPath:
         Returns:
             Work to do before the next call; `None`: there is nothing to take.
         """
-        dispatcher, arrivals, lock = self._dispatcher, buffer.arrivals, self._dispatcher.lock
-        workers, several = dispatcher.workers, self._several
-        todo: list[Work] | None = None
-        done: FastPathUnit | None = None
+        dispatcher, lock = self._dispatcher, self._dispatcher.lock
+        begun: Begun | None = None
         while True:
             if dispatcher.rollbacks.waiting:
                 dispatcher.rollbacks.finish()
             with lock:
-                now = dispatcher.clock()
-                if done is not None and (todo := self._committed(buffer, done, now)):
-                    break
-                if workers.posted:
-                    todo = []
-                    break
-                if not self._receiver.may_take(buffer):
-                    todo = None
-                    break
-                begun = self._begin(buffer, now)
-                if begun is None:
-                    todo = dispatcher.take_one()
-                    break
-            if several and arrivals:
-                workers.arrived(buffer)  # another thread may take more while this one is busy
+                begun, todo = self._next(buffer, begun)
+            if begun is None:
+                break
+            if self._several and buffer.arrivals:
+                dispatcher.workers.arrived(buffer)  # another thread may take more while this one is busy
             direct, received, message = begun
             delivery = Delivery(
                 message, self._engine, buffer, direct.call, direct.unit, self._handling, received
@@ -719,41 +706,52 @@ class FastPath:
             except Exception as error:  # noqa: BLE001 - the settler tells them apart
                 commit = CommitUnit(unit=direct.unit, acknowledge=(direct.delivery,))
                 return self._settler.conclude(buffer, commit, error)
-            done = direct
-        dispatcher.flush_log()
+        if todo is not None:
+            dispatcher.flush_log()
         return todo
 
-    def _begin(self, buffer: ReceiveBuffer, now: float) -> tuple[FastPathUnit, Received, JmsMessage] | None:
-        dispatcher, received = self._dispatcher, buffer.arrivals[0]
-        if received.is_stale:
-            return None
-        message = self._reader.plain(received)
-        if message is None or message.message_id is None:
-            return None
-        if self._memory.recalls and self._receiver.comes_again(received):
-            return None
-        if self._receiver.blocked:  # only `Receiver.take` checks whether this message ends it
-            return None
-        group = message.properties.get("JMSXGroupID")
-        direct = self._machine.begin_directly(
-            next(self._receiver.numbers), message.message_id, None if group is None else str(group), now
-        )
-        if direct is None:
-            return None
+    def _next(self, buffer: ReceiveBuffer, done: Begun | None) -> tuple[Begun | None, list[Work] | None]:
+        """Record that a message is settled, and begin the unit of the next one; called under the lock.
+
+        Args:
+            buffer: The receive buffer.
+            done: The unit that was acknowledged just now, and its message; `None`: none was.
+
+        Returns:
+            The next unit and its message. If it is `None`, the second value is the result of `take`.
+        """
+        dispatcher, receiver, machine = self._dispatcher, self._receiver, self._machine
+        now = dispatcher.clock()
+        if done is not None:
+            direct, received, message = done
+            if buffer.held.pop(direct.delivery, None) is not None:
+                receiver.note_settled(buffer, received, message, None)
+            dispatcher.counters.committed += 1
+            dispatcher.last_activity = now
+            if not machine.committed_directly(direct):
+                return None, dispatcher.handle((UnitCommitted(unit=direct.unit),))
+        if dispatcher.workers.posted:
+            return None, []
+        if not (buffer.arrivals and receiver.may_take(buffer)):
+            return None, None
+        received, begun = buffer.arrivals[0], None
+        # While the broker is blocked, only `Receiver.take` checks whether this message ends that state.
+        plain = None if receiver.blocked else self._reader.plain(received)
+        if (
+            plain is not None
+            and plain.message_id is not None
+            and not (self._memory.recalls and receiver.comes_again(received))
+        ):
+            group = plain.properties.get("JMSXGroupID")
+            begun = machine.begin_directly(
+                next(receiver.numbers), plain.message_id, None if group is None else str(group), now
+            )
+        if plain is None or begun is None:
+            return None, dispatcher.take_one()
         buffer.arrivals.popleft()
-        buffer.held[direct.delivery] = received, message
+        buffer.held[begun.delivery] = received, plain
         dispatcher.last_activity = now
         dispatcher.counters.deliver(0, now)
         if (deadline := now + self._timeout) < dispatcher.alarm:
             dispatcher.arm_by(deadline)
-        return direct, received, message
-
-    def _committed(self, buffer: ReceiveBuffer, direct: FastPathUnit, now: float) -> list[Work]:
-        dispatcher = self._dispatcher
-        if direct.delivery in buffer.held:
-            self._receiver.let_go(buffer, direct.delivery)
-        dispatcher.counters.commit(1)
-        if not self._machine.committed_directly(direct):
-            return dispatcher.handle((UnitCommitted(unit=direct.unit),))
-        dispatcher.last_activity = now
-        return []
+        return (begun, received, plain), None

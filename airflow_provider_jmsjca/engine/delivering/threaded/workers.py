@@ -37,7 +37,6 @@ from airflow_provider_jmsjca.engine.delivering.attempt_log import AHEAD, Attempt
 from airflow_provider_jmsjca.engine.delivering.delivery import (
     ENTER_LOGGER,
     EXIT_LOGGER,
-    DeliveredMessage,
     Delivery,
     HandlerEngine,
     context_name,
@@ -110,7 +109,7 @@ class Workers:
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._busy = 0
+        self._spare = 0  # threads that neither work nor have to take what is queued; below 0: too few threads
         self._own: set[int] = set()
         self.size = 0
 
@@ -125,22 +124,25 @@ class Workers:
         One thread is notified at a time. It takes a message, notifies the next thread if there are more, and
         continues: with quick handlers, a thread that is already awake takes nearly every message.
         """
-        if buffer.noticed:  # a thread has been woken for it
-            return
-        buffer.noticed = True
-        self._tell(weakref.ref(buffer))
+        if not buffer.noticed:  # otherwise a thread will look
+            buffer.noticed = True
+            self.wake(weakref.ref(buffer))
+
+    def wake(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
+        """Have a thread do posted work, or take messages from a receive buffer with `noticed` set."""
+        with self._lock:
+            self._spare -= 1
+            is_wanted = self._spare < 0 and not self._closed
+        self._queue.put(item)
+        if is_wanted and self.size < self._maximum:
+            self._add()
 
     def post(self, work: Work) -> None:
         """Queue a piece of work."""
         if self._mailboxes and self._forward(work):
             return
         self.posted.append(work)
-        self._tell(_POSTED)
-
-    def _tell(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
-        self._queue.put(item)
-        if self.size < self._maximum:
-            self._grow()
+        self.wake(_POSTED)
 
     def close(self) -> None:
         """End the threads after their current work."""
@@ -150,17 +152,12 @@ class Workers:
         for mailbox in list(self._mailboxes.values()):
             mailbox.put(None)
 
-    def _grow(self) -> None:
-        with self._lock:
-            wanted = not self._closed and self._busy + self._queue.qsize() > self.size
-        if wanted:
-            self._add()
-
     def _add(self) -> None:
         with self._lock:
             if self.size >= self._maximum:
                 return
             self.size += 1
+            self._spare += 1
             number = self.size
         context = self._context.copy()
         thread = threading.Thread(
@@ -171,6 +168,7 @@ class Workers:
         except RuntimeError as error:
             with self._lock:
                 self.size -= 1
+                self._spare -= 1
                 if self.size == 0:
                     raise
             _log.warning("%s: the process has no thread left, the work waits: %s", self._name, error)
@@ -199,16 +197,15 @@ class Workers:
         if own in self._own:
             self._own.discard(own)
             self.size -= 1
+            self._spare -= 1
 
     def _may_end(self) -> bool:
         """Return whether a thread that was idle for a long time may end; if so, stop counting it."""
         with self._lock:
-            if self.size <= self._initial:
+            if self.size <= self._initial or self._spare <= 0:
                 return False
             self._uncount(threading.get_ident())
-        # A thread that queued work just now may have seen this thread still counted.
-        self._grow()
-        return True
+            return True
 
     def _serve_next(self) -> bool:
         """Do the next work; return whether the thread continues."""
@@ -219,32 +216,23 @@ class Workers:
         if item is None:
             self._queue.put(None)  # for the next one
             return False
-        if self._maximum == 1:
-            self._serve(item)
-            return True
-        with self._lock:
-            self._busy += 1
-        # Work queued since this was taken may have found this thread not busy and the queue too short.
-        if self.size < self._maximum:
-            self._grow()
+        if self._spare < 0 and self.size < self._maximum:  # the process had no thread left before
+            self._add()
         try:
-            self._serve(item)
+            buffer = item() if isinstance(item, weakref.ref) else None
+            if buffer is None:
+                self._do_posted()
+                return True
+            buffer.noticed = False  # before it looks: later messages are noticed again
+            while (todo := self._admit(buffer)) is not None:
+                if self._maximum > 1 and buffer.arrivals:
+                    self.arrived(buffer)  # another thread may take more while this one is busy
+                self._work_off(todo)
+                self._do_posted()
         finally:
             with self._lock:
-                self._busy -= 1
+                self._spare += 1
         return True
-
-    def _serve(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
-        buffer = item() if isinstance(item, weakref.ref) else None
-        if buffer is None:
-            self._do_posted()
-            return
-        buffer.noticed = False  # before it looks: later messages are noticed again
-        while (todo := self._admit(buffer)) is not None:
-            if self._maximum > 1 and buffer.arrivals:
-                self.arrived(buffer)  # another thread may take more while this one is busy
-            self._work_off(todo)
-            self._do_posted()
 
     def _do_posted(self) -> None:
         """Do all posted work; a thread that is woken for it later finds nothing to do."""
@@ -432,7 +420,12 @@ class HandlerCaller:
             if context is not None:
                 _exit.info("%s", context)
         try:
-            if not delivery.is_untouched:
+            if (
+                delivery.rollback_only
+                or delivery.user_rollback_data
+                or delivery.stop_reason is not None
+                or delivery.changed_handling is not None
+            ):
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
         except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds values of a user
             _log.error(
@@ -468,15 +461,14 @@ class HandlerCaller:
             events.append(stop)
         return tuple(events)
 
-    def _acknowledge(self, delivered: DeliveredMessage) -> None:
+    def _acknowledge(self, delivery: Delivery) -> None:
         """Handle a call of `acknowledge`, in any thread. Source: J195, J196."""
-        if isinstance(delivered, Delivery):
-            wishes, said = self._wishes(delivered), Acknowledged(call=delivered.call)
-            # A stop rolls back unacknowledged messages, so it comes last.
-            if wishes and wishes[-1].__class__ is StopAsked:
-                self._driver.feed(*wishes[:-1], said, wishes[-1])
-            else:
-                self._driver.feed(*wishes, said)
+        wishes, said = self._wishes(delivery), Acknowledged(call=delivery.call)
+        # A stop rolls back unacknowledged messages, so it comes last.
+        if wishes and wishes[-1].__class__ is StopAsked:
+            self._driver.feed(*wishes[:-1], said, wishes[-1])
+        else:
+            self._driver.feed(*wishes, said)
 
     def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
         buffer: ReceiveBuffer = delivery.buffer

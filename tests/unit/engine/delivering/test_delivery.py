@@ -15,7 +15,6 @@ from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.engine.delivering import delivery
 from airflow_provider_jmsjca.engine.delivering.delivery import (
-    DeliveredMessage,
     Delivery,
     HandlerEngine,
     extra_property,
@@ -58,7 +57,7 @@ def told(
 def test_it_reads_like_the_message_inside() -> None:
     """J175."""
     inside = JmsMessage.map({"a": 1}, {"n": 5}, type="order", correlation_id="c", priority=7)
-    message = DeliveredMessage(inside)
+    message = told(inside)
     assert (message.body_kind, message.body, message.properties) == (BodyKind.MAP, {"a": 1}, {"n": 5})
     assert (message.type, message.correlation_id, message.priority) == ("order", "c", 7)
     assert (message.get_long("n"), message.get_string("n"), message.get_object("n")) == (5, "5", 5)
@@ -119,7 +118,7 @@ def test_end_of_batch(rollback: bool) -> None:
 @pytest.mark.parametrize("name", ["JMSJCA.setRollbackOnly", "JMSJCA.setRollBackOnly"])
 def test_rollback_only(name: str) -> None:
     """J176: the source spells it in two ways."""
-    message = DeliveredMessage(JmsMessage.empty())
+    message = told(JmsMessage.empty())
     assert message.get_object(name) is False
     message.set_property(name, value=True)
     assert message.rollback_only is True
@@ -130,11 +129,18 @@ def test_rollback_only(name: str) -> None:
 
 def test_acknowledge_calls_the_hook_with_the_message() -> None:
     """J176."""
-    calls: list[DeliveredMessage] = []
-    message = DeliveredMessage(JmsMessage.empty(), acknowledge=calls.append)
+    calls: list[Delivery] = []
+    engine = HandlerEngine(
+        destination=ENGINE.destination,
+        transacted=True,
+        principal=None,
+        send=ENGINE.send,
+        acknowledge=calls.append,
+    )
+    message = Delivery(JmsMessage.empty(), engine, None, 1, 1)
     message.acknowledge()
     assert calls == [message]
-    DeliveredMessage(JmsMessage.empty()).acknowledge()
+    told(JmsMessage.empty()).acknowledge()
 
 
 def test_extra_properties_are_no_properties() -> None:
@@ -170,26 +176,21 @@ def test_extra_properties_are_no_properties() -> None:
 )
 def test_what_can_not_be_written(name: str, value: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        DeliveredMessage(JmsMessage.empty()).set_property(name, value)
+        told(JmsMessage.empty()).set_property(name, value)
 
 
 def test_a_redelivery_handling_that_is_none_is_refused_at_once() -> None:
     """J171."""
 
-    def check(text: str) -> None:
-        raise ConfigurationError(f"no redelivery handling: {text}")
-
-    message = DeliveredMessage(
-        JmsMessage.empty(), redelivery_handling="3:25", check_redelivery_handling=check
-    )
-    with pytest.raises(ConfigurationError, match="no redelivery handling: x"):
+    message = told(JmsMessage.empty(), handling="3:25")
+    with pytest.raises(ConfigurationError, match="redelivery handling, character 1: 'x'"):
         message.set_property("_JMSJCA_RedeliveryHandling", "x")
     assert message.redelivery_handling == "3:25"
 
 
 def test_what_a_moved_message_carries_can_be_read() -> None:
     """J154, J162, J165: the properties of the copy, where this delivery has nothing of its own."""
-    message = DeliveredMessage(
+    message = told(
         JmsMessage.empty({"JMS_Sun_JMSJCA_ExceptionClass": "OSError", "JMS_Sun_JMSJCA_UserRollbackData": "x"})
     )
     assert message.get_string("JMS_Sun_JMSJCA_ExceptionClass") == "OSError"

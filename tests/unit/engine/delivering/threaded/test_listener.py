@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, DeliveredMessage, Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, Delivery
 from airflow_provider_jmsjca.engine.delivering.statistics import Counters
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
@@ -36,7 +36,7 @@ def test_every_message_is_wrapped_j174(site: Site, wrapping: int) -> None:
     got: list[object] = []
     site.activation(got.append, message_wrapping=wrapping).run(max_messages=1)
     (message,) = got
-    assert isinstance(message, DeliveredMessage)
+    assert isinstance(message, Delivery)
     assert message.get_object("JMSJCA.setRollbackOnly") is False
 
 
@@ -334,13 +334,10 @@ def test_counts_since_the_last_of_the_other_kind_and_the_times_of_samples_j121()
     counters = Counters()
     counters.began = 100.0
     since = []
-    for step in (
-        lambda: counters.commit(2),
-        lambda: counters.bypass(moved=1),
-        lambda: counters.bypass(deleted=1),
-        lambda: counters.commit(1),
-    ):
-        step()
+    for committed, moved, deleted in ((2, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)):
+        counters.committed += committed
+        if moved or deleted:
+            counters.bypass(moved=moved, deleted=deleted)
         found = counters.statistics(threads=1, in_flight=0).as_map()
         since.append((found["DCSLBC"], found["BCSLDC"]))
     assert since == [(2, 0), (0, 1), (0, 2), (1, 0)]

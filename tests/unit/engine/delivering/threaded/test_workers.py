@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,27 +59,20 @@ def pool() -> Iterator[Pool]:
 
 
 def test_what_comes_while_threads_end_is_done(pool: Pool) -> None:
-    """Both were idle for long; one has to stay, and to see it."""
-    ending, go_on = threading.Semaphore(0), threading.Event()
-
-    class Slow(set[int]):
-        def discard(self, own: int) -> None:
-            ending.release()
-            go_on.wait(5)
-            super().discard(own)
-
-    pool.workers._own = Slow()
+    """Both were idle for long; one of them stays, and also one that has something to take."""
     pool.workers.start()
     for number in (1, 2):
         pool.post(number)
     assert {pool.begun.get(timeout=5), pool.begun.get(timeout=5)} == {1, 2}
     pool.release.set()
-    assert ending.acquire(timeout=5)
-    ending.acquire(timeout=0.2)  # the other one, if it may end too
-    pool.post(3)
-    go_on.set()
-    assert pool.begun.get(timeout=2) == 3
+    until(lambda: pool.workers._spare == 2)
+    pool.workers._spare = 0  # as if something were queued for both
+    time.sleep(0.2)
+    assert pool.workers.size == 2
+    pool.workers._spare = 2
     until(lambda: pool.workers.size == 1)
+    pool.post(3)
+    assert pool.begun.get(timeout=5) == 3
 
 
 def test_what_comes_as_a_thread_takes_something_gets_a_thread_of_its_own(pool: Pool) -> None:
@@ -146,7 +140,7 @@ def test_of_many_that_come_at_once_one_thread_is_told_and_tells_the_next(
     """Handlers that wait run side by side all the same."""
     came: Any = Numbers(1, 2, 3)
     with monkeypatch.context() as before_it_starts:
-        before_it_starts.setattr(pool.workers, "_grow", lambda: None)
+        before_it_starts.setattr(pool.workers, "_add", lambda: None)
         for _ in range(3):
             pool.workers.arrived(came)
     assert pool.workers._queue.qsize() == 1
@@ -161,7 +155,7 @@ def test_whoever_is_told_of_what_came_looks_there_first(pool: Pool, monkeypatch:
     """Nobody else is told of it meanwhile, and what was posted may take long."""
     came: Any = Numbers(1)
     with monkeypatch.context() as before_it_starts:
-        before_it_starts.setattr(pool.workers, "_grow", lambda: None)
+        before_it_starts.setattr(pool.workers, "_add", lambda: None)
         pool.workers.arrived(came)
         pool.post(2)
     pool.workers.start()
