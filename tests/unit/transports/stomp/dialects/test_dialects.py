@@ -590,6 +590,20 @@ def test_a_dialect_with_names_of_its_own_needs_two_methods() -> None:
     assert (salvaged.destination, salvaged.reply_to) == (TOPIC, Destination.queue("answers"))
 
 
+class ExpiringDialect(GenericDialect):
+    """Has a header of its own for the expiration."""
+
+    expires = "x-until"
+    hidden = GenericDialect.hidden | {"x-until"}
+    taken = GenericDialect.taken | {"x-until"}
+
+
+def test_the_expiration_may_have_a_header_of_its_own() -> None:
+    lines, _ = sent(ExpiringDialect(), JmsMessage.text("x", expiration=9))
+    assert "x-until:9" in lines
+    assert came(ExpiringDialect(), "x-until:9|expires:5", b"x").expiration == 9
+
+
 class FaultyDialect(GenericDialect):
     """Expects more of messages than they say."""
 

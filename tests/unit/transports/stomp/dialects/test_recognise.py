@@ -104,6 +104,12 @@ class Identifying(GenericDialect):
     hidden = GenericDialect.hidden | {"x-id"}
 
 
+class Expiring(GenericDialect):
+    """A sender may set the header of the expiration."""
+
+    expires = "x-until"
+
+
 class Guarded(Counting):
     """The header is the broker's alone."""
 
@@ -155,6 +161,7 @@ def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> No
     [
         (Counting(), FORGED.format("Counting", "x-tries")),
         (Identifying(), FORGED.format("Identifying", "x-id")),
+        (Expiring(), FORGED.format("Expiring", "x-until")),
         (
             Valued(),
             (
