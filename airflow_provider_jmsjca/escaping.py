@@ -17,12 +17,13 @@ def escaped(text: object) -> str:
     Args:
         text: The text, or an object whose `str` is escaped.
     """
-    return _replaced(str(text), _python)
+    shown = str(text)
+    return shown if shown.isprintable() else _replaced(shown, _python)
 
 
 def escaped_lines(text: str) -> str:
     """Escape each line of a text; only line feeds separate lines."""
-    return "\n".join(escaped(line) for line in text.split("\n"))
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def escaped_json(document: str) -> str:
@@ -43,8 +44,6 @@ def shell_arguments(*words: str) -> str:
 
 
 def _replaced(text: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():
-        return text
     return "".join(each if each.isprintable() else escape(each) for each in text)
 
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_jmsjca.escaping import escaped, escaped_lines
+from airflow_provider_jmsjca.escaping import escaped
 
 
 def safe_logger(name: str) -> logging.Logger:
@@ -46,7 +46,7 @@ def _escape(record: logging.LogRecord) -> bool:
         record.args = tuple(map(_argument, record.args))
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
         lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-        record.exc_text = escaped_lines(lines).replace("\n", "\n  ")
+        record.exc_text = "\n  ".join(map(escaped, lines.split("\n")))
     return True
 
 

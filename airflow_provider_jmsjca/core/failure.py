@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -43,14 +42,6 @@ class Failure:
         """The dotted name of the exception's own class; the name of a built-in class has no module."""
         return self.class_names[0].removeprefix("builtins.") if self.class_names else ""
 
-    def is_any(self, names: Collection[str]) -> bool:
-        """Return whether the exception is an instance of one of these classes.
-
-        Args:
-            names: Dotted names; built-in classes also without `builtins.`.
-        """
-        return any(name in names or name.removeprefix("builtins.") in names for name in self.class_names)
-
 
 def _text(error: BaseException) -> str:
     try:
@@ -65,16 +56,16 @@ def loggable(error: BaseException) -> BaseException:
     Logging calls `str()` on the exception and its causes. If one call fails, the whole log line is lost. The
     replacement has the exception's class name and traceback.
     """
-    chain, seen = [error], set()
+    chain: list[object] = [error]
+    seen = set()
     while chain:
         each = chain.pop()
-        if id(each) in seen:
+        if id(each) in seen or not isinstance(each, BaseException):
             continue
         seen.add(id(each))
         try:
             str(each)
         except Exception:  # noqa: BLE001 - as in `_text`
             return RuntimeError(f"{type(error).__name__}: {_text(error)}").with_traceback(error.__traceback__)
-        further = (each.__cause__, each.__context__, *getattr(each, "exceptions", ()))
-        chain += [one for one in further if isinstance(one, BaseException)]
+        chain += (each.__cause__, each.__context__, *getattr(each, "exceptions", ()))
     return error

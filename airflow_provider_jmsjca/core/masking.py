@@ -23,6 +23,8 @@ _SECRET_WORDS = re.compile(
     r"|(?:api|access|account|private|shared)[-_.]?key|amz[-_.]signature|(?<![a-z])sig(?![a-z])",
     re.IGNORECASE,
 )
+# In each text with something to mask: an encoded character, a URL, a token or a secret name.
+_MAY_HOLD_SECRETS = re.compile(f"%|//|bearer|{_SECRET_WORDS.pattern}", re.IGNORECASE)
 # Names of HTTP headers, whose values may contain blanks.
 _HEADER_WORDS = re.compile(r"authorization|cookie", re.IGNORECASE)
 _BEARER = re.compile(r"(?<![a-z])bearer\s++(?P<value>[\w.~+/=-]{8,}+)", re.IGNORECASE)
@@ -71,6 +73,8 @@ def masked_text(text: str) -> str:
     (also percent-encoded), HTTP headers such as `Authorization`, bearer tokens, and elements and attributes
     of XML. In doubt, more is masked. The time is linear in the length for any text.
     """
+    if _MAY_HOLD_SECRETS.search(text) is None:
+        return text
     shown: list[str] = []
     done = -1
     for start, end in sorted(_spans(text)):

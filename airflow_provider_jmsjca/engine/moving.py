@@ -14,7 +14,6 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
@@ -27,19 +26,16 @@ from airflow_provider_jmsjca.transports.base import BrokerInfo, Received, UnitOf
 _MOST_KNOWN: Final = 1000
 
 
+@functools.lru_cache(maxsize=1024)
 def check_target(broker: BrokerInfo, target: Destination, source: Destination) -> None:
     """Refuse a target from which the copy would return to the source of its message.
+
+    Cached: listeners check the same targets again for each message.
 
     Raises:
         ConfigurationError: The copy would return.
     """
-    _check_target(broker.names, broker.product, target, source)
-
-
-@functools.lru_cache(maxsize=1024)
-def _check_target(names: NameSyntax, product: str, target: Destination, source: Destination) -> None:
-    """Check a target, with a cache: listeners check the same targets again for each message."""
-    names.check_target(target, source, product)
+    broker.names.check_target(target, source, broker.product)
 
 
 def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> Destination:
@@ -77,9 +73,9 @@ def commit_with_fallback(
 
     Args:
         received: The message to settle.
-        ways: Numbers of the forms, as in `core.copies.dead_letter.letters`. A start above 0 means that the
-            connection was lost with the earlier forms.
-        fill: Adds the sends and settlements for the form of this number to a unit.
+        ways: Numbers of the forms, as in `core.copies.dead_letter.send_letter`. A start above 0 means that
+            the connection was lost with the earlier forms.
+        fill: Adds the sends for the form of this number to a unit, which settles the message.
 
     Returns:
         Why the most faithful form was not used; `None` if it was.
@@ -98,6 +94,7 @@ def commit_with_fallback(
         unit = received.unit()
         try:
             with rolled_back(unit):
+                unit.acknowledge(received)
                 fill(unit, way)
             unit.commit()
         except PermanentBrokerError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Self, TypeAlias
 
-from airflow_provider_jmsjca.core.copies.dead_letter import WAYS, ConsumedFrom, letters, send_first
+from airflow_provider_jmsjca.core.copies.dead_letter import WAYS, ConsumedFrom, send_letter
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -167,13 +167,6 @@ class _Sender:
             less: Number of forms to skip; see `_send_in_one`.
         """
         why = Failure(class_names=(rejected.exception_class,), message=rejected.exception_message)
-        ways = letters(
-            rejected.message,
-            self._origin,
-            MessageState(failure=why),
-            max_property_characters=connection.capabilities.max_property_characters,
-            secrets=connection.secrets,
-        )
         dedup = (
             f"{self._batch_id}/reject/{rejected.number}"
             if connection.capabilities.deduplicating_send
@@ -183,7 +176,15 @@ class _Sender:
         def send(letter: JmsMessage) -> None:
             session.send(self._target, letter, deduplication_id=dedup)
 
-        refusal = send_first(ways[less:], send)
+        refusal = send_letter(
+            send,
+            rejected.message,
+            self._origin,
+            MessageState(failure=why),
+            first=less,
+            max_property_characters=connection.capabilities.max_property_characters,
+            secrets=connection.secrets,
+        )
         if refusal is not None:
             self._warn(rejected, refusal)
 

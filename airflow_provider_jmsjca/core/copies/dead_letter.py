@@ -8,7 +8,7 @@ Source: J149-J168, P15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,12 +17,11 @@ from airflow_provider_jmsjca.core.copies.broker_death import ADDED, broker_death
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.masking import blotted, masked_text
-from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyType, PropertyValue
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 
-_ESCAPED_ON_THE_WIRE = frozenset("\\:\r\n")
-_LAST_OF_BMP = 0xFFFF
+_ESCAPED_ON_THE_WIRE = "\\:\r\n"
 _LONGEST_CHARACTER = 6
 
 
@@ -36,10 +35,10 @@ def _shortened(text: str, limit: int | None) -> str:
         limit: Maximum length of a property; `None` for no limit.
     """
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    if limit is None or len(sound) * _LONGEST_CHARACTER <= limit or sum(map(_wire_length, sound)) <= limit:
+    if limit is None or len(sound) * _LONGEST_CHARACTER <= limit or _wire_length(sound) <= limit:
         return sound
     marker = f"\n... about {len(sound) - limit} of {len(sound)} characters left out ...\n"
-    room = limit - sum(map(_wire_length, marker))
+    room = limit - _wire_length(marker)
     if room <= 0:
         return sound[: _fitting(iter(sound), limit)]
     head = _fitting(iter(sound), room // 2)
@@ -57,10 +56,10 @@ def _fitting(characters: Iterator[str], room: int) -> int:
     return count
 
 
-def _wire_length(character: str) -> int:
-    if ord(character) > _LAST_OF_BMP:
-        return _LONGEST_CHARACTER  # Java clients and brokers write two surrogates of three bytes each
-    return len(character.encode("utf-8")) + (character in _ESCAPED_ON_THE_WIRE)
+def _wire_length(text: str) -> int:
+    # Java clients and brokers write surrogates of three bytes each, where UTF-8 has four bytes for two.
+    pairs = len(text.encode("utf-16-le")) // 2 - len(text)
+    return len(text.encode()) + 2 * pairs + sum(map(text.count, _ESCAPED_ON_THE_WIRE))
 
 
 TIMESTAMP = "JMSJCATimestamp"
@@ -153,20 +152,25 @@ def copy_of(
     Source: J149-J168.
     """
     added = _added(message, origin, state, max_property_characters)
-    names = {name: KEPT_JMSX + name if name.startswith("JMSX") else name for name in message.properties}
-    properties: dict[str, PropertyValue] = {
-        names[name]: value for name, value in message.properties.items() if not _is_added(name)
-    }
+    properties: dict[str, PropertyValue] = {}
+    types: dict[str, PropertyType] = {}
+    for name, value in message.properties.items():
+        if _is_added(name):
+            continue
+        kept = KEPT_JMSX + name if name.startswith("JMSX") else name
+        properties[kept] = value
+        if name in message.property_types and kept not in added:
+            types[kept] = message.property_types[name]
     properties |= added
-    _check_lengths(properties, max_property_characters)
-    types = {
-        names[name]: kind
-        for name, kind in message.property_types.items()
-        if name in names and names[name] in properties and names[name] not in added
-    }
-    return replace(
-        _unsent(message), properties=MappingProxyType(properties), property_types=MappingProxyType(types)
-    )
+    if (limit := max_property_characters) is not None:
+        too_long = [
+            f"property {name!r} has {len(value)} characters, and the broker passes at most {limit}"
+            for name, value in properties.items()
+            if isinstance(value, str) and len(value) > limit
+        ]
+        if too_long:
+            raise PermanentBrokerError(f"the message can't be copied: {'; '.join(too_long)}")
+    return _unsent(message, properties=MappingProxyType(properties), property_types=MappingProxyType(types))
 
 
 def redirect_of(message: JmsMessage) -> JmsMessage:
@@ -180,81 +184,44 @@ def redirect_of(message: JmsMessage) -> JmsMessage:
     kept = {name: value for name, value in message.properties.items() if name not in _SET_ON_RECEIPT}
     if message.expiration:
         kept[f"{_PREFIX}{_EXPIRATION}"] = message.expiration
-    return replace(_unsent(message), properties=MappingProxyType(kept))
+    return _unsent(message, properties=MappingProxyType(kept))
 
 
 WAYS: Final = 4
-"""Number of alternatives that `letters` returns."""
+"""Number of versions of a message that `send_letter` tries."""
 
 
-def letters(
+def send_letter(
+    send: Callable[[JmsMessage], object],
     message: JmsMessage,
     origin: ConsumedFrom,
     state: MessageState,
     *,
+    first: int = 0,
     max_property_characters: int | None = None,
     redirect: bool = False,
-    secrets: Iterable[str] = (),
-) -> tuple[Callable[[], JmsMessage], ...]:
-    """Return functions that build versions of the message to send for a move, the most complete first.
+    secrets: Collection[str] = (),
+) -> Exception | None:
+    """Send the most complete version of a moved message that `send` accepts.
 
-    1. The whole message (`copy_of`, or `redirect_of` if it is redirected).
-    2. Long values shortened, values that no broker accepts left out.
-    3. Only a few short properties.
-    4. The body and the reason of the move.
+    The versions by number:
 
-    From the second version on, the property `JMS_Sun_JMSJCA_LeftOut` lists the missing parts.
+    0. The whole message (`copy_of`, or `redirect_of` if it is redirected).
+    1. Long values shortened, values that no broker accepts left out.
+    2. Only a few short properties.
+    3. The body and the reason of the move.
+
+    From version 1 on, the property `JMS_Sun_JMSJCA_LeftOut` lists the missing parts.
 
     Args:
+        send: Sends a version, or raises before any part of it has been sent.
         message: As for `copy_of`.
         origin: As for `copy_of`.
         state: As for `copy_of`.
+        first: Number of the first version to try.
         max_property_characters: As for `copy_of`.
-        redirect: Whether the first version is the unchanged message.
+        redirect: Whether version 0 is the unchanged message.
         secrets: Values to mask wherever they occur in the text of the exception.
-    """
-    if state.failure is not None:
-        state = replace(state, failure=_blotted(state.failure, tuple(secrets)))
-
-    def whole() -> JmsMessage:
-        if redirect:
-            return redirect_of(message)
-        limit = max_property_characters
-        return copy_of(message, origin, state, max_property_characters=limit)
-
-    def reduced(most: int, characters: int | None) -> JmsMessage:
-        return _reduced(message, _added(message, origin, state, _LONGEST_VALUE), most, characters)
-
-    def bare() -> JmsMessage:
-        short = replace(
-            message, properties=MappingProxyType({}), correlation_id=None, reply_to=None, type=None
-        )
-        why = replace(state, rollback_data=MappingProxyType({}))
-        letter = _reduced(short, _added(message, origin, why, _LONGEST_REASON), 0, None)
-        note = "everything but the body, and why it was moved"
-        kept = {name: value for name, value in letter.properties.items() if _is_added(name)}
-        cut = {
-            name: _shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
-            for name, value in kept.items()
-        }
-        return replace(letter, properties=MappingProxyType(cut | {_LEFT_OUT: note}))
-
-    return (
-        whole,
-        lambda: reduced(_MOST_PROPERTIES, None),
-        lambda: reduced(_FEW_PROPERTIES, _FEW_CHARACTERS),
-        bare,
-    )
-
-
-def send_first(
-    ways: Iterable[Callable[[], JmsMessage]], send: Callable[[JmsMessage], object]
-) -> Exception | None:
-    """Send the first version of a message that `send` accepts.
-
-    Args:
-        ways: Functions that build the versions; see `letters`.
-        send: Sends a version, or raises before any part of it has been sent.
 
     Returns:
         The error of the first version; `None` if the first version was sent.
@@ -263,15 +230,41 @@ def send_first(
         ConfigurationError: No version was accepted; this is the error of the first.
         PermanentBrokerError: No version was accepted; this is the broker's error for the first.
     """
+    if (failure := state.failure) is not None:
+        text, trace = blotted(failure.message, secrets), blotted(failure.stack_trace, secrets)
+        state = replace(state, failure=replace(failure, message=text, stack_trace=trace))
     refusal: Exception | None = None
-    for make in ways:
+    for number in range(first, WAYS):
         try:
-            send(make())
+            if number:
+                letter = _shorter(number, message, origin, state)
+            elif redirect:
+                letter = redirect_of(message)
+            else:
+                letter = copy_of(message, origin, state, max_property_characters=max_property_characters)
+            send(letter)
         except (ConfigurationError, PermanentBrokerError) as error:
             refusal = refusal or error
         else:
             return refusal
     raise refusal or AssertionError("there is no way to make it")
+
+
+def _shorter(number: int, message: JmsMessage, origin: ConsumedFrom, state: MessageState) -> JmsMessage:
+    """Return the version of this number, above 0, of a moved message."""
+    if number < WAYS - 1:
+        most, characters = (_MOST_PROPERTIES, None) if number == 1 else (_FEW_PROPERTIES, _FEW_CHARACTERS)
+        return _reduced(message, _added(message, origin, state, _LONGEST_VALUE), most, characters)
+    short = replace(message, properties=MappingProxyType({}), correlation_id=None, reply_to=None, type=None)
+    why = replace(state, rollback_data=MappingProxyType({}))
+    letter = _reduced(short, _added(message, origin, why, _LONGEST_REASON), 0, None)
+    kept = {
+        name: _shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
+        for name, value in letter.properties.items()
+        if _is_added(name)
+    }
+    kept[_LEFT_OUT] = "everything but the body, and why it was moved"
+    return replace(letter, properties=MappingProxyType(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,8 +339,8 @@ def restored(message: JmsMessage) -> JmsMessage:
         for name in message.properties
         if not _is_added(name) and name not in {_LEFT_OUT, *_SET_ON_RECEIPT, *ADDED}
     }
-    return replace(
-        _unsent(message),
+    return _unsent(
+        message,
         properties=MappingProxyType({names[name]: message.properties[name] for name in names}),
         property_types=MappingProxyType(
             {names[name]: kind for name, kind in message.property_types.items() if name in names}
@@ -364,7 +357,8 @@ def _whole(value: PropertyValue) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_LONG else None
 
 
-def _unsent(message: JmsMessage) -> JmsMessage:
+def _unsent(message: JmsMessage, **changes: Any) -> JmsMessage:
+    """Return a message to send, with these changes: without the values that a broker or an expiry set."""
     return replace(
         message,
         message_id=None,
@@ -373,6 +367,7 @@ def _unsent(message: JmsMessage) -> JmsMessage:
         expiration=0,
         redelivered=False,
         delivery_count=None,
+        **changes,
     )
 
 
@@ -416,8 +411,8 @@ def _reduced(
         for name, kind in message.property_types.items()
         if name in kept and name not in added and name not in short
     }
-    return replace(
-        _unsent(message), properties=MappingProxyType(kept), property_types=MappingProxyType(types), **headers
+    return _unsent(
+        message, properties=MappingProxyType(kept), property_types=MappingProxyType(types), **headers
     )
 
 
@@ -502,7 +497,8 @@ def _added(
         _CORRELATION_ID: message.correlation_id,
         _CLIENT_ID: origin.client_id,
         _SENT: message.timestamp,
-        _EXPIRATION: message.expiration or _read(message.properties).get(_EXPIRATION),
+        _EXPIRATION: message.expiration
+        or (_read(message.properties).get(_EXPIRATION) if message.properties else None),
     }
     if state.failure is not None:
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
@@ -519,18 +515,9 @@ def _added(
     return added
 
 
-def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
-    return replace(
-        failure,
-        message=blotted(failure.message, secrets),
-        stack_trace=blotted(failure.stack_trace, secrets),
-    )
-
-
 def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
     """Return a failure that is safe to store: no connection secrets, no passwords, no traceback."""
-    said = _blotted(failure, tuple(secrets))
-    return replace(said, message=masked_text(said.message), stack_trace="")
+    return replace(failure, message=masked_text(blotted(failure.message, secrets)), stack_trace="")
 
 
 def _is_added(name: str) -> bool:
@@ -539,18 +526,6 @@ def _is_added(name: str) -> bool:
         for prefix in _PREFIXES
         if name.startswith(prefix)
     )
-
-
-def _check_lengths(properties: Mapping[str, PropertyValue], limit: int | None) -> None:
-    if limit is None:
-        return
-    too_long = [
-        f"property {name!r} has {len(value)} characters, and the broker passes at most {limit}"
-        for name, value in properties.items()
-        if isinstance(value, str) and len(value) > limit
-    ]
-    if too_long:
-        raise PermanentBrokerError(f"the message can't be copied: {'; '.join(too_long)}")
 
 
 def _read(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:

@@ -6,17 +6,15 @@ handler has set for it (`MessageState`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.states import Condition, Counted, InFlightMessage
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker
-from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN, RecentMessages
 
-IN_DOUBT_LIMIT = 5000
 FAILING_LIMIT = 100_000
 
 
@@ -35,7 +33,7 @@ class FailedMoves:
     delivered: bool = False
 
 
-_NONE = FailedMoves()
+NO_MOVES = FailedMoves()
 
 
 class DeliveryCounts:
@@ -47,10 +45,13 @@ class DeliveryCounts:
         counts_repeats: As in `DeliverySettings`.
 
     Attributes:
-        remembered: Views of the ids of messages with counts, notes or an outcome in doubt. Such a message
-            can't take the fast path.
+        remembered: Tables of messages with counts, notes or an outcome in doubt, by id. Such a message can't
+            take the fast path.
         failing: Keys of the messages that failed, at most `FAILING_LIMIT`. Emptied when any message is
             settled, or is delivered for the first time.
+        in_doubt: Keys of messages whose settlement has an unknown outcome.
+        failed_moves: Outcomes of each message's moves, on all connections since it was last left in its
+            queue.
 
     Source: J129-J132, J169-J171.
     """
@@ -65,10 +66,10 @@ class DeliveryCounts:
         self._tracker = tracker
         self._counts_repeats = counts_repeats
         self._take_back = take_back
-        self._in_doubt: OrderedDict[str, None] = OrderedDict()
-        self._failed_moves: OrderedDict[str, FailedMoves] = OrderedDict()
-        self.failing: set[str] = set()
-        self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
+        self.in_doubt: RecentMessages[None] = RecentMessages()
+        self.failed_moves: RecentMessages[FailedMoves] = RecentMessages()
+        self.failing: RecentMessages[None] = RecentMessages(FAILING_LIMIT)
+        self.remembered = (tracker.states, self.in_doubt, tracker.flags)
 
     def receive(self, event: MessageArrived) -> InFlightMessage:
         """Return the in-flight message for an arrival; it is counted later, when a unit takes it."""
@@ -84,7 +85,7 @@ class DeliveryCounts:
 
     def knows(self, message_id: str) -> bool:
         """Return whether a message has a delivery count, notes, or a settlement in doubt."""
-        return message_id in self._tracker or message_id in self._in_doubt
+        return message_id in self._tracker.states or message_id in self.in_doubt
 
     def _evaluate(self, message: InFlightMessage) -> bool:
         """Decide whether this delivery counts as a redelivery, from the broker's flag and the notes.
@@ -99,11 +100,17 @@ class DeliveryCounts:
             return message.counted is Counted.AGAIN or message.first
         event = message.arrival
         tracker, key = self._tracker, message.key
-        redelivered = event.redelivered and self._counts_repeats and tracker.flag_means_failure(key)
+        # After an attempt by this activation, the flag means a failure. If the last delivery was undone, it
+        # counts as that delivery did. Any other flag stems from other processes, including those that ran
+        # this activation before. It counts during the first subscription only: from the second on, the broker
+        # also flags messages that were waiting in this process, or were lost in transit.
+        redelivered = (
+            event.redelivered and self._counts_repeats and tracker.flags.get(key, tracker.subscriptions <= 1)
+        )
         parked = event.parked
         if parked is not None:
             message.served = not redelivered
-        message.first = (redelivered or key in tracker.known) and not message.served
+        message.first = (redelivered or key in tracker.states) and not message.served
         if parked is not None:
             tracker.at_least(key, parked)
         if event.undecodable is not None:
@@ -112,13 +119,12 @@ class DeliveryCounts:
 
     def count(self, message: InFlightMessage) -> None:
         """Count this delivery of the message, in memory."""
-        if self._evaluate(message):
-            message.seen = self._tracker.seen(message.key)
-            message.counted = Counted.RAISED
-        else:
-            if message.key in self._tracker.known:
-                message.seen = self._tracker.state(message.key).seen
-            message.counted = Counted.SEEN
+        raises, tracker, key = self._evaluate(message), self._tracker, message.key
+        state = tracker.states.get(key, UNSEEN)
+        message.seen = state.seen + raises
+        message.counted = Counted.RAISED if raises else Counted.SEEN
+        if raises:
+            tracker.states[key] = replace(state, seen=message.seen)
 
     def recorded(self, message: InFlightMessage, attempt: int) -> None:
         """Set the count of a message from the number of its stored attempt."""
@@ -128,18 +134,6 @@ class DeliveryCounts:
         if message.seen > 0:
             self._tracker.at_least(message.key, message.seen)
 
-    def state(self, message: InFlightMessage) -> MessageState:
-        """Return the notes about the message, with the count of this delivery."""
-        if message.key not in self._tracker.known:
-            return UNSEEN if not message.seen else MessageState(seen=message.seen)
-        state = self._tracker.state(message.key)
-        return state if state.seen == message.seen else replace(state, seen=message.seen)
-
-    def failed(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Store the failure in the notes about these messages."""
-        for message in messages:
-            self._tracker.note(message.key, failure=failure)
-
     def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
         """Store the timeout of a unit in the notes about its messages.
 
@@ -147,22 +141,19 @@ class DeliveryCounts:
         timeout, `given_back` removes the notes, so that the timeout does not count as an attempt.
         """
         for message in messages:
-            message.first_noted = message.key not in self._tracker
+            message.first_noted = message.key not in self._tracker.states
             self._tracker.note(message.key, failure=failure)
 
     def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
         """Count the next delivery of these messages, even if the broker does not flag it as a redelivery."""
+        tracker = self._tracker
         for message in messages:
             self._evaluate(message)  # or the count of a parked message would be lost
             message.counted = Counted.AGAIN
             message.served = False
-            self._tracker.attempted(message.key)
-            self.fails(message)
-
-    def fails(self, message: InFlightMessage) -> None:
-        """Add a message to `failing`."""
-        if len(self.failing) < FAILING_LIMIT:
-            self.failing.add(message.key)
+            tracker.states[message.key] = tracker.state(message.key)
+            tracker.flags[message.key] = True
+            self.failing[message.key] = None
 
     def given_back(self, messages: Iterable[InFlightMessage]) -> None:
         """Undo the delivery count of messages that go back to the broker unprocessed.
@@ -171,20 +162,20 @@ class DeliveryCounts:
         handler that could not be called are not attempts. This also holds after lost connections and
         suspensions, and even if the broker counts the delivery.
         """
+        states, flags = self._tracker.states, self._tracker.flags
         for message in messages:
             if message.arrival.message_id is None:  # it could not be recognized later
                 continue
             self._evaluate(message)
             if message.counted is Counted.ARRIVED:
                 message.counted = Counted.EVALUATED
-            if message.first_noted and not message.calls:
-                self._tracker.forget_notes(message.key)
-            self._tracker.take_back(
-                message.key,
-                counted=message.counted is Counted.RAISED,
-                delivered=not message.calls,
-                flagged=message.first,
-            )
+            if not message.calls:
+                # The flag on the next delivery means only what it meant on this one.
+                flags[message.key] = message.first
+                if message.first_noted:
+                    states.pop(message.key, None)
+            if message.counted is Counted.RAISED and (state := states.get(message.key)) is not None:
+                states[message.key] = replace(state, seen=max(state.seen - 1, 0))
             self.not_attempted(message)
 
     def parked(self, message: InFlightMessage) -> None:
@@ -192,7 +183,7 @@ class DeliveryCounts:
 
         A redelivered flag on the copy does not refer to earlier attempts at the message.
         """
-        self._tracker.parked(message.key)
+        self._tracker.flags.pop(message.key, None)
 
     def not_attempted(self, message: InFlightMessage) -> None:
         """Undo the stored attempt of a message if the attempt was not made."""
@@ -205,44 +196,14 @@ class DeliveryCounts:
         if (message_id := message.arrival.message_id) is not None:
             self._take_back(message_id, message.arrival.source)
 
-    def doubt(self, messages: Iterable[InFlightMessage]) -> None:
-        """Record that the outcome of settling these messages is unknown."""
-        self._in_doubt.update(dict.fromkeys(message.key for message in messages))
-        while len(self._in_doubt) > IN_DOUBT_LIMIT:
-            self._in_doubt.popitem(last=False)
-
     def move_failed(self, message: InFlightMessage, *, lost: bool) -> None:
         """Record that a move of the message was refused, or that its connection was `lost`."""
-        before = self.failed_moves(message)
-        self._failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
-        if len(self._failed_moves) > IN_DOUBT_LIMIT:
-            self._failed_moves.popitem(last=False)
+        before = self.failed_moves.get(message.key, NO_MOVES)
+        self.failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
 
-    def failed_moves(self, message: InFlightMessage) -> FailedMoves:
-        """Return the outcomes of a message's moves on all connections since it was last left in its queue."""
-        return self._failed_moves.get(message.key, _NONE)
-
-    def delivered(self, message: InFlightMessage) -> bool:
-        """Record that a message is delivered, so that `failed_moves` shows it if a move has failed before.
-
-        Returns:
-            Whether an earlier settlement of the message has an unknown outcome.
-        """
-        if self._failed_moves and (before := self._failed_moves.get(message.key)) is not None:
-            self._failed_moves[message.key] = replace(before, delivered=True)
-        return message.key in self._in_doubt
-
-    def left(self, message: InFlightMessage) -> None:
-        """Record that a message stays in its queue: if it is redelivered, its moves are counted from zero."""
-        self._failed_moves.pop(message.key, None)
-
-    def forget(self, messages: Iterable[InFlightMessage]) -> None:
+    def forget(self, messages: Sequence[InFlightMessage]) -> None:
         """Drop all notes about settled messages."""
-        for message in messages:
-            key = message.key
-            if key in self._tracker.known or key in self._tracker.taken_back:
-                self._tracker.forget(key)
-            if self._in_doubt:
-                self._in_doubt.pop(key, None)
-            if self._failed_moves:
-                self._failed_moves.pop(key, None)
+        for table in (*self.remembered, self.failed_moves):
+            if table:
+                for message in messages:
+                    table.pop(message.key, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_jmsjca.core.delivery.concurrency import Permits
@@ -47,42 +46,9 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
-from airflow_provider_jmsjca.core.delivery.states import Counted, Gate, InFlightMessage, Phase, Unit
+from airflow_provider_jmsjca.core.delivery.states import FastPathUnit, Gate
 from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers, Units
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
-
-
-@dataclass(slots=True, eq=False)
-class FastPathUnit:
-    """A unit of work with one message on its first delivery.
-
-    It has fewer fields than `Unit`. Any event that the machine handles turns all such units into `Unit`s.
-
-    Attributes:
-        unit: The unit's number.
-        call: The number of the handler call.
-        delivery: The number of the message.
-        message_id: The message's id.
-        group: The message's JMSXGroupID.
-        began: Time at which the message was delivered, on the clock of `DeliveryMachine.handle`.
-        committing: Whether the handler has returned.
-    """
-
-    unit: int
-    call: int
-    delivery: int
-    message_id: str
-    group: str | None
-    began: float
-    committing: bool = False
-
-    def as_unit(self) -> tuple[Unit, InFlightMessage]:
-        """Return the equivalent `Unit`, and its message."""
-        event = MessageArrived(delivery=self.delivery, message_id=self.message_id, group=self.group)
-        message = InFlightMessage(event, self.message_id, counted=Counted.SEEN, calls=1)
-        phase = Phase.COMMITTING if self.committing else Phase.HANDLING
-        unit = Unit(self.unit, phase, call=None if self.committing else self.call, calls=[self.call])
-        return unit, message
 
 
 def allows_fast_path(settings: DeliverySettings) -> bool:
@@ -156,12 +122,11 @@ class DeliveryMachine:
         self._directs: dict[str, FastPathUnit] = {}  # by message id, in the order in which they began
         self._running = False
         self._connected = False
-        self._consuming = False
         self._standby = False
         self._left_alone = False
         self._stop: StopAsked | None = None
         self._handlers: dict[type[Event], Callable[[Any], object]] = {
-            MessageArrived: self._arrived,
+            MessageArrived: units.arrived,
             HandlerReturned: units.returned,
             UnitCommitted: units.committed,
             AttemptRecorded: units.recorded,
@@ -169,8 +134,8 @@ class DeliveryMachine:
             FoundHandled: units.handled_before,
             AttemptNotRecorded: units.not_recorded,
             Acknowledged: units.acknowledged,
-            HandlerRaised: units.raised,
-            HandlerNotCalled: units.not_called,
+            HandlerRaised: units.not_returned,
+            HandlerNotCalled: units.not_returned,
             RollbackAsked: units.rollback_asked,
             StateSet: self._state_set,
             UnitFailed: units.failed,
@@ -205,7 +170,7 @@ class DeliveryMachine:
     @property
     def opening(self) -> bool:
         """Whether the activation is connected, and the broker has not confirmed the subscriptions yet."""
-        return self._consuming and self.state is ActivationState.CONNECTING
+        return self._gate.consuming and self.state is ActivationState.CONNECTING
 
     @property
     def stopping(self) -> bool:
@@ -239,10 +204,12 @@ class DeliveryMachine:
             now: Current time in seconds, on a monotonic clock.
         """
         self._timers.now = now
-        if self._directs:
-            self._leave_fast_path()
-        self._handlers[event.__class__](event)
         units = self._units
+        if self._directs:
+            for direct in self._directs.values():
+                units.adopt(direct)
+            self._directs.clear()
+        self._handlers[event.__class__](event)
         units.fill()
         if self._stop is not None or self.suspended:
             self._close_when_idle()
@@ -272,7 +239,7 @@ class DeliveryMachine:
             interrupted, all units are in use, or the message has notes or may have to wait. The driver then
             sends `MessageArrived`.
         """
-        if not (self._clear and self._consuming) or self._stop is not None:
+        if not self._clear:
             return None
         directs = self._directs
         if len(directs) >= self._free or message_id in directs:
@@ -305,7 +272,7 @@ class DeliveryMachine:
         Before this call, the driver must pass each message that earlier consumers received, and that it has
         not reported, to `returned_to_broker`.
         """
-        self._tracker.subscribed()
+        self._tracker.subscriptions += 1
 
     def is_open(self, unit: int) -> bool:
         """Whether handlers may still send messages in a unit of work."""
@@ -340,20 +307,8 @@ class DeliveryMachine:
             self._failing.clear()
         return True
 
-    def _leave_fast_path(self) -> None:
-        """Convert all units of the fast path into ordinary units."""
-        for direct in self._directs.values():
-            self._units.adopt(*direct.as_unit(), direct.began)
-        self._directs.clear()
-
     def _log(self, level: LogLevel, text: str) -> None:
         self._decide(Log(level=level, text=text))
-
-    def _arrived(self, event: MessageArrived) -> None:
-        if self._consuming and self._stop is None:
-            self._units.arrived(event)
-        else:
-            self._units.returned_to_broker(event)
 
     def _state_set(self, event: StateSet) -> None:
         if (key := self._units.key_of(event.call)) is not None:
@@ -395,7 +350,7 @@ class DeliveryMachine:
         self._consume()
 
     def _consumer_opened(self, _event: ConsumerOpened) -> None:
-        if self._consuming:
+        if self._gate.consuming:
             self._standby = False
             self._outage.over()
             if self._stop is None:
@@ -403,10 +358,10 @@ class DeliveryMachine:
 
     def _consume(self) -> None:
         if self._connected and not self.suspended and self._stop is None:
-            if not self._consuming:
+            if not self._gate.consuming:
                 self.state = ActivationState.CONNECTING
                 self._decide(OpenConsumer())
-            self._consuming = True
+            self._gate.consuming = True
             self._gate.open = True
 
     def _connect_failed(self, event: ConnectFailed) -> None:
@@ -439,7 +394,7 @@ class DeliveryMachine:
         self._lose_connection(event.reason, logged=event.logged)
 
     def _disconnected(self) -> None:
-        self._connected = self._consuming = self._gate.open = False
+        self._connected = self._gate.consuming = self._gate.open = False
         self._units.connection_lost()
 
     def _connect_later(self, why: str, *, logged: bool, standby: bool = False) -> None:
@@ -473,7 +428,7 @@ class DeliveryMachine:
         level = LogLevel.WARNING if event.by_handler else LogLevel.INFO
         self._log(LogLevel.ERROR if refused else level, f"message delivery stops: {event.reason}")
         self.state = ActivationState.DISCONNECTING
-        self._timers.clear(TimerKind.CONNECT, 0)
+        self._timers.due.pop((TimerKind.CONNECT, 0), None)
         self._timers.set(TimerKind.STOP, 0, event.within)
         self._gate.open = False
         self._gate.stopping = True
@@ -485,13 +440,13 @@ class DeliveryMachine:
         if self._running and self._stop is not None:
             clean = self._connected and not (self._left_alone or self._units.has_begun_waiting)
             self._units.drop_waiting()
-            self._timers.clear(TimerKind.STOP, 0)
-            self._running = self._connected = self._consuming = False
+            self._timers.due.pop((TimerKind.STOP, 0), None)
+            self._running = self._connected = self._gate.consuming = False
             self.state = ActivationState.DOWN
             self._decide(CloseConnection(clean=clean))
             self._decide(Stopped(reason=self._stop.reason))
-        elif self.suspended and self._consuming:
+        elif self.suspended and self._gate.consuming:
             self._units.drop_waiting()
-            self._consuming = False
+            self._gate.consuming = False
             self.state = ActivationState.UP
             self._decide(CloseConsumer())

@@ -113,7 +113,8 @@ class PendingQueue:
     def push_front(self, messages: Sequence[InFlightMessage]) -> None:
         """Put the messages of one unit back in front of all others, in their order."""
         self.count += len(messages)
-        self.size += sum(message.arrival.size for message in messages)
+        for message in messages:
+            self.size += message.arrival.size
         if messages and (consumer := messages[0].arrival.consumer) is not None:
             self._queue_of(consumer).extendleft(reversed(messages))
         else:

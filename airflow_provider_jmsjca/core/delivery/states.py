@@ -234,15 +234,41 @@ class Unit:
     size: int = 0
 
     @property
+    def called(self) -> list[InFlightMessage]:
+        """The members whose handler was called."""
+        return [each for each in self.members if each not in self.uncalled] if self.uncalled else self.members
+
+    @property
     def messages(self) -> Iterator[InFlightMessage]:
         """All messages of the unit."""
         yield from self.members
         if self.current is not None:
             yield self.current
 
-    def become(self, prospect: Prospect) -> None:
-        """Set the expected end to `prospect`, unless it is already a later value."""
-        self.prospect = max(self.prospect, prospect)
+
+@dataclass(slots=True, eq=False)
+class FastPathUnit:
+    """A unit of work with one message on its first delivery.
+
+    It has fewer fields than `Unit`. Any event that the machine handles turns all such units into `Unit`s.
+
+    Attributes:
+        unit: The unit's number.
+        call: The number of the handler call.
+        delivery: The number of the message.
+        message_id: The message's id.
+        group: The message's JMSXGroupID.
+        began: Time at which the message was delivered, on the clock of `DeliveryMachine.handle`.
+        committing: Whether the handler has returned.
+    """
+
+    unit: int
+    call: int
+    delivery: int
+    message_id: str
+    group: str | None
+    began: float
+    committing: bool = False
 
 
 @dataclass(slots=True)
@@ -250,9 +276,11 @@ class Gate:
     """Permissions of the activation.
 
     Attributes:
-        open: Whether messages may be taken from the pending queue.
+        consuming: Whether consumers are open or being opened.
+        open: Whether messages may be taken from the pending queue; only while consuming and not stopping.
         stopping: Whether the activation is stopping.
     """
 
+    consuming: bool = False
     open: bool = False
     stopping: bool = False

@@ -8,13 +8,14 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias, assert_never
 
 from airflow_provider_jmsjca.core.delivery.concurrency import Permits
-from airflow_provider_jmsjca.core.delivery.counts import FAILING_LIMIT, DeliveryCounts
+from airflow_provider_jmsjca.core.delivery.counts import FAILING_LIMIT, NO_MOVES, DeliveryCounts
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CommitUnit,
     Decision,
@@ -67,6 +68,8 @@ from airflow_provider_jmsjca.core.delivery.settlement import (
 from airflow_provider_jmsjca.core.delivery.states import (
     COUNTED,
     Condition,
+    Counted,
+    FastPathUnit,
     Gate,
     InFlightMessage,
     Phase,
@@ -74,11 +77,13 @@ from airflow_provider_jmsjca.core.delivery.states import (
     Unit,
 )
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
+from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker, slices
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
 _POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 TRY_AGAIN = timedelta(seconds=1)
+_NUMBER = operator.attrgetter("arrival.delivery")
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 IN_DOUBT = Failure(
@@ -118,32 +123,21 @@ class Timers:
         self.due: dict[Timer, float] = {}
         self.now = 0.0
 
-    def set(self, kind: TimerKind, owner: int, pause: timedelta, since: float | None = None) -> None:
+    def set(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
         """Start or restart a timer.
 
         Args:
             kind: Purpose of the timer.
             owner: Number of the unit; 0 for a timer without a unit.
             pause: Time until the timer is due.
-            since: Begin of the pause; `None`: now.
         """
-        self.due[kind, owner] = (self.now if since is None else since) + pause.total_seconds()
+        self.due[kind, owner] = self.now + pause.total_seconds()
 
     def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
         """Make a running timer due after `pause` from now, unless it is due earlier."""
         timer = kind, owner
         if timer in self.due:
             self.due[timer] = min(self.due[timer], self.now + pause.total_seconds())
-
-    def clear(self, kind: TimerKind, owner: int) -> None:
-        """Stop a timer, if it runs."""
-        self.due.pop((kind, owner), None)
-
-    def clear_unit(self, owner: int) -> None:
-        """Stop the timers of a unit."""
-        if self.due:
-            for kind in _UNIT_TIMERS:
-                self.due.pop((kind, owner), None)
 
     def take_due(self) -> Iterator[Timer]:
         """Yield and stop every due timer, the earliest first; skip timers stopped in between."""
@@ -203,10 +197,17 @@ class Units:
         self.fill = self._fill if room is None else functools.partial(self._fill_room, room)
         self._concurrency = settings.concurrency
         self._batches = settings.batch_size > 1
+        timeout = settings.transaction_timeout
+        self._timeout = None if timeout is None else timeout.total_seconds()
         # Whether a first delivery is handed over at once.
         self._delivers_first = settings.handling.action_for(0) is None and settings.shelve_at != 0
-        self._non_retryable = settings.non_retryable | {_POISON}
-        self._known = tracker.known
+        # As in `Failure.class_names`, where built-in classes have their module too.
+        self._non_retryable = {
+            _POISON,
+            *(name if "." in name else f"builtins.{name}" for name in settings.non_retryable),
+        }
+        self._tracker = tracker
+        self._known = tracker.states
         self.counts = DeliveryCounts(tracker, take_back, counts_repeats=settings.counts_repeats)
         self.pending = PendingQueue(len(settings.sources), settings.quantity)
         self.next_number = itertools.count(1).__next__
@@ -282,7 +283,10 @@ class Units:
     # -- arrivals, and how units take them -----------------------------------------------------------------
 
     def arrived(self, event: MessageArrived) -> None:
-        """Add an arrived message to the pending queue."""
+        """Add an arrived message to the pending queue, unless it arrives too late for that."""
+        if not self._gate.consuming or self._gate.stopping:
+            self.returned_to_broker(event)
+            return
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
             self._log(
@@ -292,19 +296,23 @@ class Units:
             )
         message = self.counts.receive(event)
         if event.left:
-            self.counts.doubt([message])
+            self.counts.in_doubt[message.key] = None
         elif event.in_progress:
             self._staging.came(event.message_id)
         self.pending.append(message)
 
-    def adopt(self, unit: Unit, message: InFlightMessage, began: float) -> None:
-        """Add a unit of work with one message that was delivered at the time `began`."""
-        unit.members.append(message)
+    def adopt(self, direct: FastPathUnit) -> None:
+        """Continue a unit of the fast path as an ordinary unit."""
+        arrival = MessageArrived(delivery=direct.delivery, message_id=direct.message_id, group=direct.group)
+        message = InFlightMessage(arrival, direct.message_id, counted=Counted.SEEN, calls=1)
+        phase, call = (Phase.COMMITTING, None) if direct.committing else (Phase.HANDLING, direct.call)
+        unit = Unit(direct.unit, phase, members=[message], call=call, calls=[direct.call])
         self.by_number[unit.number] = unit
-        self._calls[unit.calls[0]] = unit, message
-        self.pending.claim(unit, message)
-        if (timeout := self._settings.transaction_timeout) is not None:
-            self._timers.set(TimerKind.TIMEOUT, unit.number, timeout, since=began)
+        self._calls[direct.call] = unit, message
+        if direct.group:
+            self.pending.claim(unit, message)
+        if self._timeout is not None:
+            self._timers.due[TimerKind.TIMEOUT, unit.number] = direct.began + self._timeout
 
     def duplicate_dropped(self, message_id: str | None) -> None:
         """Record that a message from the in-progress queue has arrived and is not accepted."""
@@ -359,12 +367,12 @@ class Units:
                 if unit.phase is not Phase.COLLECTING:
                     continue
                 if (message := take(unit.number)) is not None:
-                    self._timers.clear(TimerKind.IDLE, unit.number)
+                    self._timers.due.pop((TimerKind.IDLE, unit.number), None)
                     unit.phase = Phase.TAKING
                     self._take(unit, message)
                 elif self._is_full():
                     self._end_batch(unit)
-        while len(units) < self._concurrency:
+        while self.pending.count and len(units) < self._concurrency:
             if (message := take(None)) is None:
                 return
             unit = Unit(self.next_number())
@@ -406,8 +414,9 @@ class Units:
 
     def _take(self, unit: Unit, message: InFlightMessage) -> None:
         unit.current = message
-        self.pending.claim(unit, message)
         arrival = message.arrival
+        if self._batches or arrival.group:
+            self.pending.claim(unit, message)
         if self._settings.in_progress and not (
             arrival.in_progress or arrival.unsubscribed or arrival.undecodable is not None
         ):
@@ -431,9 +440,9 @@ class Units:
             self.counts.recorded(message, event.attempt)
             if isinstance(event, FoundInDoubt):
                 message.condition = Condition.IN_DOUBT
-                self.counts.failed([message], IN_DOUBT)
+                self._tracker.note(message.key, failure=IN_DOUBT)
             elif event.in_doubt:
-                self.counts.doubt([message])
+                self.counts.in_doubt[message.key] = None
             self._act(unit, message)
         elif asked is not None:
             self.counts.attempt_unused(asked)
@@ -454,7 +463,7 @@ class Units:
         if (asked := self._answered(event.delivery)) is not None:
             self.counts.attempt_unused(asked)
         if (unit := self._unit_recording(event.delivery)) is not None and unit.current is not None:
-            self._carry_out(unit, unit.current, Discard(repeated=True))
+            self._carry_out(unit, unit.current, Discard(repeated=True), UNSEEN)
 
     def not_recorded(self, event: AttemptNotRecorded) -> None:
         """Retry storing an attempt a little later: no message is delivered without a stored attempt."""
@@ -471,39 +480,39 @@ class Units:
 
     def _act(self, unit: Unit, message: InFlightMessage) -> None:
         step: Step = HAND_OVER
+        state = UNSEEN
         if (
             message.seen
             or not self._delivers_first
             or message.condition is not Condition.DELIVERABLE
             or message.key in self._known
         ):
-            settings, state = self._settings, self.counts.state(message)
+            settings, state = self._settings, self._tracker.state(message.key, message.seen)
             step = next_step(message, state, settings, self._chance)
-            if isinstance(step, Transfer):
-                moves = self.counts.failed_moves(message)
+            if isinstance(step, Transfer) and (moves := self.counts.failed_moves.get(message.key)):
                 step, text = unless_exhausted(step, message, state, settings, self._chance, moves=moves)
                 if text is not None:
                     self._warn(message, text)
                     if settings.move_retries is not None and not settings.limbo:
                         message.moves_failed = moves.failed
-        self._carry_out(unit, message, step)
+        self._carry_out(unit, message, step, state)
 
-    def _carry_out(self, unit: Unit, message: InFlightMessage, step: Step) -> None:
+    def _carry_out(self, unit: Unit, message: InFlightMessage, step: Step, state: MessageState) -> None:
         match step:
             case _ if unit.prospect >= Prospect.ROLLBACK or not self._gate.open:
                 self._put_back(unit)
             case HandOver():
-                self._hand_over(unit, message)
+                self._hand_over(unit, message, state)
             case Pause(pause=pause, park=False):
                 self._pause(unit, message, pause)
             case Pause() | Transfer() | Discard() | Keep() if (
                 unit.members and message.arrival.consumer is not None
             ):
                 # The members are settled first: acknowledging this message would settle them too.
-                unit.become(Prospect.FULL)
+                unit.prospect = max(unit.prospect, Prospect.FULL)
                 self._put_back(unit)
             case Pause() | Transfer() | Discard():
-                state, moves = self.counts.state(message), self.counts.failed_moves(message)
+                moves = self.counts.failed_moves.get(message.key, NO_MOVES)
                 self._settle(
                     unit,
                     message,
@@ -515,7 +524,7 @@ class Units:
                 self._log(
                     LogLevel.ERROR, f"message {message.name} can neither be delivered nor moved: it stays"
                 )
-                self.counts.left(message)
+                self.counts.failed_moves.pop(message.key, None)
                 self.counts.given_back([message])
                 self._decide(Leave(delivery=message.arrival.delivery))
                 self._leave(unit)
@@ -539,18 +548,18 @@ class Units:
         piece = next(slices(unit.left), None)
         if piece is None:
             message.served = True
-            self._carry_out(unit, message, HAND_OVER)
+            self._carry_out(unit, message, HAND_OVER, self._tracker.state(message.key, message.seen))
             return
         unit.phase = Phase.WAITING
         unit.left -= piece
         self._timers.set(TimerKind.SLICE, unit.number, piece)
         self._decide(Wait(delivery=message.arrival.delivery, pause=piece, left=unit.left))
 
-    def _hand_over(self, unit: Unit, message: InFlightMessage) -> None:
+    def _hand_over(self, unit: Unit, message: InFlightMessage, state: MessageState) -> None:
         settings, counts, members = self._settings, self.counts, unit.members
         if not members:
-            if settings.transaction_timeout is not None:
-                self._timers.set(TimerKind.TIMEOUT, unit.number, settings.transaction_timeout)
+            if self._timeout is not None:
+                self._timers.due[TimerKind.TIMEOUT, unit.number] = self._timers.now + self._timeout
             if self._batches and (flush := settings.longest_batch) is not None:
                 self._timers.set(TimerKind.FLUSH, unit.number, flush)
         unit.current = None
@@ -559,7 +568,8 @@ class Units:
         message.calls += 1
         if counts.failing and not message.seen:
             counts.failing.clear()
-        in_doubt = counts.delivered(message)
+        if (moves := counts.failed_moves.get(message.key)) is not None:
+            counts.failed_moves[message.key] = replace(moves, delivered=True)
         self._decide(
             Deliver(
                 call=self._call(unit, message, Phase.HANDLING),
@@ -567,8 +577,8 @@ class Units:
                 delivery=message.arrival.delivery,
                 seen=message.seen,
                 batch_index=len(members) - 1,
-                in_doubt=in_doubt,
-                state=counts.state(message),
+                in_doubt=message.key in counts.in_doubt,
+                state=state,
             )
         )
 
@@ -590,11 +600,6 @@ class Units:
 
     # -- handler calls -------------------------------------------------------------------------------------
 
-    def _calling(self, call: int) -> tuple[Unit, InFlightMessage | None] | None:
-        """Return the unit and the message of a call that is running."""
-        found = self._calls.get(call)
-        return found if found is not None and found[0].call == call else None
-
     def returned(self, event: HandlerReturned) -> None:
         """Handle the return of a handler."""
         found = self._calls.get(event.call)
@@ -602,34 +607,23 @@ class Units:
             found[0].call = None
             self._go_on(found[0])
 
-    def raised(self, event: HandlerRaised) -> None:
-        """Handle an exception raised by a handler."""
-        if (found := self._calling(event.call)) is None:
+    def not_returned(self, event: HandlerRaised | HandlerNotCalled) -> None:
+        """Handle an exception raised by a handler, or the report that a handler could not be called."""
+        unit, message = self._calls.get(event.call, (None, None))
+        if unit is None or unit.call != event.call:
             return
-        unit, message = found
-        # The end of a batch fails for all that were handed over, and only for those.
-        failing = (
-            [each for each in unit.members if each not in unit.uncalled] if message is None else [message]
-        )
-        self.counts.failed(failing, event.failure)
-        if message is not None:
-            poison = event.failure.is_any(self._non_retryable)
-            message.condition = Condition.POISON if poison else Condition.DELIVERABLE
-        self._roll_back_after(unit, event.call)
-
-    def not_called(self, event: HandlerNotCalled) -> None:
-        """Handle the report that a handler could not be called."""
-        if (found := self._calling(event.call)) is None:
-            return
-        unit, message = found
-        if message is not None:
+        if isinstance(event, HandlerRaised):
+            # The end of a batch fails for all that were handed over, and only for those.
+            for each in unit.called if message is None else (message,):
+                self._tracker.note(each.key, failure=event.failure)
+            if message is not None:
+                retryable = self._non_retryable.isdisjoint(event.failure.class_names)
+                message.condition = Condition.DELIVERABLE if retryable else Condition.POISON
+        elif message is not None:
             unit.uncalled.append(message)
             message.calls -= 1
-        self._roll_back_after(unit, event.call)
-
-    def _roll_back_after(self, unit: Unit, call: int) -> None:
-        unit.become(Prospect.ROLLBACK)
-        unit.unacknowledged.discard(call)
+        unit.prospect = max(unit.prospect, Prospect.ROLLBACK)
+        unit.unacknowledged.discard(event.call)
         unit.call = None
         self._go_on(unit)
 
@@ -642,7 +636,7 @@ class Units:
         """
         found = self._calls.get(event.call)
         if found is not None and found[0].phase is not Phase.COMMITTING:
-            found[0].become(Prospect.ROLLBACK)
+            found[0].prospect = max(found[0].prospect, Prospect.ROLLBACK)
             self._hurry(found[0])
 
     def acknowledged(self, event: Acknowledged) -> None:
@@ -674,7 +668,7 @@ class Units:
     def _leave(self, unit: Unit) -> None:
         """Continue a unit without its current message, which was not delivered."""
         unit.current = None
-        self._timers.clear(TimerKind.SLICE, unit.number)
+        self._timers.due.pop((TimerKind.SLICE, unit.number), None)
         self._go_on(unit)
 
     def _put_back(self, unit: Unit) -> None:
@@ -695,8 +689,8 @@ class Units:
 
         Source: J185.
         """
-        self._timers.clear(TimerKind.IDLE, unit.number)
-        self._timers.clear(TimerKind.FLUSH, unit.number)
+        self._timers.due.pop((TimerKind.IDLE, unit.number), None)
+        self._timers.due.pop((TimerKind.FLUSH, unit.number), None)
         rollback = unit.prospect >= Prospect.ROLLBACK
         call = self._call(unit, None, Phase.ENDING)
         size = len(unit.members)
@@ -708,18 +702,18 @@ class Units:
             if not self._gate.stopping:
                 unit.phase = Phase.HOLDING
                 return
-            unit.become(Prospect.ROLLBACK)  # J198
+            unit.prospect = max(unit.prospect, Prospect.ROLLBACK)  # J198
         if unit.prospect >= Prospect.ROLLBACK:
             self._decide(RollBackUnit(unit=unit.number))
             self._redeliver(unit)
             return
         unit.phase = Phase.COMMITTING
-        acknowledge = tuple([message.arrival.delivery for message in unit.members])
+        acknowledge = tuple(map(_NUMBER, unit.members))
         self._decide(CommitUnit(unit=unit.number, acknowledge=acknowledge))
 
     def _redeliver(self, unit: Unit) -> None:
         """End the unit; put its messages in front of the pending queue unless the broker redelivers them."""
-        self.counts.to_come_again([each for each in unit.members if each not in unit.uncalled])
+        self.counts.to_come_again(unit.called)
         if unit.prospect is Prospect.LOST:
             self.counts.given_back(unit.uncalled)
         else:
@@ -732,8 +726,11 @@ class Units:
         del self.by_number[unit.number]
         for call in unit.calls:
             del self._calls[call]
-        self._timers.clear_unit(unit.number)
-        self.pending.release(unit)
+        if due := self._timers.due:
+            for kind in _UNIT_TIMERS:
+                due.pop((kind, unit.number), None)
+        if self._batches or self.pending.claims:
+            self.pending.release(unit)
 
     # -- outcomes of units ---------------------------------------------------------------------------------
 
@@ -769,15 +766,15 @@ class Units:
         """Handle a refused unit, whose messages are still in flight."""
         if event.unit in self._settling:
             unit, message, decision = self._settling.pop(event.unit)
-            self.counts.fails(message)
+            self.counts.failing[message.key] = None
             if unit.prospect is Prospect.LOST:
                 self._goes_back(message, decision)
                 self._leave(unit)
             else:
                 self._after_failure(unit, message, decision, event.failure)
         elif (found := self._committing(event.unit)) is not None:
-            self.counts.failed(found.members, event.failure)
             for message in found.members:
+                self._tracker.note(message.key, failure=event.failure)
                 self._warn(message, f"its unit of work could not be committed ({event.failure.message})")
             self._redeliver(found)
 
@@ -785,7 +782,10 @@ class Units:
         self, unit: Unit, message: InFlightMessage, decision: TakeOut, failure: Failure
     ) -> None:
         settings, counts = self._settings, self.counts
-        state, moves = counts.state(message), counts.failed_moves(message)
+        state, moves = (
+            self._tracker.state(message.key, message.seen),
+            counts.failed_moves.get(message.key, NO_MOVES),
+        )
         step, text, counted = after_failure(message, decision, state, settings, self._chance, moves=moves)
         self._warn(message, text.format(failure.message))
         if isinstance(decision, Stage):
@@ -801,7 +801,7 @@ class Units:
                 if decision.to_limbo or settings.move_retries is not None:
                     message.moves_failed += 1
         if step is not None:
-            self._carry_out(unit, message, step)
+            self._carry_out(unit, message, step, state)
 
     def gone(self, event: UnitLost | UnitInDoubt) -> None:
         """Handle a unit whose connection was lost."""
@@ -816,9 +816,10 @@ class Units:
             self.counts.to_come_again(messages)
         else:
             return
-        unit.become(Prospect.LOST)
+        unit.prospect = Prospect.LOST
         if isinstance(event, UnitInDoubt):
-            self.counts.doubt(messages)
+            for each in messages:
+                self.counts.in_doubt[each.key] = None
         if unit.phase is Phase.COMMITTING:
             self._end(unit)
         else:
@@ -870,11 +871,11 @@ class Units:
             case TimerKind.IDLE:
                 self._end_batch(unit)
             case TimerKind.FLUSH:
-                unit.become(Prospect.FULL)
+                unit.prospect = max(unit.prospect, Prospect.FULL)
                 self._hurry(unit)
             case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
                 self._too_long(unit)
-                unit.become(Prospect.EXPIRED)
+                unit.prospect = max(unit.prospect, Prospect.EXPIRED)
                 self._hurry(unit)
                 if unit.phase is Phase.HOLDING:
                     self._finish(unit)
@@ -904,7 +905,7 @@ class Units:
         """Roll back all units; a unit with a running handler exists until the handler returns."""
         self.drop_waiting()
         for unit in tuple(self.by_number.values()):
-            unit.become(Prospect.LOST)
+            unit.prospect = Prospect.LOST
             self.pending.claim_messages(unit)
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
                 if unit.current is not None:
@@ -920,7 +921,7 @@ class Units:
         for unit in tuple(self.by_number.values()):
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))
-            self.counts.to_come_again([each for each in unit.members if each not in unit.uncalled])
+            self.counts.to_come_again(unit.called)
             self.counts.given_back(unit.uncalled)
             self._end(unit)
         for _, message, decision in self._settling.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -285,7 +286,7 @@ class Move:
 
     def targets(self, original: Destination) -> tuple[Destination, ...]:
         """Return every target for a message received from `original`, without repetition."""
-        return tuple(dict.fromkeys(target.destination(original) for target in self.all_targets))
+        return tuple(dict.fromkeys(map(MoveTarget.destination, self.all_targets, itertools.repeat(original))))
 
     def __str__(self) -> str:
         return f"{self.at}:move({','.join(map(str, self.all_targets))})"

@@ -19,7 +19,6 @@ in its name is read as a move to several targets.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -135,8 +134,10 @@ class RedeliveryHandling:
 
         Source: J130, J134, J137.
         """
-        index = bisect_right(self.actions, seen, key=lambda action: action.at)
-        return self.actions[index - 1] if index else None
+        for action in reversed(self.actions):
+            if action.at <= seen:
+                return action
+        return None
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.actions))

@@ -6,11 +6,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery.handling import RedeliveryHandling
 
 DEFAULT_LIMIT = 5000
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,48 +37,52 @@ class MessageState:
 UNSEEN = MessageState()
 
 
-class RedeliveryTracker:
-    """Counts deliveries by message id, in memory, for one activation.
+class RecentMessages(OrderedDict[str, _Value]):
+    """Values of messages by id, of at most `limit` messages; the least recently stored is dropped first."""
 
-    Holds counts and notes of at most `limit` messages; the least recently seen message is dropped first. For
-    as many messages, it also remembers whether the broker's next redelivered flag may indicate a failure.
-    Nothing survives the process. Not thread-safe: the caller serializes access.
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        if limit < 1:
+            raise ValueError(f"the limit is {limit}; expected at least 1")
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, message_id: str, value: _Value) -> None:
+        super().__setitem__(message_id, value)
+        self.move_to_end(message_id)
+        if len(self) > self._limit:
+            self.popitem(last=False)
+
+
+class RedeliveryTracker:
+    """Counts of deliveries and notes by message id, in memory, for one activation.
+
+    Holds counts and notes of at most `limit` messages. For as many messages, it also holds whether the
+    broker's next redelivered flag may indicate a failure. Nothing survives the process. `DeliveryCounts`
+    counts. Not thread-safe: the caller serializes access.
 
     Attributes:
-        known: A view of the ids with a count or a note.
-        taken_back: A view of the ids with an attempt, or with a delivery that was undone.
+        states: Counts and notes.
+        flags: Whether the next redelivered flag of a message may indicate a failure. Has the messages with an
+            attempt, or with a delivery that was undone.
+        subscriptions: Number of subscriptions so far.
 
     Source: J129-J132.
     """
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
-        if limit < 1:
-            raise ValueError(f"the limit is {limit}; expected at least 1")
-        self._limit = limit
-        self._states: OrderedDict[str, MessageState] = OrderedDict()
-        self._flags: OrderedDict[str, bool] = OrderedDict()
-        self._subscriptions = 0
-        self.known = self._states.keys()
-        self.taken_back = self._flags.keys()
+        self.states: RecentMessages[MessageState] = RecentMessages(limit)
+        self.flags: RecentMessages[bool] = RecentMessages(limit)
+        self.subscriptions = 0
 
-    def seen(self, message_id: str) -> int:
-        """Count a delivery with the redelivered flag.
-
-        Returns:
-            The count, including this delivery: 1 on the first redelivery.
-        """
-        state = self._states.get(message_id, UNSEEN)
-        self._put(message_id, replace(state, seen=state.seen + 1))
-        return state.seen + 1
+    def state(self, message_id: str, seen: int | None = None) -> MessageState:
+        """Return the state of a message; `seen` replaces its count, unless it is `None`."""
+        state = self.states.get(message_id, UNSEEN)
+        return state if seen is None or state.seen == seen else replace(state, seen=seen)
 
     def at_least(self, message_id: str, seen: int) -> None:
         """Raise the count to a number from another source, for example the broker; never lowers it."""
         state = self.state(message_id)
-        self._put(message_id, replace(state, seen=max(state.seen, seen)))
-
-    def state(self, message_id: str) -> MessageState:
-        """Return the state of a message, without counting."""
-        return self._states.get(message_id, UNSEEN)
+        self.states[message_id] = replace(state, seen=max(state.seen, seen))
 
     def note(
         self,
@@ -94,85 +100,10 @@ class RedeliveryTracker:
             failure: The last exception; `None` keeps the stored one.
             handling: Handling of this message alone; `None` keeps the stored one.
         """
-        state = self._states.get(message_id, UNSEEN)
-        merged = MappingProxyType({**state.rollback_data, **(rollback_data or {})})
-        self._put(
-            message_id,
-            MessageState(
-                seen=state.seen,
-                rollback_data=merged,
-                failure=failure or state.failure,
-                handling=state.handling if handling is None else handling,
-            ),
+        state = self.state(message_id)
+        self.states[message_id] = MessageState(
+            seen=state.seen,
+            rollback_data=MappingProxyType({**state.rollback_data, **(rollback_data or {})}),
+            failure=failure or state.failure,
+            handling=state.handling if handling is None else handling,
         )
-
-    def take_back(self, message_id: str, *, counted: bool, delivered: bool, flagged: bool) -> None:
-        """Undo the count of a delivery that was not used.
-
-        Args:
-            message_id: The message.
-            counted: Whether the delivery raised the count.
-            delivered: Whether the broker delivered the message and no handler was called with it. The
-                redelivered flag on the next delivery then counts only if `flagged` is true.
-            flagged: Whether the delivery counted as a redelivery.
-        """
-        state = self._states.get(message_id)
-        if state is not None and counted:
-            self._states[message_id] = replace(state, seen=max(state.seen - 1, 0))
-        if delivered:
-            self._expect_flag(message_id, counts=flagged)
-
-    def attempted(self, message_id: str) -> None:
-        """Record an attempt: the redelivered flag on the next delivery refers to it."""
-        self._put(message_id, self._states.get(message_id, UNSEEN))
-        self._expect_flag(message_id, counts=True)
-
-    def parked(self, message_id: str) -> None:
-        """Record that a copy replaces the message; a flag on the copy does not refer to earlier attempts."""
-        self._flags.pop(message_id, None)
-
-    def subscribed(self) -> None:
-        """Record a new subscription, after pending deliveries on the previous one were undone.
-
-        From the second subscription on, the broker also flags messages that an earlier subscription received
-        but no handler got. They were waiting in this process, or were lost in transit.
-        """
-        self._subscriptions += 1
-
-    def flag_means_failure(self, message_id: str) -> bool:
-        """Return whether the broker's flag on the next delivery may indicate a failure.
-
-        - After an attempt by this activation, the flag means a failure.
-        - If the last delivery was undone, the flag counts if that delivery counted as a redelivery. If it did
-          not, the message is flagged only because it was returned.
-        - Any other flag stems from other processes, including those that ran this activation before. It
-          counts during the first subscription only. Later, this activation may have caused the flag itself.
-        """
-        return self._flags.get(message_id, self._subscriptions <= 1)
-
-    def _expect_flag(self, message_id: str, *, counts: bool) -> None:
-        self._flags[message_id] = counts
-        self._flags.move_to_end(message_id)
-        if len(self._flags) > self._limit:
-            self._flags.popitem(last=False)
-
-    def forget(self, message_id: str) -> None:
-        """Drop all state of a message after its settlement; unknown ids are ignored."""
-        self._states.pop(message_id, None)
-        self._flags.pop(message_id, None)
-
-    def forget_notes(self, message_id: str) -> None:
-        """Drop the notes and the count of a message; the meaning of its next flag is kept."""
-        self._states.pop(message_id, None)
-
-    def __contains__(self, message_id: str) -> bool:
-        return message_id in self._states
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def _put(self, message_id: str, state: MessageState) -> None:
-        self._states[message_id] = state
-        self._states.move_to_end(message_id)
-        if len(self._states) > self._limit:
-            self._states.popitem(last=False)

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, letters, send_first
+from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, send_letter
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -303,19 +303,20 @@ class _Claim:
             )
             return
         origin = ConsumedFrom(destination=source, client_id=self._spec.client_id)
-        ways = letters(
-            salvaged,
-            origin,
-            MessageState(failure=Failure.of(fault)),
-            max_property_characters=self._connection.capabilities.max_property_characters,
-            redirect=self._spec.redirect,
-            secrets=self._connection.secrets,
-        )
+        state = MessageState(failure=Failure.of(fault))
 
-        def fill(unit: UnitOfWork, way: int) -> None:
-            unit.acknowledge(received)
+        def fill(unit: UnitOfWork, first: int) -> None:
             for target in self._dead_letter:
-                send_first(ways[way:], functools.partial(_send, unit, target))
+                send_letter(
+                    functools.partial(_send, unit, target),
+                    salvaged,
+                    origin,
+                    state,
+                    first=first,
+                    max_property_characters=self._connection.capabilities.max_property_characters,
+                    redirect=self._spec.redirect,
+                    secrets=self._connection.secrets,
+                )
 
         try:
             with _LOSSES.counted(f"{salvaged.message_id}\0{source}") as left:

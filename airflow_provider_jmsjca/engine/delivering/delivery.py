@@ -5,11 +5,10 @@ Source: J169-J177, J185, J186, J191.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import enum
 import logging
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -163,16 +162,6 @@ EXIT_LOGGER = "com.stc.ExitContext"
 
 context_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("jms_context_name", default=None)
 """Context name of the current delivery, for log lines; `None` outside a delivery. Source: J62."""
-
-
-@contextlib.contextmanager
-def in_context(name: str | None) -> Iterator[None]:
-    """Write log lines with this context name, or with none, inside the block."""
-    token = context_name.set(name)
-    try:
-        yield
-    finally:
-        context_name.reset(token)
 
 
 class ContextFilter(logging.Filter):

@@ -17,8 +17,7 @@ from typing import Final, Protocol, TypeAlias, assert_never
 from airflow_provider_jmsjca.core.copies.dead_letter import (
     WAYS,
     ConsumedFrom,
-    letters,
-    send_first,
+    send_letter,
     without_secrets,
 )
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -60,9 +59,10 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, delayed_messages_of
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages, ParkingUnit, parked
-from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, in_context
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, context_name
 from airflow_provider_jmsjca.engine.delivering.receiver import (
     ConsumerConnection,
     ReceiveBuffer,
@@ -357,8 +357,11 @@ class Driver(ABC):
                 line = self._lines.pop(0)
             except IndexError:  # another thread was quicker
                 break
-            with in_context(self.settings.context_name if line.of_delivery else None):
+            token = context_name.set(self.settings.context_name if line.of_delivery else None)
+            try:
                 _log.log(_LOG_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+            finally:
+                context_name.reset(token)
         if self.receiver.repeated.waiting:
             self._settle_again()
 
@@ -601,7 +604,7 @@ class Settler:
 
     def _commit(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         unit = self._driver.units.pop(decision.unit, None)
-        held = [buffer.held[number][0] for number in decision.acknowledge]
+        held = buffer.held
         copies = self._driver.settings.copies
         # Messages redelivered after a crash are settled with confirmation before the next is delivered:
         # otherwise a message that repeatedly kills its process would use up the attempts of those before it.
@@ -611,20 +614,20 @@ class Settler:
             and attempt_log.were_attempted_before(self._names(buffer, decision.acknowledge))
         )
         if unit is None and not confirm and not copies:
-            for received in held:
+            for number in decision.acknowledge:
+                received, _ = held[number]
                 received.consumer.acknowledge((received,))
             return
         if unit is None:
-            unit = held[0].unit()
+            unit = held[decision.acknowledge[0]][0].unit()
         with rolled_back(unit):
-            if self._driver.settings.delivery.batch_size == 1:  # those of a batch are in already
-                for received in held:
+            for number in decision.acknowledge:
+                received, message = held[number]
+                if not self._batches:  # those of a batch are in already
                     unit.acknowledge(received)
-            for number in decision.acknowledge if copies else ():
-                message = buffer.held[number][1]
                 if message is not None:
                     for each in copies:
-                        self._send_letter(buffer, number, each, message, MessageState(), unit, redirect=True)
+                        self._send_letter(unit.send, each, buffer, number, message, UNSEEN, redirect=True)
         unit.commit()
 
     def _take_out(self, buffer: ReceiveBuffer, decision: TakeOut) -> None:
@@ -638,13 +641,8 @@ class Settler:
             self._put_in_limbo(buffer, decision, received, message, self._delayed_messages)  # type: ignore[arg-type]  # one of these
             return
         ways = range(decision.less, WAYS) if isinstance(decision, MoveMessage) else range(1)
-
-        def fill(unit: UnitOfWork, way: int) -> None:
-            unit.acknowledge(received)
-            if message is not None:
-                self._send(buffer, decision, message, unit, way)
-
-        refusal = commit_with_fallback(received, ways, fill)
+        send = functools.partial(self._send, buffer, decision, message)
+        refusal = commit_with_fallback(received, ways, send)
         if refusal is not None:
             name = None if message is None else message.message_id
             _log.warning("Message %s was moved without a part: %s", name, refusal)
@@ -669,12 +667,12 @@ class Settler:
                 failure = None if known is None else without_secrets(known, connection.secrets)
                 numbers = delayed_messages.keep(message, origin, home, failure=failure, again=again)
             case MoveMessage(targets=targets, state=state):
-                made: list[JmsMessage] = []
-                ways = self._letters(buffer, decision.delivery, message, state, redirect=decision.redirect)
-                send_first(ways, made.append)
+                made: list[Outgoing] = []
                 for target in targets:
-                    check_target(connection.broker, target, origin)
-                copies = [(target, made[0]) for target in targets]
+                    self._send_letter(
+                        made.append, target, buffer, decision.delivery, message, state, decision.redirect
+                    )
+                copies = [(each.destination, each.message) for each in made]
                 numbers = delayed_messages.move(message, origin, copies, again=again)
         with delayed_messages.unless_refused(numbers):
             unit = received.unit()
@@ -683,8 +681,15 @@ class Settler:
             unit.commit()
 
     def _send(
-        self, buffer: ReceiveBuffer, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int
+        self,
+        buffer: ReceiveBuffer,
+        decision: TakeOut,
+        message: JmsMessage | None,
+        unit: UnitOfWork,
+        first: int,
     ) -> None:
+        if message is None:  # only a deletion needs none
+            return
         match decision:
             case DeleteMessage():
                 pass
@@ -700,7 +705,7 @@ class Settler:
             case MoveMessage(state=state, redirect=redirect):
                 for target in decision.targets:
                     self._send_letter(
-                        buffer, decision.delivery, target, message, state, unit, redirect=redirect, way=way
+                        unit.send, target, buffer, decision.delivery, message, state, redirect, first
                     )
             case _:
                 assert_never(decision)
@@ -725,42 +730,37 @@ class Settler:
 
     def _send_letter(  # noqa: PLR0917 - private, and read in this order
         self,
+        send: Callable[[Outgoing], object],
+        target: Destination,
         buffer: ReceiveBuffer,
         number: int,
-        target: Destination,
         message: JmsMessage,
         state: MessageState,
-        unit: UnitOfWork,
-        *,
         redirect: bool,
-        way: int = 0,
+        first: int = 0,
     ) -> None:
-        """Add a copy of a message to a unit of work, with as many of its parts as the broker takes.
+        """Send a copy of a message to a target, with as many of its parts as the broker takes.
 
-        The forms of the copy get smaller with their number. Forms below number `way` are skipped, because the
-        broker refused them at an earlier commit.
+        The versions of the copy get smaller with their number. Those below number `first` are skipped,
+        because the broker refused them at an earlier commit.
 
         Raises:
             ConfigurationError: The copy would return to the source of the message.
         """
-        check_target(buffer.link.connection.broker, target, buffer.origin(number))
-        ways = self._letters(buffer, number, message, state, redirect=redirect)
-        refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
-        if refusal is not None:
-            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
-
-    def _letters(
-        self, buffer: ReceiveBuffer, number: int, message: JmsMessage, state: MessageState, *, redirect: bool
-    ) -> tuple[Callable[[], JmsMessage], ...]:
-        connection = buffer.link.connection
-        return letters(
+        connection, origin = buffer.link.connection, buffer.origin(number)
+        check_target(connection.broker, target, origin)
+        refusal = send_letter(
+            lambda copy: send(Outgoing(destination=target, message=copy)),
             message,
-            replace(self._origin, destination=buffer.origin(number)),
+            replace(self._origin, destination=origin),
             state,
+            first=first,
             max_property_characters=connection.capabilities.max_property_characters,
             redirect=redirect,
             secrets=connection.secrets,
         )
+        if refusal is not None:
+            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
 
     def _count(  # noqa: C901 - the table of outcomes
         self, decision: Settling, outcome: Event, messages: int

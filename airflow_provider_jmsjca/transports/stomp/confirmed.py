@@ -5,6 +5,7 @@ Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,14 +54,16 @@ class ConfirmedUnit(StompUnit):
         with self._lock:
             self._check_open()
             if consumer.claim(received, None) is not Claim.NONE:
-                self._received.append(received)
+                self._received.setdefault(consumer, []).append(received)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Commit the whole unit, or raise."""
         del meanwhile  # the wait is too short to be useful, because all sends are encoded already
-        self._close()
+        with self._lock:
+            self._check_open()
+            self._over = True
         try:
-            groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
+            groups = [(each, each.sorted(received)) for each, received in self._received.items()]
             if self._outgoing:
                 send_confirmed(self._link, self._outgoing, self._identified())
             self._acknowledge(groups)
@@ -71,12 +74,6 @@ class ConfirmedUnit(StompUnit):
             raise
         except ConnectionLostError as error:
             raise in_doubt(error) from error
-
-    def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
-        groups: dict[StompConsumer, list[Received]] = {}
-        for received in self._received:
-            groups.setdefault(consumer_of(received), []).append(received)
-        return groups
 
     def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
         frames = [
@@ -100,9 +97,10 @@ class ConfirmedUnit(StompUnit):
         self._link.synchronize()
 
     def _identified(self) -> list[bytes]:
-        if not self._link.dialect.capabilities.deduplicating_send or len(self._received) != 1:
+        received = list(itertools.chain.from_iterable(self._received.values()))
+        if not self._link.dialect.capabilities.deduplicating_send or len(received) != 1:
             return self._frames
-        origin = self._origin(self._received[0])
+        origin = self._origin(received[0])
         if origin is None:
             return self._frames
         return [

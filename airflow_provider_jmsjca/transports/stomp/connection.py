@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -11,8 +12,6 @@ from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
-    BrokerInfo,
-    Capabilities,
     ConnectionState,
     OnLost,
     OnReceived,
@@ -43,23 +42,19 @@ class StompConnection:
         link: The open link.
         call_soon: Calls a function in the reader thread, after it has handled the frames read so far.
         secrets: Credentials of the connection.
+        broker: The connected broker.
+        capabilities: Capabilities of the broker.
+        unit: Begins a unit of work.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.call_soon = link.wire.call_soon
         self.secrets = link.secrets
-        self._sessions = Sessions(link, _unit_on)
-
-    @property
-    def broker(self) -> BrokerInfo:
-        """The connected broker."""
-        return self.link.broker
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Capabilities of the broker."""
-        return self.link.dialect.capabilities
+        self.broker = link.broker
+        self.capabilities = link.dialect.capabilities
+        self.unit = _units_on(link)
+        self._sessions = Sessions(link, _units_on)
 
     @property
     def state(self) -> ConnectionState:
@@ -82,10 +77,6 @@ class StompConnection:
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         """Send messages outside any unit, pipelined, and wait until the broker confirmed every one."""
         return send(self.link, outgoing)
-
-    def unit(self) -> UnitOfWork:
-        """Begin a unit of work."""
-        return _unit_on(self.link)
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them."""
@@ -127,11 +118,11 @@ class StompConnection:
         self.link.close()
 
 
-def _unit_on(link: Link) -> UnitOfWork:
+def _units_on(link: Link) -> Callable[[], UnitOfWork]:
     match link.dialect.unit_kind:
         case UnitKind.TRANSACTION:
-            return TransactionUnit(link)
+            return functools.partial(TransactionUnit, link)
         case UnitKind.CONFIRM_THEN_ACKNOWLEDGE:
-            return ConfirmedUnit(link)
+            return functools.partial(ConfirmedUnit, link)
         case _ as kind:
             assert_never(kind)

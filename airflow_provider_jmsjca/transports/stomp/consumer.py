@@ -52,15 +52,16 @@ class UnsettledMessages:
 
     Attributes:
         frames: Unsettled messages in order of arrival. The consumer adds received messages here.
+        early: Ids of messages acknowledged out of order.
     """
 
-    __slots__ = ("_consumer", "_early", "_reserved", "frames")
+    __slots__ = ("_consumer", "_reserved", "early", "frames")
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self.frames: MutableMapping[bytes, Frame] = OrderedDict()
         self._reserved: dict[bytes, bytes | None] = {}
-        self._early: set[bytes] = set()
+        self.early: set[bytes] = set()
 
     @property
     def count(self) -> int:
@@ -77,7 +78,7 @@ class UnsettledMessages:
             raise ConfigurationError(_OTHER_CONSUMER)
         token = received.token
         current = received.generation == self._consumer.generation
-        return current and token in self.frames and token not in self._early
+        return current and token in self.frames and token not in self.early
 
     def take_reserved(self, received: Received) -> bool:
         """Remove a message that a unit of work has reserved; return whether it was unsettled."""
@@ -101,7 +102,7 @@ class UnsettledMessages:
         Raises:
             ConfigurationError: A message belongs to another consumer.
         """
-        consumer, frames, early = self._consumer, self.frames, self._early
+        consumer, frames, early = self._consumer, self.frames, self.early
         tokens: list[bytes] = []
         for one in received:
             token: Any = one.token
@@ -180,26 +181,29 @@ class UnsettledMessages:
     def settle(self, received: Iterable[Received]) -> None:
         """Remove the settled messages of a unit, and earlier messages acknowledged out of order."""
         current = self._consumer.generation
-        tokens = [token_bytes(one.token) for one in received if one.generation == current]
-        mine = [token for token in tokens if token in self._reserved]
-        self.cover(mine)
+        mine = []
+        for one in received:
+            token = token_bytes(one.token)
+            if one.generation == current and token in self._reserved:
+                del self._reserved[token]
+                mine.append(token)
+        if self.early:
+            self.cover(mine)
         for token in mine:
-            del self.frames[token], self._reserved[token]
+            del self.frames[token]
 
     def cover(self, tokens: Iterable[bytes]) -> None:
         """Remove messages acknowledged out of order that arrived before the last message of `tokens`.
 
         The ACK that settles the messages of `tokens` also settles the removed messages.
         """
-        if not self._early:
-            return
         left = set(tokens)
         for token in list(self.frames):
             if not left:
                 return
             left.discard(token)
-            if token in self._early:
-                self._early.remove(token)
+            if token in self.early:
+                self.early.remove(token)
                 del self.frames[token]
 
     def catch_up(self) -> tuple[bytes | None, int]:
@@ -209,7 +213,7 @@ class UnsettledMessages:
             The id of the last removed message (`None`: no message was removed), and the number of removed
             messages.
         """
-        frames, early = self.frames, self._early
+        frames, early = self.frames, self.early
         last, count = None, 0
         while early and (first := next(iter(frames))) in early:
             early.remove(first)
@@ -223,12 +227,12 @@ class UnsettledMessages:
         frames = list(self.frames.values())
         self.frames = OrderedDict()
         self._reserved = {}
-        self._early = set()
+        self.early = set()
         return frames
 
     def _waiting(self) -> Iterator[bytes]:
         """Yield the ids of messages that aren't acknowledged out of order."""
-        return itertools.filterfalse(self._early.__contains__, self.frames)
+        return itertools.filterfalse(self.early.__contains__, self.frames)
 
 
 def token_bytes(token: object) -> bytes:
@@ -579,7 +583,7 @@ class StompConsumer:
         self._most_late = 0
 
     def acknowledgement_of(self, headers: bytes) -> bytes:
-        """Return the ACK frame for the messages reserved by a unit; empty without cumulative acknowledgement.
+        """Return the cumulative ACK frame for the messages reserved by a unit.
 
         Send the frame directly before COMMIT. Any COMMIT or ABORT makes ActiveMQ forget all messages
         acknowledged before it on the connection, also in other transactions.
@@ -590,8 +594,6 @@ class StompConsumer:
         Raises:
             ConfigurationError: An earlier message is unsettled, although the subscription settles in order.
         """
-        if not self.settles_in_order:
-            return b""
         with self._lock:
             last = self._unsettled.last_reserved(headers)
         return b"" if last is None else ack(last, headers)
@@ -614,14 +616,23 @@ class StompConsumer:
         with self._lock:
             self._unsettled.release(received)
 
-    def settled(self, received: Iterable[Received]) -> None:
+    def settled(self, received: Iterable[Received], late: int = 0) -> None:
         """Record that the commit of a unit has settled its messages.
 
         Messages that were acknowledged out of order, and waited only for these, are acknowledged now.
+
+        Args:
+            received: The messages.
+            late: Number of acknowledgements that no longer wait for the COMMIT; see `late_is_over`.
         """
+        full, unsettled = False, self._unsettled
         with self._lock:
-            self._unsettled.settle(received)
-            full = self._acknowledge_up_to(self._unsettled.catch_up())
+            self._late -= late
+            unsettled.settle(received)
+            if unsettled.early:
+                full = self._acknowledge_up_to(unsettled.catch_up())
+        if late:
+            self._link.give_back_late(late)
         if full:
             self._wire.nudge(full=True)
         if self._waiting:
@@ -636,7 +647,7 @@ class StompConsumer:
             Whether the message was still unsettled.
         """
         with self._lock:
-            if self._unsettled.holds(received):
+            if self._unsettled.early and self._unsettled.holds(received):
                 self._unsettled.cover([token_bytes(received.token)])
             if not self._unsettled.take_reserved(received):
                 return False

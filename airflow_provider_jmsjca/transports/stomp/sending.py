@@ -142,9 +142,9 @@ class _ConfirmedSends:
 
         def put() -> None:
             link.wait(receipts, _MOST_MESSAGES)
-            self._asked = {key: value for key, value in self._asked.items() if receipts.is_open(key)}
+            self._asked = {key: value for key, value in self._asked.items() if key in receipts.open}
             self._largest = max(self._largest, *map(len, frames))
-            link.limits.sending(self._largest)
+            link.limits.largest = max(link.limits.largest, self._largest)
             try:
                 for piece in _pieces(frames):
                     asked = receipts.ask_for(len(frames[piece]))

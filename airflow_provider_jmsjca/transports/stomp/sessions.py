@@ -20,12 +20,12 @@ class Sessions:
 
     Args:
         link: The first link.
-        unit_on: Begins a unit of work on a link.
+        units_on: Returns a function that begins units of work on a link.
     """
 
-    def __init__(self, link: Link, unit_on: Callable[[Link], UnitOfWork]) -> None:
+    def __init__(self, link: Link, units_on: Callable[[Link], Callable[[], UnitOfWork]]) -> None:
         self._link = link
-        self._unit_on = unit_on
+        self._units_on = units_on
         self._lock = threading.Lock()
         self._links: set[Link] = set()
         self._watches = False
@@ -41,7 +41,7 @@ class Sessions:
                 link,
                 replace(subscription, alone=True),
                 on_received,
-                lambda: self._unit_on(link),
+                self._units_on(link),
                 lambda: self._end(link),
             )
         except BaseException:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -23,7 +22,6 @@ from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer, ack
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
-from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 
 _log = safe_logger(__name__)
 
@@ -39,7 +37,7 @@ class StompUnit:
         self._wire = link.wire
         self._lock = threading.Lock()
         self._over = False
-        self._received: list[Received] = []
+        self._received: dict[StompConsumer, list[Received]] = {}
 
     def _check_open(self) -> None:
         if not self._link.is_up:
@@ -49,11 +47,6 @@ class StompUnit:
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
 
-    def _close(self) -> None:
-        with self._lock:
-            self._check_open()
-            self._over = True
-
     def _close_for_rollback(self) -> None:
         with self._lock:
             if self._over:
@@ -61,8 +54,9 @@ class StompUnit:
             self._over = True
 
     def _release(self) -> None:
-        for received in self._received:
-            consumer_of(received).release(received)
+        for consumer, messages in self._received.items():
+            for received in messages:
+                consumer.release(received)
 
 
 class TransactionUnit(StompUnit):
@@ -93,10 +87,9 @@ class TransactionUnit(StompUnit):
         self._to_check = False
         self._largest = 0
         self._fault: JmsError | None = None
-        self._consumers: set[StompConsumer] = set()
         self._early: set[StompConsumer] = set()
-        self._late: list[Received] = []
-        self._late_counts: Counter[StompConsumer] = Counter()
+        # Acknowledgements deferred to COMMIT, which occupy capacity at their consumers.
+        self._late: dict[StompConsumer, list[Received]] = {}
         self._acknowledgements = b""
         self._reply: ReceiptGroup | None = None
 
@@ -118,27 +111,24 @@ class TransactionUnit(StompUnit):
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to this unit of work; consumers receive the message after the commit."""
         frame = self._link.encode(outgoing, self._header)
-        self._announce(len(frame))
-        self._put(frame)
+        self._put(frame, len(frame))
 
     def send_encoded(self, frames: Sequence[bytes]) -> None:
         """Send frames that `encode` returned."""
-        self._announce(max(map(len, frames)))
+        largest = max(map(len, frames))
         for start in range(0, len(frames), _JOINED):  # joined, because each piece may wake the reader
-            self._put(b"".join(frames[start : start + _JOINED]))
+            self._put(b"".join(frames[start : start + _JOINED]), largest)
 
-    def _announce(self, size: int) -> None:
-        """Record the size of a frame before the frame is sent.
+    def _put(self, data: bytes, largest: int) -> None:
+        """Buffer frames, and flush a full buffer: the messages are invisible before COMMIT anyway.
 
-        A broker closes the connection if a frame is too large. The recorded size then shows whether a frame
-        of this unit can be the reason.
+        The size of the largest frame is recorded first. A broker closes the connection if a frame is too
+        large. The recorded size then shows whether a frame of this unit can be the reason.
         """
-        if size > self._largest:
-            self._largest = size
-            self._link.limits.sending(size)
-
-    def _put(self, data: bytes) -> None:
-        """Buffer frames, and flush a full buffer: the messages are invisible before COMMIT anyway."""
+        if largest > self._largest:
+            self._largest = largest
+            limits = self._link.limits
+            limits.largest = max(limits.largest, largest)
         try:
             with self._lock:  # so that no other thread sends COMMIT before these frames
                 self._check_open()
@@ -160,11 +150,9 @@ class TransactionUnit(StompUnit):
             claim = consumer.claim(received, self._header)
             if claim is Claim.NONE:
                 return
-            self._received.append(received)
-            self._consumers.add(consumer)
+            self._received.setdefault(consumer, []).append(received)
             if claim is Claim.LATE:
-                self._late.append(received)
-                self._late_counts[consumer] += 1
+                self._late.setdefault(consumer, []).append(received)
             elif not consumer.settles_in_order:
                 self._early.add(consumer)
                 self._to_check = True
@@ -174,7 +162,7 @@ class TransactionUnit(StompUnit):
             self._begun = True
             self._link.watch(self)
             if not self._was_begun:
-                self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
+                self._wire.append(b"BEGIN\n%b\n\0" % self._header)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Commit the whole unit, or raise."""
@@ -191,7 +179,9 @@ class TransactionUnit(StompUnit):
         exception, do not call the next step.
         """
         try:
-            self._close()
+            with self._lock:
+                self._check_open()
+                self._over = True
         except ConnectionLostError as error:
             self._explain(error)
             raise
@@ -199,12 +189,13 @@ class TransactionUnit(StompUnit):
             self._give_back()
             return
         with self._undone_if_refused():
-            self._acknowledgements = b"".join(
-                [
-                    *(consumer.acknowledgement_of(self._header) for consumer in self._consumers),
-                    *self._late_acknowledgements(),
-                ]
-            )
+            for consumer in self._received:
+                if consumer.settles_in_order:
+                    self._acknowledgements += consumer.acknowledgement_of(self._header)
+            for messages in self._late.values():
+                for received in messages:
+                    if not received.is_stale:  # otherwise the message was handed back since then
+                        self._acknowledgements += ack(received.token, self._header)
             if self._to_check:
                 self._reply = self._link.ask()
 
@@ -219,9 +210,9 @@ class TransactionUnit(StompUnit):
                     self._give_up_if_forgotten(self._fault)
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
         self._fault = None
-        self._early |= set(self._late_counts)  # the COMMIT makes the broker forget acknowledged messages
+        self._early.update(self._late)  # the COMMIT makes the broker forget acknowledged messages
         self._reply = self._link.replies.receipts()
-        commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
+        commit = b"COMMIT\n%breceipt:%b\n\n\0" % (self._header, self._reply.ask().encode())
         try:
             self._wire.append(self._acknowledgements + commit)
         except ConnectionLostError as error:
@@ -257,9 +248,8 @@ class TransactionUnit(StompUnit):
         except ConnectionLostError as error:
             self._link.unwatch(self)
             raise in_doubt(error) from error
-        for consumer in self._consumers:
-            consumer.settled(each for each in self._received if each.consumer is consumer)
-        self._give_back_late()
+        for consumer, messages in self._received.items():
+            consumer.settled(messages, late=len(self._late.pop(consumer, ())))
 
     @contextlib.contextmanager
     def _undone_if_refused(self) -> Iterator[None]:
@@ -290,7 +280,7 @@ class TransactionUnit(StompUnit):
             self._give_back()
             return
         if self._link.is_up:
-            self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+            self._wire.write(b"ABORT\n%b\n\0" % self._header)
         self._undone()
 
     def _undone(self) -> None:
@@ -301,17 +291,11 @@ class TransactionUnit(StompUnit):
         self._release()
         self._give_back_late()
 
-    def _late_acknowledgements(self) -> Iterator[bytes]:
-        """Yield the acknowledgements deferred to COMMIT, except for messages handed back since then."""
-        for each in self._late:
-            if not each.is_stale:
-                yield ack(each.token, self._header)
-
     def _give_back_late(self) -> None:
         """Free the capacity that deferred acknowledgements occupied at their consumers."""
-        counts, self._late_counts = self._late_counts, Counter()
-        for consumer, count in counts.items():
-            consumer.late_is_over(count)
+        late, self._late = self._late, {}
+        for consumer, messages in late.items():
+            consumer.late_is_over(len(messages))
 
     def _give_back(self) -> None:
         if self._was_begun:

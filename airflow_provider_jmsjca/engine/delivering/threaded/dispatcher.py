@@ -33,8 +33,9 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
     UnitCommitted,
 )
-from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine, FastPathUnit, allows_fast_path
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine, allows_fast_path
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, RefusedDestinations
+from airflow_provider_jmsjca.core.delivery.states import FastPathUnit
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.connector import delete_durable

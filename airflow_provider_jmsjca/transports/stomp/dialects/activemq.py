@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue, modified_utf8
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, modified_utf8
 from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Subscription
@@ -16,7 +16,6 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     BYTES,
     EMPTY,
-    RENAMED,
     RESERVED,
     TEXT,
     Command,
@@ -25,7 +24,6 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     bytes_of,
     marked_kind,
     no_body,
-    text_of,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
@@ -50,7 +48,6 @@ _SCHEDULING: Final = {
 }
 _SEVERAL: Final = frozenset("*>,")
 _DROPPED: Final = "".join(map(chr, range(33)))  # the characters that Java's `String.trim` removes
-_UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
 class ActiveMqDialect(Dialect):
@@ -108,6 +105,7 @@ class ActiveMqDialect(Dialect):
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"} | _SCHEDULING
     unread: ClassVar[frozenset[str]] = Dialect.unread | _SCHEDULING
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", TRANSFORMATION}
+    concealed: ClassVar[frozenset[str]] = frozenset({"JMSXGroupID", "JMSXGroupSeq"})
     consumer_options: ClassVar[frozenset[str]] = frozenset(
         {
             "activemq.dispatchAsync",
@@ -214,17 +212,12 @@ class ActiveMqDialect(Dialect):
                 f"destination {str(destination)!r}: ActiveMQ drops blanks at the ends of a name; expected a "
                 "name without them"
             )
-        if not self.names.parts(destination):
+        if not _without_options(destination).replace(",", "").strip(_DROPPED):
             raise ConfigurationError(
                 f"destination {destination}: for ActiveMQ a name is missing before the options or "
                 "between the commas; expected a name"
             )
         return f"/{destination.kind}/{destination.name}"
-
-    def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
-        """Add the properties, and copies of group properties, which the broker hides from STOMP clients."""
-        super().property_headers(headers, properties)
-        headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Return the encoded body; add a content-length for bytes, but not for text.
@@ -237,7 +230,7 @@ class ActiveMqDialect(Dialect):
             body = bytes_of(message)
             headers.append(("content-length", str(len(body))))
             return body
-        body = text_of(message).encode()
+        body = message.body.encode() if isinstance(message.body, str) else b""
         if not body:
             headers.append((BODY_KIND, message.body_kind))
         if 0 in body:

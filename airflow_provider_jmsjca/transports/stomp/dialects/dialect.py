@@ -89,13 +89,6 @@ _LARGEST: Final = 2**63 - 1
 _KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
 
 
-def header_value(value: PropertyValue) -> str:
-    """Return the header text of a property value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
 def number(headers: Mapping[str, str], name: str) -> int | None:
     """Return a numeric header, or `None`.
 
@@ -241,6 +234,7 @@ class Dialect(ABC):
         identifier: The header with the message id.
         expires: The header with the expiration, in milliseconds since the epoch.
         taken: Names that a property can't have on the wire; such properties are sent under another name.
+        concealed: Properties that the broker hides from STOMP clients; a copy under another name is sent too.
         consumer_options: Destination options that are headers of SUBSCRIBE.
         producer_options: Queue options that are headers of SEND.
         reading_options: Destination options that control the decoding of received messages.
@@ -276,6 +270,7 @@ class Dialect(ABC):
     identifier: ClassVar[str] = "message-id"
     expires: ClassVar[str] = "expires"
     taken: ClassVar[frozenset[str]] = RESERVED
+    concealed: ClassVar[frozenset[str]] = frozenset()
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
     reading_options: ClassVar[frozenset[str]] = frozenset()
@@ -443,7 +438,7 @@ class Dialect(ABC):
         if message.body_kind not in self.capabilities.body_kinds:
             raise CapabilityError(f"a {message.body_kind} message can't be sent to {self.product} over STOMP")
         to = outgoing.destination
-        address = address_of(self, to.kind, to.name, to.options, persistent=message.persistent)
+        address = address_of(self, to, to.options, persistent=message.persistent)
         headers: Headers = []
         self._optional_headers(headers, outgoing)
         self.special_headers(headers, outgoing)
@@ -516,19 +511,23 @@ class Dialect(ABC):
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties. STOMP has text only; null properties are omitted."""
-        taken, limit = self.taken, self.capabilities.max_property_characters
+        taken, concealed, limit = self.taken, self.concealed, self.capabilities.max_property_characters
         for name, value in properties.items():
             if not name:
                 raise ConfigurationError("a property has no name")
             if value is None:
                 continue
-            text = value if isinstance(value, str) else header_value(value)
+            text = value if isinstance(value, str) else str(value)
+            if isinstance(value, bool):
+                text = text.lower()
             if limit is not None and len(text) > limit:
                 raise ConfigurationError(
                     f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}: "
                     "spread it over several properties, or put it into the body"
                 )
             headers.append((f"{RENAMED}{name}" if name in taken else name, text))
+            if name in concealed:
+                headers.append((f"{RENAMED}{name}", text))
 
     def portable(self, selector: str) -> str:
         """Return a selector in the broker's form; empty if it is blank.
@@ -792,8 +791,6 @@ def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[s
 
     Source: J91.
     """
-    if not destination.options:
-        return []
     check_broker_options(dialect, destination)
     if destination.kind is DestinationKind.TOPIC:
         return []
@@ -818,20 +815,25 @@ class Address(NamedTuple):
 @lru_cache(maxsize=1024)
 def address_of(
     dialect: Dialect,
-    kind: DestinationKind,
-    name: str,
+    destination: Destination,
     options: tuple[tuple[str, str], ...],
     *,
     persistent: bool,
 ) -> Address:
-    """Return the common headers of every SEND to a destination. Cached."""
-    destination = Destination(kind, name, options)
+    """Return the common headers of every SEND to a destination. Cached.
+
+    Args:
+        dialect: The dialect of the broker.
+        destination: The destination.
+        options: Options of the destination, which the comparison of destinations ignores.
+        persistent: Whether the messages are persistent.
+    """
     check_name(destination)
     headers = (
         ("destination", dialect.destination(destination)),
         # `persistent:false` is the default; RabbitMQ would declare a queue that ends with the connection.
         *((("persistent", "true"),) if persistent else ()),
-        *producer_headers(dialect, destination),
+        *(producer_headers(dialect, destination) if options else ()),
     )
     dialect.check_headers([*headers], b"")
     return Address(headers, encode_headers(headers))

@@ -690,15 +690,15 @@ class Link:
         """
         spare = self.take_transaction()
         if spare is not None:  # don't accumulate them
-            self.wire.append(_of_transaction("ABORT", spare, receipt))
+            self.wire.append(_of_transaction(b"ABORT", spare, receipt))
             return
         identifier = self.new_transaction_id()
         if self.dialect.unit_kind is UnitKind.TRANSACTION:
-            self.wire.append(_of_transaction("BEGIN", identifier, receipt))
+            self.wire.append(_of_transaction(b"BEGIN", identifier, receipt))
             self._begun.append(identifier)
         else:
             self.wire.append(
-                _of_transaction("BEGIN", identifier) + _of_transaction("ABORT", identifier, receipt)
+                _of_transaction(b"BEGIN", identifier) + _of_transaction(b"ABORT", identifier, receipt)
             )
 
     def take_transaction(self) -> str | None:
@@ -730,7 +730,6 @@ class Link:
             self._late -= count
 
 
-def _of_transaction(command: str, transaction: str, receipt: str | None = None) -> bytes:
-    return encode(
-        command, [("transaction", transaction), *(() if receipt is None else (("receipt", receipt),))]
-    )
+def _of_transaction(command: bytes, transaction: str, receipt: str | None = None) -> bytes:
+    asked = b"" if receipt is None else b"receipt:%b\n" % receipt.encode()
+    return b"%b\ntransaction:%b\n%b\n\0" % (command, transaction.encode(), asked)

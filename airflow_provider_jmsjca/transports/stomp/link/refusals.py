@@ -37,16 +37,15 @@ class SizeLimits:
 
     Brokers close the connection for such a message without naming it. The message is the largest sent on the
     connection, because the broker accepted all others. Senders of smaller messages can retry.
+
+    Attributes:
+        largest: Length in bytes of the largest frame; senders raise it before they send a larger one.
     """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._largest = 0
+        self.largest = 0
         self._refusal: str | None = None
-
-    def sending(self, size: int) -> None:
-        """Record the length of a frame before it is sent."""
-        self._largest = max(self._largest, size)
 
     def explained(self, text: str, ways_out: Mapping[str, str]) -> str:
         """Return the text of an ERROR, with advice if it is about a limit."""
@@ -60,11 +59,11 @@ class SizeLimits:
         """Return the error if the caller's message caused the loss of the connection, else `None`.
 
         Args:
-            largest: The length of the caller's longest frame, as passed to `sending`.
+            largest: The length of the caller's longest frame, as in `largest`.
         """
         # The reader may not have read the broker's last ERROR yet.
         self._wire.join(_LAST_WORDS_SECONDS)
-        if self._refusal is None or largest < self._largest:
+        if self._refusal is None or largest < self.largest:
             return None
         return PermanentBrokerError(f"the broker refused: {self._refusal}")
 

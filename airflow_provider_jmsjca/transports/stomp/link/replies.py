@@ -17,12 +17,17 @@ from airflow_provider_jmsjca.errors import (
 
 
 class ReceiptGroup:
-    """Receipts that are requested together and awaited together."""
+    """Receipts that are requested together and awaited together.
+
+    Attributes:
+        open: Ids of the pending receipts.
+        blame: Whether errors without a known cause count as errors of this group.
+    """
 
     def __init__(self, replies: Replies, *, blame: bool) -> None:
         self._replies = replies
         self._condition = threading.Condition(threading.Lock())
-        self._open: set[str] = set()
+        self.open: set[str] = set()
         self._progress = 0
         self._error: JmsError | None = None
         self._refused: str | None = None
@@ -33,23 +38,17 @@ class ReceiptGroup:
         """The receipt id that the broker answered with an error."""
         return self._refused
 
-    def is_open(self, identifier: str) -> bool:
-        """Return whether a receipt is pending."""
-        return identifier in self._open
-
     def ask(self) -> str:
         """Return a new receipt id for a frame.
 
         Raises:
             ConnectionLostError: The connection is lost.
         """
-        return self.ask_for(1)[0]
+        return self._replies.register(self, 1)[0]
 
     def ask_for(self, count: int) -> list[str]:
         """Return `count` new receipt ids; errors as for `ask`."""
-        identifiers = self._replies.register(self, count)
-        self._open.update(identifiers)
-        return identifiers
+        return self._replies.register(self, count)
 
     def wait(self, timeout: float, at_most: int = 0) -> None:
         """Wait until at most `at_most` receipts are pending.
@@ -65,7 +64,7 @@ class ReceiptGroup:
         """
         with self._condition:
             seen, since = self._progress, monotonic()
-            while self._error is None and len(self._open) > at_most:
+            while self._error is None and len(self.open) > at_most:
                 if self._progress != seen:
                     seen, since = self._progress, monotonic()
                 left = since + timeout - monotonic()
@@ -77,9 +76,9 @@ class ReceiptGroup:
 
     def arrived(self, identifier: str) -> None:
         """Record a receipt."""
-        self._open.discard(identifier)
+        self.open.discard(identifier)
         self._progress += 1
-        if not self._open or not self._progress % 64:
+        if not self.open or not self._progress % 64:
             with self._condition:
                 self._condition.notify_all()
 
@@ -117,15 +116,20 @@ class Replies:
 
     def register(self, receipts: ReceiptGroup, count: int) -> list[str]:
         """Return `count` new ids that belong to `receipts`."""
-        asked: dict[str, ReceiptGroup] = {}
+        asked: list[str] = []
+        length = self.length
         with self._lock:
             if self._lost is not None:
                 raise _again(self._lost)
-            while len(asked) < count:
-                drawn = _random_words(count - len(asked), self.length)
-                asked.update((each, receipts) for each in drawn if each not in self._waiting)
-            self._waiting.update(asked)
-        return list(asked)
+            while (missing := count - len(asked)) > 0:
+                letters = secrets.token_urlsafe(missing * length // 4 * 3)  # four of three bytes
+                for at in range(0, missing * length, length):
+                    drawn = letters[at : at + length]
+                    if drawn not in self._waiting:
+                        self._waiting[drawn] = receipts
+                        receipts.open.add(drawn)
+                        asked.append(drawn)
+        return asked
 
     def is_asked(self, identifier: bytes) -> bool:
         """Return whether a receipt is pending."""
@@ -156,11 +160,6 @@ class Replies:
             self._waiting.clear()
         for receipts in waiting:
             receipts.failed(error)
-
-
-def _random_words(count: int, length: int) -> list[str]:
-    letters = secrets.token_urlsafe(count * length // 4 * 3)  # four of three bytes
-    return [letters[at : at + length] for at in range(0, count * length, length)]
 
 
 def _again(error: JmsError) -> JmsError:

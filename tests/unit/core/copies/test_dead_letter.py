@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.copies.dead_letter import (
     ConsumedFrom,
     copy_of,
-    letters,
     redirect_of,
-    send_first,
+    send_letter,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
@@ -150,7 +149,7 @@ def sent(message: JmsMessage, refused: Callable[[JmsMessage], bool], **given: An
             raise ConfigurationError("too much")
         found.append(letter)
 
-    assert send_first(letters(message, ORIGIN, STATE, **given), send) is not None
+    assert send_letter(send, message, ORIGIN, STATE, **given) is not None
     (letter,) = found
     read = original_of(letter)
     assert read is not None
@@ -209,7 +208,7 @@ def test_what_cannot_be_sent_at_all_says_what_the_first_attempt_said() -> None:
         raise ConfigurationError(f"refused {len(tried)}")
 
     with pytest.raises(ConfigurationError, match="refused 1"):
-        send_first(letters(MESSAGE, ORIGIN, STATE), send)
+        send_letter(send, MESSAGE, ORIGIN, STATE)
     assert len(tried) == 4
 
 

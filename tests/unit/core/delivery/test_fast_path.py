@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.machine import FastPathUnit
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.states import FastPathUnit
 from airflow_provider_jmsjca.core.destination import Destination
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 

@@ -184,7 +184,7 @@ def test_a_commit_that_was_done_when_the_connection_went_counts() -> None:
     run.send(e.ConnectionLost())
     assert run.send(e.UnitCommitted(unit=first.unit)) == []
     assert run.machine.idle
-    assert "a" not in run.tracker
+    assert "a" not in run.tracker.states
 
 
 def test_w24_w26_suspensions_repeat_up_to_their_total_and_then_pauses_grow() -> None:

@@ -32,7 +32,7 @@ def test_a_first_attempt_takes_no_place_among_the_counts() -> None:
     run = Run(settings=RECORDING)
     run.arrive("ID:a")
     run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
-    assert len(run.tracker) == 0
+    assert len(run.tracker.states) == 0
 
 
 def test_the_stored_count_goes_before_the_flag_of_the_broker() -> None:

@@ -95,7 +95,7 @@ def test_j129_j130_counts_what_the_broker_flags() -> None:
     run.send(e.ConnectionOpened())
     assert run.arrive("m", redelivered=True) == [d.DeleteMessage(unit=4, delivery=2, seen=2)]
     assert run.send(e.UnitCommitted(unit=4)) == []
-    assert "m" not in run.tracker
+    assert "m" not in run.tracker.states
 
 
 def test_where_repeats_do_not_count_only_failures_do() -> None:
@@ -436,6 +436,15 @@ def test_non_retryable_classes_and_their_children_are_moved_at_once() -> None:
     assert isinstance(move, d.MoveMessage)
     assert move.targets == DLQ
     assert move.state == MessageState(seen=1, failure=POISON)
+
+
+@pytest.mark.parametrize("name", ["LookupError", "builtins.LookupError"])
+def test_a_built_in_non_retryable_class_needs_no_module(name: str) -> None:
+    run = Run(handling="50:move(queue:dlq)", settings=replace(SETTINGS, non_retryable=frozenset({name})))
+    (delivered,) = run.arrive("m")
+    assert isinstance(delivered, d.Deliver)
+    (move,) = fail(run, delivered, Failure.of(KeyError("k")))
+    assert isinstance(move, d.MoveMessage)
 
 
 def test_j171_a_move_of_the_message_alone_goes_before_that_of_all_also_for_poison() -> None:

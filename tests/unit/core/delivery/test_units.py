@@ -177,7 +177,7 @@ def test_what_a_handler_says_after_its_end_is_nothing() -> None:
         e.StateSet(call=one.call, rollback_data={"step": "2"}),
     ):
         assert run.send(said) == []
-    assert len(run.tracker) == 0
+    assert len(run.tracker.states) == 0
 
 
 def test_j185_j189_an_exception_still_gets_its_end_of_batch_and_rolls_all_back() -> None:

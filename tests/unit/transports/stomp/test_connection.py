@@ -83,6 +83,7 @@ class Pair:
         self.peer.say(CONNECTED % (server, session, beat, beat))
         link.open(time.monotonic() + 5)
         assert self.peer.hear()[0] == "CONNECT"
+        self.connection = StompConnection(link)  # of an open link, as everywhere else
         return self.connection
 
     def in_background(self, function: Any, *arguments: Any) -> tuple[threading.Thread, list[BaseException]]:
