@@ -79,22 +79,20 @@ def resume_command(args: argparse.Namespace) -> None:
     _check_choice(args)
     with contextlib.closing(installed_store()) as store:
         found = resume_activations(store, None if args.all else args.activations)
-    sys.stdout.write(
-        f"{len(found)} activations resumed; suspended runs continue, and new runs consume again\n"
-    )
+    sys.stdout.write(f"{len(found)} activations resumed; suspended runs continue, and new runs may consume\n")
 
 
 def _request(args: argparse.Namespace, wanted: WantedState) -> None:
     _check_choice(args)
     if not args.reason.strip():
-        raise ConfigurationError("--reason is empty; expected why, for the log and the list")
+        raise ConfigurationError("--reason is empty; expected a reason, which the log and the list show")
     with contextlib.closing(installed_store()) as store:
         names = args.activations
         if args.all:
             names = [each.name for each in list_activations(store)]
         found = request_activation_state(store, names, wanted, reason=args.reason, user=f"user {getuser()}")
     for name in found:
-        sys.stdout.write(f"{escaped(name)}: {wanted}; every process obeys within 2 seconds\n")
+        sys.stdout.write(f"{escaped(name)}: {wanted}; running processes follow within 2 seconds\n")
     if not found:
         echo(f"note: no activation is registered, so none is {wanted}; new ones start as usual")
 
@@ -130,7 +128,7 @@ def _row(run: ActivationRun, request_note: str) -> dict[str, str]:
     report = run.report
     old = "" if run.values_at is None else f"values of {_time(run.values_at)}"
     if report.status is RunStatus.LOST:
-        note = "; ".join(filter(None, (f"no heartbeat any more: {old}", request_note)))
+        note = "; ".join(filter(None, (f"no heartbeat received any more: {old}", request_note)))
     else:
         note = "; ".join(filter(None, (old, request_note or report.last_error)))
     return {

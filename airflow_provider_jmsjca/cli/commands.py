@@ -197,11 +197,11 @@ def check_choice(
     """
     if args.all and ids:
         raise ConfigurationError(
-            f"--all and {', '.join(map(str, ids))} are both given; expected one of them, so that no more "
-            f"{things} change than are meant"
+            f"--all and {', '.join(map(str, ids))} are both given; expected one of them, so that only "
+            f"the intended {things} change"
         )
     if not (chosen or args.all):
-        raise ConfigurationError(f"which {things}? give {ways}, or --all")
+        raise ConfigurationError(f"no {things} selected; give {ways}, or --all")
 
 
 def one_line_errors(command: CommandFunction) -> CommandFunction:

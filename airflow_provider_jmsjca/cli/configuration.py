@@ -98,7 +98,7 @@ def _comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> str:
     for spelling, given in fields.items():
         option = option_by_field(spelling)
         if option is None:
-            lines.append(f"{spelling}: not known here")
+            lines.append(f"{spelling}: unknown option")
         elif (value := read_value(option, given, spelling)) is not None:
             shown = str(value) if secrets else display(option, value)
             first, *others = shown.splitlines() or [""]
@@ -193,4 +193,4 @@ def _text(path: Path, given: bytes) -> str:
     try:
         return given.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not UTF-8 text, byte {error.start} is in the way") from error
+        raise ConfigurationError(f"{path}: not valid UTF-8: invalid byte at offset {error.start}") from error

@@ -155,7 +155,7 @@ def _on_queues(args: argparse.Namespace, limit: int | None, notes: list[str]) ->
         if queue.letters is None and offers_browsing:
             arguments = f"--conn-id {shlex.quote(args.conn_id)} {shell_arguments(queue.name)}"
             notes.append(
-                f"{queue.name} was not browsed: {note} To look all the same: airflow jms dlq list {arguments}"
+                f"{queue.name} was not browsed: {note} To read it anyway: airflow jms dlq list {arguments}"
             )
         elif queue.letters is None:
             notes.append(f"{queue.name} was not browsed: the broker does not offer that; {way_out}")
@@ -295,7 +295,7 @@ def edit_command(args: argparse.Namespace) -> None:
     file.unlink()
     sys.stdout.write(f"sent to {escaped(target)}\n")
     if not deleted:
-        echo("note: the letter was no longer on the queue; somebody else took it")
+        echo("note: the letter was no longer on the queue; another consumer took it")
 
 
 @one_line_errors
@@ -327,7 +327,9 @@ def _answer(question: str) -> str:
         return input(question).strip().lower()
     except EOFError as error:
         sys.stdout.write("\n")
-        raise ConfigurationError("nobody can answer, so nothing was deleted; --yes doesn't ask") from error
+        raise ConfigurationError(
+            "there is no terminal to confirm at, so nothing was deleted; give --yes to delete without asking"
+        ) from error
 
 
 def _edited(before: str) -> tuple[JmsMessage, Path] | None:
@@ -376,7 +378,9 @@ def _editor() -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise ConfigurationError(f"the editor {command!r} is no command: {error}; set EDITOR") from error
+        raise ConfigurationError(
+            f"the editor {command!r} is not a valid command: {error}; set EDITOR"
+        ) from error
 
 
 def _rejects(args: argparse.Namespace, limit: int | None) -> RejectList:

@@ -36,7 +36,7 @@ def doctor_command(args: argparse.Namespace) -> None:
         print_rows([row for each in found for row in _rows(each)], args.output)
     if is_text and (hidden := len(every) - len(found)):
         lines = "1 line" if hidden == 1 else f"{hidden} lines"
-        echo(f"note: {lines} more about what is no problem or can't be looked into: add --notes")
+        echo(f"note: {lines} more about parts without problems and parts that can't be examined: add --notes")
     kinds = {each.kind for each in found}
     if FindingKind.PROBLEM in kinds:
         raise SystemExit(1)

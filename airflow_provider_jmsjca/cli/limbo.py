@@ -83,8 +83,7 @@ def _change(args: argparse.Namespace, done: str, change: LimboChange) -> None:
         result = change_limbo(store, change, _selection(args, store))
     if result.due_already:
         echo(
-            "note: these are due already; a triggerer with one of our triggers sends them, or airflow jms "
-            "store run"
+            "note: these are due already; a triggerer with a JMS trigger sends them, or airflow jms store run"
         )
     sys.stdout.write(f"{result.count} messages {done}\n")
 

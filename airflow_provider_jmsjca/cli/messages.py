@@ -91,7 +91,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         if len(given := _given(args, names)) > 1
     ]
     if args.messages and (given := _given(args, _OF_ONE_VALUE)):
-        faults.append(f"{', '.join(given)}: no effect with --messages; set it in the JSON of each message")
+        faults.append(f"{', '.join(given)}: not allowed with --messages; set it in the JSON of each message")
     if faults:
         raise ConfigurationError(faults)
 

@@ -26,7 +26,9 @@ def schema_command(args: argparse.Namespace) -> None:
     Standard output gets the fields, one on each line. Standard error gets each message that doesn't fit.
     """
     if bool(args.queue) == bool(args.batch):
-        raise ConfigurationError("which messages? give a queue, or --batch with the name of a batch")
+        raise ConfigurationError(
+            "no messages selected; give either a queue, or --batch with the name of a batch"
+        )
     found = _sealed(args) if args.batch else _browsed(args)
     proposal = propose_schema(islice(found, args.limit))
     sys.stdout.write(",\n".join(proposal.fields) + "\n")
@@ -46,7 +48,7 @@ def _browsed(args: argparse.Namespace) -> Iterator[tuple[str, JmsMessage]]:
 
 def _sealed(args: argparse.Namespace) -> Iterator[tuple[str, JmsMessage]]:
     if args.selector is not None:
-        raise ConfigurationError("--selector: only with a queue")
+        raise ConfigurationError("--selector works only with a queue, not with --batch")
     for batch in batches(spool_path(args.spool_path), args.batch):
         for each in manifest_messages(Manifest.read(batch.folder / MANIFEST)):
             yield f"{batch.batch_id} segment {each.segment} position {each.position}", each.message

@@ -53,7 +53,7 @@ def run_command(args: argparse.Namespace) -> None:
             except TransientStoreError as error:
                 if args.once:
                     raise
-                echo(f"error: {error}; it is tried again")
+                echo(f"error: {error}; retrying")
             else:
                 if done.sent or done.failed or args.once:
                     sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")

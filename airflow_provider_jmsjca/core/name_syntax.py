@@ -132,8 +132,8 @@ class NameSyntax:
         """
         if self.reaches(target, source):
             raise ConfigurationError(
-                f"what is moved from {source} to {target} would come back on {broker}; expected another "
-                "destination"
+                f"a message moved from {source} to {target} would be received from {source} again on "
+                f"{broker}; expected another destination"
             )
 
     def _is_wildcard(self, destination: Destination) -> bool:

@@ -76,8 +76,8 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
     spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
     if spec and "spec" in kwargs:
         raise ConfigurationError(
-            f"@task.jms_listener: got spec and, beside it, {', '.join(sorted(spec))}; expected one or the "
-            "other: put them into the spec, or leave it out"
+            f"@task.jms_listener: got spec together with {', '.join(sorted(spec))}; put these into the "
+            "spec, or leave the spec out"
         )
     kwargs.setdefault("spec", spec)
     refuse_secrets_in_spec("@task.jms_listener", kwargs.get("spec"))

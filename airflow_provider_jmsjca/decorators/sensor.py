@@ -50,7 +50,9 @@ def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs:
         ConfigurationError: A `predicate` is given.
     """
     if "predicate" in kwargs:
-        raise ConfigurationError("@task.jms_sensor: got predicate; expected none, the function itself is it")
+        raise ConfigurationError(
+            "@task.jms_sensor: got predicate; leave it out, the decorated function is the predicate"
+        )
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=False,

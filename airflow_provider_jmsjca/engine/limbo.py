@@ -194,7 +194,8 @@ class LimboSender:
     def _leave_none(self, name: str, error: JmsError) -> None:
         self._without[name] = self._now + _SWEEP_EVERY
         _log.warning(
-            "The connection %r may not use %s: after a kill, messages of limbo may be sent twice: %s",
+            "The user of connection %r has no access to %s, so a crash may send messages of limbo twice. "
+            "Grant it read and write access: %s",
             name,
             send_markers.SEND_MARKERS,
             error,
@@ -291,7 +292,7 @@ class LimboSender:
         try:
             opened.close()
         except JmsError as error:  # harmless: the broker has confirmed all messages sent over the connection
-            _log.warning("Closing the connection %r of limbo failed: %s", name, error)
+            _log.warning("Limbo could not close the connection %r: %s", name, error)
 
     def _read(self, messages: Sequence[LimboMessage], done: SendResult) -> _Group:
         found: _Group = []
@@ -373,7 +374,8 @@ class LimboSender:
         numbers, self._unnoted = self._unnoted, []
         if noted < len(numbers):
             _log.warning(
-                "%d messages of limbo took longer to send than %d s: another process may have sent them too",
+                "Sending %d messages from limbo took longer than %d s; another process may have sent them "
+                "too",
                 len(numbers) - noted,
                 self._lease.total_seconds(),
             )
@@ -390,7 +392,7 @@ class LimboSender:
             return
         done.failed += 1
         _log.error(
-            "Message %d in limbo can't be sent to %s and stays there (retry: airflow jms limbo revive): %s",
+            "Message %d can't be sent to %s and stays in limbo (retry: airflow jms limbo revive): %s",
             message.number,
             message.destination,
             error,

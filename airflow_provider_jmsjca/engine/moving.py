@@ -87,7 +87,9 @@ def commit_with_fallback(
         TransientBrokerError: See `UnitOfWork.commit`.
     """
     if not ways:
-        raise PermanentBrokerError("the connection was lost even when the shortest copy of it was sent")
+        raise PermanentBrokerError(
+            "the connection was lost each time a copy of the message was sent, even the shortest one"
+        )
     lost = ConnectionLostError("the connection was lost each time the complete message was sent")
     refusal: JmsError | None = lost if ways.start else None
     for way in ways:

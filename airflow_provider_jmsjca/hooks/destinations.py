@@ -111,8 +111,8 @@ def _looked_up_moves(
         return None
     if len(for_each) > 1:
         raise ConfigurationError(
-            f"redelivery_handling: {move} names an object to look up for each of {len(references)} "
-            "destinations, expected a target without $, or an activation for each"
+            f"redelivery_handling: the lookup {move} has a different target for each of {len(references)} "
+            "destinations; expected a target without $, or an activation for each destination"
         )
     (targets,) = for_each
     changed = Move.to(move.at, [_looked_up_target(each, variables=variables) for each in targets])
@@ -168,8 +168,8 @@ def _entry(name: str) -> str | None:
         return alike.get(name)
     if len(set(alike.values())) > 1:
         raise ConfigurationError(
-            f"destination lookup://{name}: [jmsjca] defines {' and '.join(sorted(alike))}, which differ; "
-            "expected one of these spellings"
+            f"destination lookup://{name}: [jmsjca] defines {' and '.join(sorted(alike))}, which "
+            "differ; keep one of them"
         )
     return next(iter(alike.values()))
 

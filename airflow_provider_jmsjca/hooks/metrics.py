@@ -182,7 +182,7 @@ class MetricsSender:
             said = f"{doing}: {error!r}"
             if said != self._trouble:
                 self._trouble = said
-                _log.warning("Metrics are not sent; %s them failed", doing, exc_info=True)
+                _log.warning("Metrics could not be sent, because %s them failed", doing, exc_info=True)
 
     @staticmethod
     def _send_all(emit: Statistics, measured: Iterable[tuple[Watch, Measured]]) -> None:

@@ -154,8 +154,8 @@ def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> boo
     url = (host or "").strip().lower()
     if wanted and is_connection_url(url) and f"{_TLS_SCHEME}://" not in url:
         raise ConfigurationError(
-            f"{title}: tls is on but the host is a URL that says otherwise; expected {_TLS_SCHEME}:// there, "
-            "or the host's name alone"
+            f"{title}: tls is on but the host is a URL without TLS; expected {_TLS_SCHEME}:// there, or a "
+            "host name alone"
         )
     return wanted
 

@@ -109,8 +109,8 @@ def submitted_application(hook: Any) -> SparkApplication:
         place = hook._connection["namespace"]  # noqa: SLF001
     if not name:
         raise AirflowException(
-            "spark-submit ended without saying which application it submitted; expected it in its output, "
-            "for which log4j has to log org.apache.spark.deploy at INFO"
+            "spark-submit ended and its output doesn't name the application that it submitted. Let log4j log "
+            "org.apache.spark.deploy at INFO"
         )
     kerberos = bool(hook._connection["keytab"] and hook._connection["principal"])  # noqa: SLF001
     return SparkApplication(cluster=cluster, name=name, place=place, kerberos=kerberos)
@@ -215,7 +215,7 @@ class SparkApplication:
         try:
             answer = requests.get(address, auth=self._ticket(), timeout=_REQUEST_SECONDS)
             if answer.status_code == _NOT_FOUND:
-                return "YARN doesn't know it any more"
+                return "YARN has no record of it any more"
             if answer.status_code != _OK:
                 raise ClusterAwayError(f"{address} answers {answer.status_code}: {answer.text[:200]}")
             told = answer.json()["app"]
@@ -233,7 +233,8 @@ class SparkApplication:
             from requests_kerberos import HTTPKerberosAuth  # noqa: PLC0415  # optional
         except ImportError as error:
             raise ClusterAwayError(
-                "the Spark connection has a keytab: pip install requests-kerberos, in the triggerer too"
+                "the Spark connection has a keytab, which needs requests-kerberos: install it on workers and "
+                "the triggerer"
             ) from error
         return HTTPKerberosAuth()
 
@@ -263,8 +264,8 @@ def kubernetes_client() -> Any:
         from airflow.providers.cncf.kubernetes import kube_client  # noqa: PLC0415  # optional
     except ImportError as error:
         raise ConfigurationError(
-            "deferrable=True on Kubernetes asks for the driver's pod: pip install "
-            f"apache-airflow-providers-cncf-kubernetes, in the triggerer too ({error})"
+            "deferrable=True on Kubernetes watches the driver's pod, which needs "
+            f"apache-airflow-providers-cncf-kubernetes: install it on workers and the triggerer ({error})"
         ) from error
     return kube_client
 

@@ -131,7 +131,7 @@ def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str
     if unknown:
         raise ConfigurationError(
             f"connection {conn_id!r}: a spool can't use {', '.join(unknown)} of its extra; expected only "
-            f"{', '.join(known)}, or no connection: then the environment's credentials are used"
+            f"{', '.join(known)}. Or name no connection, to use the credentials of the environment"
         )
     if store == "hdfs" and (connection.password or connection.schema):
         raise ConfigurationError(

@@ -55,7 +55,7 @@ class Task(Protocol):
 
 def timed_out(task: Task) -> str:
     """Return the error text for a task that has exceeded its timeout."""
-    return f"execution_timeout of {task.execution_timeout} is over, the time it was deferred included"
+    return f"execution_timeout of {task.execution_timeout} is over, including the time deferred"
 
 
 def deferral_timeout(timeout_at: float | None, own: timedelta | None = None) -> timedelta | None:

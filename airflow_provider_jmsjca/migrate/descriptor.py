@@ -156,7 +156,7 @@ class Descriptor:
             )
         if not found:
             raise ConfigurationError(
-                "descriptor: it describes a connector only; put its values into [jmsjca]"
+                "descriptor: it has no activation, only a connector; put its values into [jmsjca]"
             )
         if name is None and len(found) > 1:
             raise ConfigurationError(
@@ -442,8 +442,8 @@ class _Read:
         if handling.partition(";")[0].removeprefix("1:").isdigit():
             on_topic = "topic" in given.get("destination_type", ("", ""))[1].lower()
             notes.append(
-                "redelivery delay: a message that waits holds its place here, in serial all others wait "
-                "with it; on WebLogic it waits in the server. "
+                "redelivery delay: a delayed message occupies a handler here, and in serial mode it holds up "
+                "all others; on WebLogic it waits in the server. "
                 + (
                     "On a topic no option avoids this"
                     if on_topic
@@ -454,7 +454,8 @@ class _Read:
             step = handling.partition(";")[0]
             notes.append(
                 "use_store: set it before the first run. Messages that waited in the stopped bean may come "
-                f"with the redelivered flag; without a store that counts as a failure, and {step} acts on it"
+                f"with the redelivered flag; without a store that counts as a failure, to which {step} "
+                "applies"
             )
         notes.extend(f"redelivery_handling: {note}" for note in module_notes)
 
@@ -473,7 +474,7 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
     for other in spelled[1:]:
         if (left_out := fields.pop(other)) != fields[spelled[0]]:
             taken = masked_text(fields[spelled[0]])
-            yield f"{name}: {taken} of {spelled[0]} is taken, not {masked_text(left_out)} of {other}"
+            yield f"{name}: using {taken} of {spelled[0]}, not {masked_text(left_out)} of {other}"
 
 
 def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:

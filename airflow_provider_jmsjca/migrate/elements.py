@@ -189,13 +189,13 @@ def parse(text: str | bytes, title: str) -> Element:
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         place = f"line {error.lineno}, column {error.offset + 1}"
-        raise ConfigurationError(f"{title}: no XML: {reason} at {place}") from None
+        raise ConfigurationError(f"{title}: not valid XML: {reason} at {place}") from None
     except UnicodeEncodeError:
         raise ConfigurationError(
             f"{title}: it contains half of a surrogate pair, which XML doesn't allow"
         ) from None
     except (LookupError, ValueError) as error:
-        raise ConfigurationError(f"{title}: no XML: its encoding can't be read: {error}") from None
+        raise ConfigurationError(f"{title}: not valid XML: its encoding can't be read: {error}") from None
 
 
 def _parse(text: str | bytes) -> Element:

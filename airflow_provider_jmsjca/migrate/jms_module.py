@@ -223,7 +223,7 @@ class JmsModules:
             if name and name not in self.delays and not name.startswith(_WITHOUT_DELAY) and complete:
                 notes.append(
                     f"the connection factory {name} isn't in these files; if it has a "
-                    "default-redelivery-delay, begin with 1: and its milliseconds"
+                    "default-redelivery-delay, begin redelivery_handling with 1:MILLISECONDS"
                 )
         return f"1:{delay}" if delay and delay > 0 and rules.limit != 0 else "", notes
 
@@ -245,7 +245,8 @@ class JmsModules:
         if rules.limit is None or rules.limit < 0:
             note = (
                 f"these files give {where} no redelivery limit. Unless its producers set one, a message that "
-                f"always fails comes again for ever; end it with {_after('6', 'queue', dead)}"
+                "always fails is redelivered for ever; end redelivery_handling with "
+                f"{_after('6', 'queue', dead)}"
             )
             return "", (note,) if complete else ()
         at = str(rules.limit + 1)
@@ -256,7 +257,7 @@ class JmsModules:
         target = self._named(module, rules.error_destination)
         kind, name = ("queue", rules.error_destination) if target is None else (target.kind, target.name)
         if any(part in name for part in _UNFIT):
-            note = f"the error destination {name!r} can't stand in it; define an object for it"
+            note = f"the error destination {name!r} can't be written there; define an object for it"
             return "", (f"{note} and end it with {_after(at, kind, 'lookup://NAME')}",)
         said = (
             () if target else (f"the error destination {name!r} isn't in these files; assumed to be a queue",)
@@ -367,7 +368,7 @@ def _rules_of_members(module: Module, distributed: ModuleDestination) -> tuple[F
     if len({rules for rules, _ in each}) > 1:
         notes.append(
             f"the members of {distributed.address} differ in limit, delay or error destination; those of "
-            f"{found[0].name!r} are taken"
+            f"{found[0].name!r} are used"
         )
     complete = None not in named.values() and all(said.complete for _, said in each)
     return each[0][0] if each else distributed.own, _Said(tuple(notes), complete=complete)

@@ -20,7 +20,7 @@ _FIELDS = {
 _MANAGER = {"allowMessageDelays": "allow_message_delays", "limboDeliveryRetry": "limbo_delivery_retry"}
 """Property of `MessagingManager` -> option of this package."""
 _WITHOUT_EFFECT = {
-    "limboPollInterval": "limbo is looked at each second",
+    "limboPollInterval": "limbo is checked each second",
     "dataSource": "store_url of [jmsjca] names the database of limbo",
 }
 _SCHEME = "patchbay:/"
@@ -80,8 +80,8 @@ def _activations(sinks: Sequence[Element]) -> Iterator[tuple[str, dict[str, str]
         notes = []
         if destination.startswith(_OF_ATG):
             notes.append(
-                f"destination: {destination} is a name of ATG's own JMS. Here it is that of a "
-                "destination at your broker; replace it unless that one has the same name"
+                f"destination: {destination} is a name in ATG's own JMS. Here it names a "
+                "destination at your broker; replace it if that has another name"
             )
         if failure_port := found.value("failure-output-port"):
             fields["dead_letter_destination"] = ";".join(_failure_targets(sinks, failure_port))

@@ -56,8 +56,8 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
     fields["destination"] = ";".join(each if "://" in each else f"queue://{each}" for each in destinations)
     if bare := [each for each in destinations if "://" not in each]:
         notes.append(
-            f"destination: {', '.join(bare)}: no kind is said, so queue:// is put in front; WBIA leaves the "
-            "kind to the provider. Write topic:// for a topic"
+            f"destination: {', '.join(bare)}: WBIA doesn't say whether this is a queue or a topic; taken as "
+            "a queue. Write topic:// for a topic"
         )
     if "poll_quantity" in fields and len(destinations) == 1:
         notes.append("poll_quantity: no effect with one destination: messages are pushed")
@@ -68,12 +68,12 @@ def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[
     if "in_doubt_events" in fields and not fields.keys() & {"in_progress_destination", "use_store"}:
         del fields["in_doubt_events"]
         notes.append(
-            "in_doubt_events: dropped: no event is known to be in doubt without an in_progress_destination, "
-            "or use_store"
+            "in_doubt_events: dropped: without in_progress_destination or use_store, events in doubt can't "
+            "be recognised"
         )
     if "error_destination" not in fields:
         notes.append(
-            "error_destination: not set; WBIA discards an event that fails, here it is delivered again. Name "
+            "error_destination: not set; WBIA discards an event that fails, here it is redelivered. Name "
             "a destination, or discard to drop such messages"
         )
     return fields.get("name", ""), fields, notes

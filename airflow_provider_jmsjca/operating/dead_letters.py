@@ -387,7 +387,9 @@ def replay_dead_letters(
     A dry run changes nothing if the broker can browse. Otherwise it marks the letters as redelivered.
     """
     if source == asked.target or source in asked.origins:
-        raise ConfigurationError(f"{source} is the dead-letter queue and a target; expected two destinations")
+        raise ConfigurationError(
+            f"{source} is both the dead-letter queue and a target; expected another target"
+        )
     return _Replayer(connection, source, asked, stopped or threading.Event(), progress).run()
 
 
@@ -443,7 +445,9 @@ def resend_edited(
     id of the letter in `JMSJCA_ReplayOf`.
     """
     if letter.message_id is None or source == target:
-        raise ConfigurationError(f"{source}: expected a letter with an id, and another destination for it")
+        raise ConfigurationError(
+            f"{source}: expected a dead letter with a message id, and another queue as target"
+        )
     properties = {
         **_not_own(edited),
         REPLAY_OF: letter.message_id,

@@ -400,7 +400,9 @@ def browse_by_consuming(
     """
     with contextlib.closing(connection.administration()) as administration:
         if QueueOperation.BROWSE in administration.operations:
-            raise ConfigurationError(f"{connection.broker} can browse; leave out --by-consuming")
+            raise ConfigurationError(
+                f"{connection.broker} can browse without consuming; leave out --by-consuming"
+            )
     found = list(
         islice(
             browse_or_receive(connection, Destination.queue(queue), selector, skip + limit + 1), skip, None

@@ -94,7 +94,7 @@ def propose_schema(messages: Iterable[tuple[str, JmsMessage]]) -> Proposal:
         first = f"; the first: {names[min(faults)]}: {faults[min(faults)]}" if faults else ""
         if not names:
             raise ConfigurationError("there are no messages, so no schema can be proposed")
-        raise ConfigurationError(f"of {len(names)} messages none has a JSON object with fields{first}")
+        raise ConfigurationError(f"none of {len(names)} messages has a JSON object with fields{first}")
     disagreements = (Disagreement(message=names[at], reason=faults[at]) for at in sorted(faults))
     return Proposal(fields=columns, messages=len(names), disagreements=tuple(disagreements))
 
@@ -184,7 +184,7 @@ class _Seen:
         """
         if len(self.fields) > _MOST_COLUMNS:
             raise ConfigurationError(
-                f"the bodies have more than {_MOST_COLUMNS:,} names, so they are keys rather than fields"
+                f"the bodies have more than {_MOST_COLUMNS:,} different field names, too many for columns"
             )
         for name, found in self.fields.items():
             kind = found.type_name()

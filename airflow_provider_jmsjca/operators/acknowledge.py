@@ -101,8 +101,8 @@ class JmsAcknowledgeOperator(BaseOperator):
                 store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), token, whole))
         if not waiting:
             self.log.warning(
-                "No event of %r that started this run waits for an acknowledgement; expected a trigger with "
-                "hold_until_ack=True",
+                "Nothing to acknowledge: this run was started by no event of %r that waits for it. The "
+                "asset's trigger needs hold_until_ack=True",
                 self.asset,
             )
         return spoken

@@ -284,7 +284,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             self.log.warning("%s", escaped(each.warning()))
         if result.reason is EndReason.STOPPED:
             raise AirflowException(
-                f"stopped on request; batch {batch_id} has {result.rows} messages and stays open"
+                f"stopped on request; batch {batch_id} has {result.rows} messages, and a retry continues it"
             )
         self.log.info("Batch %s: %s", batch_id, result.summary())
         if result.rows == 0:
@@ -328,7 +328,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                 manifest = adopt(spool, name)
             except SpoolError as error:
                 # The writer of the batch has come back, or the batch was removed.
-                self.log.warning("Batch %s isn't adopted: %s", name, error)
+                self.log.warning("Batch %s of an earlier run can't be adopted: %s", name, error)
             else:
                 if manifest is not None:
                     self.log.info("Batch %s of an earlier run is adopted: %d messages", name, manifest.rows)

@@ -208,7 +208,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         elif event["event"] == "requested":
             self.log.info("The activation was stopped or drained while the task was deferred")
         else:
-            self.log.info("Nothing came while the task was deferred, and its time is up")
+            self.log.info("No message arrived while the task was deferred, and its time is up")
         if event["event"] == "deadline" and run_state.ends_by_time:
             from airflow_provider_jmsjca.engine.activations.limits import run_report  # noqa: PLC0415 - not at parse time
 
@@ -312,7 +312,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         down = activation.missing
         self._log_progress(counts, down or ())
         if self._killed.is_set():
-            raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
+            raise AirflowException(
+                f"told to stop; {counts.settled} messages are settled, the others return to the broker"
+            )
         ended_by = activation.ended_by
         if self.max_messages is not None and counts.settled >= self.max_messages:
             ended_by = EndReason.COUNT  # even if `idle_for` was over before the last message was settled
@@ -333,7 +335,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         if ended_by is EndReason.IDLE:
             # After a deferral, this run has waited only for the rest of `idle_for`; the log has the whole.
             self.log.info(
-                "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
+                "The task ends: no message arrived for %g s (`idle_for`), including the time deferred",
+                self.idle_for,
             )
         return activation.report(so_far, ended_by)
 
@@ -374,9 +377,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 f"the handler stopped message delivery: {activation.stop_reason}; "
                 f"{(so_far + counts).settled} messages are settled, the rest stays at the broker. "
                 + (
-                    "Nothing is consumed until somebody resumes it: see airflow jms activations list"
+                    "Nothing is consumed until the activation is resumed (airflow jms activations resume)"
                     if kept
-                    else "Without use_store nobody remembers that: the next run consumes again"
+                    else "Without use_store the stop isn't stored: the next run consumes again"
                 )
             )
         return counts
@@ -415,8 +418,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         if self._is_known(settings):
             return True
         self.log.info(
-            "Not deferred while nothing comes: the spec connects otherwise than the connection %r, and the "
-            "triggerer knows no more than that",
+            "Not deferred while no message arrives: the spec's connection settings differ from connection "
+            "%r, and the triggerer can use only that connection",
             self._conn_id,
         )
         return False
@@ -509,8 +512,8 @@ def _refuse_unfinished(ended_by: EndReason | None, counts: Counts) -> None:
         raise _only_fails(counts)
     if ended_by is EndReason.BLOCKED:
         raise AirflowException(
-            "nothing came, but the broker had not answered on a connection of this task and may hold "
-            "messages for it, as RabbitMQ does while its memory or disk alarm is on; "
+            "no message arrived, but the broker stopped answering on a connection of this task and may still "
+            "hold messages for it. RabbitMQ does so while its memory or disk alarm is on; "
             f"{counts.settled} messages are settled. A retry gets the rest; give failure_timeout more "
             "seconds to wait longer for the broker"
         )

@@ -117,7 +117,7 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
         sent = {"destination": str(sending.destination), "count": len(outgoing)}
         if limbo:
             self.log.info(
-                "%s can't delay: %d messages for %s wait in limbo, until the triggerer or "
+                "%s can't delay messages: %d messages for %s wait in limbo until the triggerer or "
                 "airflow jms store run sends them",
                 broker,
                 len(limbo),

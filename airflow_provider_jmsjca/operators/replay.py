@@ -94,8 +94,8 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
         foreign = sorted(_COLLECTING & kwargs.keys())
         if foreign:
             raise ConfigurationError(
-                f"{type(self).__name__}: {', '.join(foreign)}: a replay receives nothing; expected "
-                "batches, or since and until"
+                f"{type(self).__name__}: {', '.join(foreign)}: not allowed, because a replay receives "
+                "nothing; expected batches, or since and until"
             )
         super().__init__(destination="", **kwargs)
         self.batches = batches

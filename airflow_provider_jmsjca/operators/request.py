@@ -126,8 +126,8 @@ class JmsRequestOperator(JmsSensor):
         for name in ("peek", "message_selector", "predicate", "fail_on", "max_messages", "timeout"):
             if name in kwargs:
                 raise ConfigurationError(
-                    f"JmsRequestOperator: got {name}; expected none: response_selector and result_property "
-                    "say which message is the answer and when it fails, response_timeout how long to wait"
+                    f"JmsRequestOperator: {name} is not allowed; use response_selector to choose the answer, "
+                    "result_property to recognise a failure, response_timeout to limit the wait"
                 )
         refuse_secrets(type(self).__name__, {"reply_to": reply_to})
         faults = seconds_faults("response_timeout", response_timeout)
@@ -164,8 +164,8 @@ class JmsRequestOperator(JmsSensor):
         with task_failures():
             if self.mode != "poke":
                 raise ConfigurationError(
-                    f"mode is {self.mode!r}; expected deferrable=True, which holds no worker either: a "
-                    "rescheduled task would send its request again at every look"
+                    f"mode is {self.mode!r}; expected deferrable=True, which occupies no worker either: "
+                    "a rescheduled task would send its request again each time"
                 )
             self._begin(context)
             outgoing = self._outgoing()
@@ -206,7 +206,7 @@ class JmsRequestOperator(JmsSensor):
         except AirflowSensorTimeout as error:
             kind = AirflowFailException if self.timeout_fatal else AirflowException
             raise kind(
-                f"no answer to request {self._correlation!r} came to {self.reply_to} within "
+                f"no answer to request {self._correlation!r} arrived at {self.reply_to} within "
                 f"{self.response_timeout:g} s"
             ) from error
 
@@ -292,7 +292,7 @@ class JmsRequestOperator(JmsSensor):
         if response.failed:
             raise AirflowFailException(
                 f"request {self._correlation!r} failed: {escaped(response.error)} (the answer is kept in "
-                f"{manifest.uri}; the task, once cleared, sends a new request)"
+                f"{manifest.uri}; if you clear the task, it sends a new request)"
             )
         # The process that receives the answer may not be the one that sent the request.
         self._note_request()

@@ -190,8 +190,7 @@ class Sending:
                 text = item
             case None:
                 raise ConfigurationError(
-                    "None is not a message; expected a value, which a task that returned nothing "
-                    "doesn't have "
+                    "None is not a message; does the upstream task return its value? "
                     "(for JSON's null send the text 'null')"
                 )
             case _:
@@ -294,7 +293,7 @@ def _check(
     kinds = {item.message.body_kind for item in outgoing} - capabilities.body_kinds
     if kinds:
         raise CapabilityError(
-            f"messages with a {kind} body can't be sent to {broker}: the body would not survive"
+            f"messages with a {kind} body can't be sent to {broker}: the body would be lost"
             for kind in sorted(kinds)
         )
 
@@ -309,6 +308,6 @@ def json_text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"a {type(value).__name__} is no message ({error}); expected text, bytes, a JmsMessage, its JSON "
-            "form, or a value that JSON has"
+            f"a {type(value).__name__} can't be sent as a message ({error}); expected text, bytes, a "
+            "JmsMessage, its JSON form, or a value that JSON can represent"
         ) from None

@@ -353,7 +353,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         if connection.conn_type == "spark_connect" or (connection.host or "").startswith("sc://"):
             raise ConfigurationError(
-                f"connection {self.spark_conn_id!r} is of Spark Connect, where no job can run; expected a "
+                f"connection {self.spark_conn_id!r} is for Spark Connect, which can't run jobs; expected a "
                 "connection of type spark with a master, such as spark://host:7077. For Spark Connect use "
                 "JmsCollectOperator, and read its batches in the format jms-spool"
             )
@@ -371,7 +371,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         if "yarn_rm_auth" in (self.spark_arguments or {}):
             raise ConfigurationError(
-                "spark_arguments: yarn_rm_auth can't be handed to the triggerer; expected keytab and "
+                "spark_arguments: yarn_rm_auth can't be passed to the triggerer; expected keytab and "
                 f"principal in {named}, or deferrable=False"
             )
         # These settings make spark-submit end as soon as the cluster has accepted the application.
@@ -380,12 +380,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             properties = self.conf or {}
             if not (properties.get(_NAMESPACE) or connection.extra_dejson.get("namespace")):
                 raise ConfigurationError(
-                    f"{named}: deferrable=True asks for the driver's pod; expected its namespace as "
+                    f"{named}: deferrable=True watches the driver's pod; expected its namespace as "
                     f"`namespace` in the extra, or as {_NAMESPACE} in conf"
                 )
             if str(properties.get(_WAITS, "")).lower() == "true":
                 raise ConfigurationError(
-                    f"conf: {_WAITS}: got true, expected no such property with deferrable=True"
+                    f"conf: {_WAITS}: got true, which deferrable=True doesn't allow; leave it out"
                 )
             self._submission = {"track_driver_via_k8s_api": True}
             return
@@ -394,7 +394,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._resource_manager = given if "://" in given else f"http://{given}"
         if not given:
             raise ConfigurationError(
-                f"{named}: deferrable=True asks YARN's resource manager; expected its address as "
+                f"{named}: deferrable=True queries YARN's resource manager; expected its address as "
                 f"{RM_ADDRESS} in the extra, such as http://rm.example.com:8088"
             )
 
@@ -434,9 +434,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             **self._submission,
         )
         if self._killed:
-            raise AirflowException(
-                f"told to stop; batch {manifest.batch_id} is submitted by the next attempt"
-            )
+            raise AirflowException(f"told to stop; the next attempt submits batch {manifest.batch_id}")
         self.log.info("Submitting %d messages; submission %d of this batch", manifest.rows, fence)
         try:
             with tempfile.TemporaryDirectory(prefix="jms-job-") as folder:
@@ -555,7 +553,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                     "password would be on a command line. Give the driver a file with it, and use "
                     "--jdbc-url, --jdbc-user and --jdbc-password-file in application_args"
                 )
-            self.log.info("The driver isn't given the spool's credentials: its environment must have them")
+            self.log.info(
+                "The driver runs elsewhere and doesn't get the spool's credentials; set them in its "
+                "environment"
+            )
             return arguments
         if self.jdbc_conn_id:
             environment |= database_environment(self.jdbc_conn_id)

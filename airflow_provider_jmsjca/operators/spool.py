@@ -123,7 +123,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
             (care if old else fresh).append(each.batch_id)
             self.log.log(
                 logging.WARNING if old else logging.INFO,
-                "Batch %s is %s, and hasn't changed for %d s%s: messages of it are in %s and nowhere else. "
+                "Batch %s is %s, and hasn't changed for %d s%s: its messages are in %s and nowhere else. "
                 "If its task has failed for good, clear the task; see `airflow jms spool show`",
                 escaped(each.batch_id),
                 each.state,

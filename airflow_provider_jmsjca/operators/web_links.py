@@ -125,13 +125,14 @@ def _check(title: str, template: str, place: str) -> None:
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise ConfigurationError(f"{title} is not the address of a web page; {expected}")
     if place not in template:
-        raise ConfigurationError(f"{title} has no place for the name; {expected}")
+        raise ConfigurationError(f"{title} doesn't contain {place}; {expected}")
     if place in parts.netloc:
-        raise ConfigurationError(f"{title} has {place} in its host; {expected} behind that")
+        raise ConfigurationError(f"{title} has {place} in its host; {expected} after the host")
     query = (*parse_qsl(parts.query), *parse_qsl(parts.fragment.partition("?")[2]))
     if "@" in parts.netloc or any(is_secret(key) for key, _ in query):
         raise ConfigurationError(
-            f"{title} holds a user or a secret, which everybody would see; expected the console to ask for it"
+            f"{title} contains a user or a secret, which all users would see; leave it out, the console "
+            "asks for it"
         )
 
 

@@ -52,7 +52,7 @@ def open_store() -> Iterator[Store]:
     """
     if not store_in_use():
         raise ConfigurationError(
-            "no store yet: the first task or trigger creates it, or [jmsjca] store_url names one"
+            "there is no store yet; the first task or trigger creates it, or set [jmsjca] store_url"
         )
     store = shared_store()
     try:
@@ -111,7 +111,7 @@ def changed(visit: Visit) -> Response:
     if action not in {_RESUME, *_ACTIONS}:
         raise ConfigurationError(f"action {action!r}: expected one of {_RESUME}, {', '.join(_ACTIONS)}")
     if not reason and action != _RESUME:
-        raise ConfigurationError("the reason is empty; expected why, for the log and for the list")
+        raise ConfigurationError("the reason is empty; expected a reason, which the log and the list show")
     with open_store() as store:
         name = activation_status(store, visit.query.get("name", "")).name
         record(visit.user, f"{action}_activation", activation=name, reason=reason)

@@ -146,7 +146,7 @@ async def _form(request: Request) -> dict[str, str]:
         ValueError: The form is too long or incomplete, or the body is no form. The text is shown to the user.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise ValueError(f"Expected a form ({_FORM}).")
+        raise ValueError(f"The request has no form; expected the content type {_FORM}.")
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -130,7 +130,9 @@ def edited(visit: Visit) -> Response:
         deleted = resend_edited(connection, Destination.queue(queue), message, copy, target)
     lines = [f"The edited message was sent to {target}."]
     if not deleted:
-        lines.append("The original was no longer on the queue: somebody else took it.")
+        lines.append(
+            "The original was no longer on the queue: another consumer took it, so it may be handled too."
+        )
     return visit.page(
         "done.html", title=queue, lines=lines, back=visit.link("queue", conn_id=conn_id, queue=queue)
     )

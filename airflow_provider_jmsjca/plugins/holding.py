@@ -146,7 +146,10 @@ class TaskFailed:
             try:
                 _record_failure(task_instance, error)
             except Exception:  # noqa: BLE001 - whatever Airflow raises: the task has failed in any case
-                _log.warning("The exception is not recorded for the messages of this run", exc_info=True)
+                _log.warning(
+                    "The exception could not be recorded, so dead letters of this run won't name it",
+                    exc_info=True,
+                )
 
 
 class TriggererStarting:
@@ -320,7 +323,11 @@ def _failure(session: Session, run: DagRun) -> str:
     try:
         error = failure_of(get_state_backend().get(scope, FAILURE_KEY, session=session), first.try_number)
     except Exception:  # noqa: BLE001 - a backend of the installation: the messages go back in any case
-        _log.warning("The exception of a failed task of run %s is not known", run.run_id, exc_info=True)
+        _log.warning(
+            "The exception of a failed task of run %s can't be read, so dead letters won't name it",
+            run.run_id,
+            exc_info=True,
+        )
         error = ""
     name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.map_index}]"
     others = f" and {more} more" if more else ""

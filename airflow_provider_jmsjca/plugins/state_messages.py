@@ -242,7 +242,9 @@ def _publish(make: Callable[[], Mapping[str, Any]]) -> None:
         if target is not None:
             publisher().publish(target, make())
     except Exception:  # noqa: BLE001 - nothing of this may fail Airflow's own work
-        _log.warning("A state message could not be made", exc_info=True)
+        _log.warning(
+            "A state message could not be created and is lost; Airflow is not affected", exc_info=True
+        )
 
 
 def run_state(run: Any, state: str) -> dict[str, Any]:

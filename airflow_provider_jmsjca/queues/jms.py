@@ -51,14 +51,14 @@ class JmsMessageQueueProvider(BaseMessageQueueProvider):
 
         uri = DestinationUri.parse(queue)
         faults = [
-            f"MessageQueueTrigger: {name} is said by queue={str(uri)!r} already; expected it once"
+            f"MessageQueueTrigger: {name} is already part of queue={str(uri)!r}; leave it out"
             for name in ("jms_conn_id", "destination")
             if kwargs.get(name) is not None
         ]
         if uri.virtual_host is not None:
             faults.append(
-                f"MessageQueueTrigger: queue={str(uri)!r} names a virtual host, which belongs in the "
-                f"connection {uri.authority!r}"
+                f"MessageQueueTrigger: queue={str(uri)!r} has a virtual host; set it in the Airflow "
+                f"connection {uri.authority!r} instead"
             )
         if faults:
             raise ConfigurationError(faults)

@@ -306,7 +306,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                     return self._peek(source)
                 found = self._claim(source, context)
             except (TransientBrokerError, BatchInUseError) as error:
-                self.log.warning("No look at %s this time: %s", source.queue, error)
+                self.log.warning("Can't check %s now; trying again later: %s", source.queue, error)
                 return _Found()
             if found.value is not None:
                 note_input(JmsHook(self.jms_conn_id), source.connection, source.queue)
@@ -321,12 +321,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if not faults and self.max_messages > _MOST_MESSAGES:
             faults.append(
                 f"max_messages is {self.max_messages}; expected at most {_MOST_MESSAGES:,}: "
-                "JmsCollectOperator takes more, and hands them on in files"
+                "use JmsCollectOperator for more"
             )
         if self.peek and self.max_messages != 1:
-            faults.append(f"max_messages is {self.max_messages} with peek=True; expected peek=False with it")
+            faults.append(f"max_messages is {self.max_messages}; expected 1 with peek=True, or peek=False")
         if self.peek and self.dead_letter_destination:
-            faults.append("dead_letter_destination: given with peek=True; expected peek=False with it")
+            faults.append("dead_letter_destination is not allowed with peek=True, which moves no messages")
         if faults:
             raise ConfigurationError(faults)
         for name, function in (("predicate", self.predicate), ("fail_on", self.fail_on)):
@@ -407,11 +407,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 manifest = self._held(source, spool / batch_id, open_batch, what)
                 if manifest is None:
                     raise
-                self.log.warning("%s; the messages are safe in %s", error, manifest.uri)
+                self.log.warning("%s; the claimed messages are already stored in %s", error, manifest.uri)
             else:
                 manifest, left = result.manifest, result.left
                 self.log.info(
-                    "Look at %s: %s claimed, %d repeated ones dropped, %d left, %d moved to dead letters",
+                    "Checked %s: %s claimed, %d repeated messages dropped, %d left there, %d moved as dead "
+                    "letters",
                     source.queue,
                     "nothing" if manifest is None else f"batch {manifest.batch_id} of {manifest.rows}",
                     result.repeated,
@@ -423,7 +424,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if exists(manifest.folder / PRUNED):
             raise ConfigurationError(
                 f"batch {batch_id}: this task's messages were removed from the spool, and a cleared task "
-                "takes no others; expected another DAG run"
+                "takes no others. Start a new DAG run"
             )
         messages = [stored.message for stored in manifest_messages(manifest)]
         if any(self._fails(message) for message in messages):
@@ -445,8 +446,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             sweep_references(spool, reference_retention())
             if spool not in spool_roots():
                 self.log.warning(
-                    "XCom refers to messages in %s, which [jmsjca] spool_path and spool_roots don't name. "
-                    "Name it there, or read them by messages_from_event(..., spool_path=...)",
+                    "XCom refers to messages in %s, which readers don't trust. Add it to [jmsjca] "
+                    "spool_roots, or read the messages by messages_from_event(..., spool_path=...)",
                     spool,
                 )
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
@@ -482,8 +483,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                         finish(connection, batch, what)
                 except (TransientBrokerError, PermanentBrokerError) as error:
                     self.log.warning(
-                        "Batch %s is finished, but its messages can't be acknowledged now; the next look "
-                        "drops those that the broker repeats: %s",
+                        "Batch %s is finished, but its messages can't be acknowledged now; if the broker "
+                        "redelivers them, they are dropped: %s",
                         batch.batch_id,
                         error,
                     )

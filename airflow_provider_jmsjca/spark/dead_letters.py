@@ -106,7 +106,9 @@ class _Sender:
         try:
             self._send_in_one(connection, chunk)
         except (PermanentBrokerError, ConnectionLostError, InDoubtError) as error:
-            _log.warning("%d dead letters can't be sent together, they go one by one: %s", len(chunk), error)
+            _log.warning(
+                "%d dead letters can't be sent together; sending them one by one: %s", len(chunk), error
+            )
             for one in chunk:
                 self._send_alone(one)
 
@@ -190,4 +192,9 @@ class _Sender:
 
     def _warn(self, rejected: RejectedMessage, why: Exception | None) -> None:
         name = rejected.message.message_id
-        _log.warning("Message %s goes to %s without a part: %s", name, self._target, why)
+        _log.warning(
+            "Message %s goes to %s as a shortened copy, because the complete one could not be sent: %s",
+            name,
+            self._target,
+            why,
+        )

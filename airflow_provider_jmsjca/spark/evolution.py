@@ -125,7 +125,7 @@ def _types(rows: DataFrame, members: str, known: Mapping[str, str]) -> dict[str,
     )
     first = found.orderBy(sql.col("rows").desc(), "name").limit(_MOST_FIELDS + 1).collect()
     if len(first) > _MOST_FIELDS:
-        _log.warning("More than %d rescued fields: the most frequent ones are looked at", _MOST_FIELDS)
+        _log.warning("More than %d rescued fields; only the most frequent ones are considered", _MOST_FIELDS)
     taken = {name.lower() for name in rows.columns}
     others = {name.lower() for name in known}
     room = _MOST_COLUMNS - len(known)

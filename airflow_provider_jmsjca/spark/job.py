@@ -601,7 +601,8 @@ class Batch:
         check_write(format, sink, write)
         if sink.writes_once and table in self._stored:
             raise ConfigurationError(
-                f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
+                f"write: batch {self.batch_id} has already written to {table}; write once, the union of "
+                "the rows"
             )
         if write.mode == UPSERT:
             # The table doesn't show a retry which messages were stored, so all rejects must be known before.

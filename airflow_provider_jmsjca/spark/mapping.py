@@ -540,7 +540,9 @@ def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequ
     if schema is None:
         return columns_of_writer(writer_schema, allow=allow)
     if allow:
-        raise ConfigurationError("avro: allow: only without fields of your own; leave out one of the two")
+        raise ConfigurationError(
+            "avro: allow can't be combined with fields of your own; leave out one of the two"
+        )
     fields = _fields(schema)
     faults = list(_misread_bytes(fields, columns_of_writer(writer_schema, allow=["variants"]), ""))
     if faults:
@@ -581,7 +583,7 @@ def _name_faults(names: Iterable[str]) -> list[str]:
     twice = [name for name, count in lowered.items() if count > 1]
     return [
         *map(_reserved_fault, reserved(names)),
-        *(f"{name}: two columns have this name, but for upper and lower case" for name in twice),
+        *(f"{name}: two columns have this name, apart from upper and lower case" for name in twice),
     ]
 
 
@@ -595,7 +597,7 @@ def _unknown(kind: DataType, path: str) -> list[str]:
             twice = sorted({name for name in names if names.count(name) > 1})
             inner = [_unknown(field.dataType, f"{path}{field.name}.") for field in kind.fields]
             faults = [
-                f"{path}{name}: two fields have this name, but for upper and lower case" for name in twice
+                f"{path}{name}: two fields have this name, apart from upper and lower case" for name in twice
             ]
             return [*faults, *(fault for found in inner for fault in found)]
         case ArrayType():

@@ -303,7 +303,7 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
             digest.update(line)
             rows += 1
     if not give_name(part, path):
-        raise SpoolError(f"{path}: there already: two jobs run as one attempt")
+        raise SpoolError(f"{path}: already exists: two jobs run as the same attempt; end one of them")
     return RejectsFile(file=path.name, rows=rows, sha256=digest.hexdigest())
 
 
@@ -440,7 +440,7 @@ def _is_sound(folder: SpoolPath, file: RejectsFile) -> bool:
     try:
         _verified(folder, file)
     except SpoolError as error:
-        _log.warning("The rejects of an earlier attempt are determined again: %s", error)
+        _log.warning("The rejects of an earlier attempt can't be used; determining them again: %s", error)
         return False
     return True
 
@@ -473,8 +473,8 @@ def _messages(
     if segment is None:
         if is_given_up(manifest.folder, number):
             _log.warning(
-                "%s: %d rejected messages were in segment %d, which is damaged and was given up: they can't "
-                "be sent",
+                "%s: %d rejected messages can't be sent as dead letters: they were in segment %d, which was "
+                "damaged and given up",
                 manifest.folder,
                 len(wanted),
                 number,

@@ -465,7 +465,7 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     """
     body = memoryview(content)[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
-        raise ValueError("its content doesn't have the digest that it begins with")
+        raise ValueError("its checksum is wrong")
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         table = reader.read_all().combine_chunks()
     found: dict[str, Any] = json.loads(table.schema.metadata[b"index"])
@@ -474,7 +474,7 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
         or found["activation"] != activation
         or not table.schema.equals(layout.INDEX_SCHEMA)
     ):
-        raise ValueError("another format, or another activation's")
+        raise ValueError("it has another format, or belongs to another activation")
     return _Index(
         number=number,
         names=found["names"],

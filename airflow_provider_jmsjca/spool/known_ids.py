@@ -93,8 +93,8 @@ def read_identities(segment: SpoolPath) -> Iterator[Identity]:
 
 def _unreadable(segment: SpoolPath, what: str, error: Exception) -> SpoolError:
     return SpoolError(
-        f"{segment}: the {what} can't be read: {error}; {way_out(segment.parent)}. Those of its messages "
-        "that the broker repeats are then stored once more"
+        f"{segment}: the {what} can't be read: {error}; {way_out(segment.parent)}. Messages of it that the "
+        "broker redelivers are then stored again"
     )
 
 
@@ -136,8 +136,8 @@ def activation_in(folder: SpoolPath) -> str | None:
         return None
     except (OSError, ValueError) as error:
         _log.warning(
-            "%s can't be read (%s): the batch is passed over, and what the broker repeats of its messages is "
-            "stored once more; restore the file, or move the folder out of the spool",
+            "%s can't be read (%s): ignoring this batch, so messages of it that the broker redelivers are "
+            "stored again. Restore the file, or move the folder out of the spool",
             folder / BATCH,
             error,
         )

@@ -309,7 +309,7 @@ def uri_to_path(location: str) -> SpoolPath:
 def _file(name: str) -> Path:
     try:
         if b"\0" in os.fsencode(name):
-            raise SpoolError(f"{name!r} can't name a file: it holds a character 0")
+            raise SpoolError(f"{name!r} can't name a file: it contains NUL")
     except UnicodeEncodeError as error:
         raise SpoolError(f"{name!r} can't name a file: {error}") from error
     return Path(name)

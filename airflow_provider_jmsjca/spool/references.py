@@ -69,7 +69,7 @@ def message_from_event(event: Any, *, spool_path: str | Path | None = None) -> J
     """
     payload = _payload(event)
     if "messages" in payload:
-        raise ConfigurationError("event: it is a batch; messages_from_event returns its messages")
+        raise ConfigurationError("event: it has several messages; read them with messages_from_event")
     if isinstance(reference := payload.get("reference"), Mapping):
         return read_message(reference, trusted_roots(spool_path))
     if isinstance(message := payload.get("message"), Mapping):

@@ -215,7 +215,7 @@ def make_part(manifest: Manifest, rows: RowRange, fence: int) -> Manifest:
                 folder, partial(_fill, manifest, rows), partial(committing_as, manifest.folder, fence)
             )
         except (OSError, pa.ArrowException) as error:
-            raise SpoolError(f"{folder}: can't be made: {error}") from error
+            raise SpoolError(f"{folder}: can't be created: {error}") from error
     return Manifest.read(folder / MANIFEST)
 
 

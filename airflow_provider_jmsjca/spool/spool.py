@@ -371,7 +371,8 @@ class SpoolBatch:
             with file, self._others.alone() if unless_known else nullcontext():
                 if self._others.has_new(unless_known):
                     raise SealedElsewhereError(
-                        f"{self.folder}: another batch has sealed messages that this one has in hand"
+                        f"{self.folder}: another batch has already stored messages that this one was about "
+                        "to store"
                     )
                 if not file.seal():
                     raise self._overtaken()
@@ -393,8 +394,8 @@ class SpoolBatch:
 
     def _overtaken(self) -> BatchInUseError:
         return BatchInUseError(
-            f"{self.folder / segment_file(self._place)}: another writer continues the batch; the unsealed "
-            "messages of this one are not in it"
+            f"{self.folder / segment_file(self._place)}: another process has taken over the batch; "
+            "messages that this one had not sealed are not in it"
         )
 
     def complete(self) -> Manifest:
@@ -482,7 +483,7 @@ class SpoolBatch:
             if take_away(self.folder, may_go=self._is_empty, taken=SEGMENT_STEM):
                 self._others.strike_off()
             elif is_folder(self.folder):
-                raise SpoolError(f"{self.folder}: another writer works on the batch")
+                raise SpoolError(f"{self.folder}: another process is writing to the batch")
         except OSError as error:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
@@ -681,8 +682,7 @@ class UnfinishedBatch:
         rows = "an unknown number of" if self.rows is None else self.rows
         return (
             f"Batch {self.batch_id} was never finished: {rows} acknowledged messages are in it and nowhere "
-            f"else. Unless it is still to be tried again, clear {task}, which goes on with that batch; with "
-            "`retries` a task does so by itself"
+            f"else. Unless a retry is still to come, clear {task}: it continues that batch"
         )
 
 

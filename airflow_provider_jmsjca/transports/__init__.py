@@ -84,8 +84,8 @@ def _warn_once(settings: ConnectionSettings) -> None:
         if not (settings.password and away):
             return
         warning = (
-            f"User and password go to {', '.join(away)} unencrypted: everybody on the way can read them and "
-            "all messages; use stomp+ssl://"
+            f"User and password go to {', '.join(away)} unencrypted: anyone on the network path can read "
+            "them and all messages; use stomp+ssl://"
         )
     elif settings.scheme == "stomp+ssl" and settings.tls is not None and not settings.tls.verify:
         warning = (

@@ -559,8 +559,8 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
             "delayed_delivery",
             purpose="a delay",
             otherwise=(
-                "; JmsPublishOperator keeps the message in limbo, and so does a listener with use_store, if "
-                "nothing but the Airflow connection says how to connect"
+                "; JmsPublishOperator keeps the message in limbo, and so does a listener with use_store "
+                "(in Airflow, if jms_conn_id alone says how to connect)"
             ),
         )
     if outgoing.deduplication_id is not None:
@@ -568,5 +568,5 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     if outgoing.message.body_kind not in capabilities.body_kinds:
         raise CapabilityError(
             f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"
-            " the body would not survive"
+            " the body would be lost"
         )

@@ -64,7 +64,8 @@ def limbo_name(jms_conn_id: str, member: str) -> str:
     name = f"{jms_conn_id}@{member}"
     if len(name) > _LONGEST_NAME:
         raise ConfigurationError(
-            f"connection URL: limbo calls a member {name}, expected {_LONGEST_NAME} characters at most"
+            f"connection URL: the name of a member in limbo, {name}, has more than {_LONGEST_NAME} "
+            "characters; use a shorter connection id"
         )
     return name
 

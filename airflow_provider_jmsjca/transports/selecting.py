@@ -41,7 +41,7 @@ Returns whether the broker hid further matching messages from that browse.
 def refuse_same_queue(source: str, target: str) -> None:
     """Raise `ConfigurationError` if messages would be moved or copied to the queue they are on."""
     if source == target:
-        raise ConfigurationError(f"queue {source!r} is source and target; expected two different queues")
+        raise ConfigurationError(f"queue {source!r} is both source and target; expected two different queues")
 
 
 def refuse_patterns(connection: Connection, *queues: str) -> None:

@@ -92,8 +92,8 @@ def check_url(url: ConnectionUrl) -> None:
     refuse_unknown_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
         raise ConfigurationError(
-            f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
-            "expected virtual_host as an option if that is what it is"
+            f"connection_url: the path {url.path!r} is not supported by {url.scheme}://; "
+            "if it is a virtual host, set the option virtual_host"
         )
 
 

@@ -367,7 +367,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         stores = self._stores()
         if not stores:
             raise ConfigurationError(
-                "hold_until_ack: expected the trigger of an AssetWatcher; others are not told of DAG runs"
+                "hold_until_ack works only for the trigger of an AssetWatcher: other triggers start no DAG "
+                "runs"
             )
         key = record_key(delivery.message, delivery.destination)
         if key is None:
@@ -456,7 +457,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             case Fit.NOT:
                 log.error(
                     "The properties of message %s on %s (connection %r, %s) exceed max_body_bytes (%d); "
-                    "event='ready' leaves the message to a task",
+                    "use event='ready' and let a task read it, or raise max_body_bytes",
                     message.message_id,
                     destination,
                     self._conn_id,

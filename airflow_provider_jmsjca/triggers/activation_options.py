@@ -107,7 +107,7 @@ class ActivationOptions:
                 f"interval is {_shown(interval)}; expected seconds above 0, up to {_LONGEST_INTERVAL}"
             )
         elif event is EventMode.MESSAGE and interval != DEFAULT_INTERVAL:
-            faults.append("interval is for event='ready': every message is an event of its own")
+            faults.append("interval is only for event='ready'; with 'message' each message is an event")
         _check_payload(given["payload"], given["max_body_bytes"], event, faults)
         _check_hold(given["hold_timeout"], faults)
         fields = _fields(given, faults)
@@ -115,11 +115,11 @@ class ActivationOptions:
         faults += read.faults
         names = sorted(read.values)
         if given["hold_timeout"] != DEFAULT_HOLD_TIMEOUT and read.values.get("hold_until_ack") is not True:
-            faults.append("hold_timeout: expected hold_until_ack with it")
+            faults.append("hold_timeout works only with hold_until_ack=True")
         if event is EventMode.READY and (others := [name for name in names if name not in _READY_FIELDS]):
-            faults.append(f"{', '.join(others)}: for event='message' only; with 'ready' nothing is consumed")
+            faults.append(f"{', '.join(others)}: only for event='message'; with 'ready' nothing is consumed")
         if read.values.get("allow_message_delays") is True:  # at other levels it applies to senders
-            faults.append("allow_message_delays: a trigger doesn't do it: nothing is sent")
+            faults.append("allow_message_delays: not supported by a trigger: nothing is sent")
         conn_id = given["jms_conn_id"] or read.values.get("jms_conn_id") or JmsHook.default_conn_name
         if not isinstance(conn_id, str) or _unusable(given["jms_conn_id"]):
             faults.append(f"jms_conn_id is {_shown(conn_id)}; expected the id of an Airflow connection")

@@ -132,15 +132,15 @@ class EffectiveOptions:
             return
         for name, why in _REFUSED.items():
             if name in spec.model_fields_set and getattr(spec, name) != OPTIONS_BY_NAME[name].default:
-                faults.append(f"{name}: a trigger doesn't do it: {why}")
+                faults.append(f"{name}: not supported by a trigger: {why}")
         if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
             faults.append(
-                "distributed_destination_connection: a trigger doesn't consume on every member; expected "
-                "local_only, and a trigger with a connection for each"
+                "distributed_destination_connection: a trigger can't consume on every member; expected "
+                "local_only, and a trigger and a connection for each member"
             )
         if spec.subscription is not None and spec.subscription.distributed:
             faults.append(
-                "subscription_name: a trigger has no share in a distributed one; expected a plain name"
+                "subscription_name: a trigger can't use a distributed subscription; expected a plain name"
             )
         faults += self._bounds()
         if faults:

@@ -291,7 +291,12 @@ class Holder:
     def _report(self, error: Exception) -> None:
         if str(error) != self._reported:
             self._reported = str(error)
-            _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
+            _log.warning(
+                "Held messages%s stay unacknowledged, because Airflow's asset store can't be used; "
+                "retrying: %s",
+                self._where,
+                error,
+            )
 
     async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
         """Read the outcome of one message, and settle its delivery if the outcome is known."""

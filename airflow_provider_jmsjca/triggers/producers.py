@@ -208,7 +208,7 @@ class _Producer(SharedStreamProducer):
 
     def _close_unasked(self) -> None:
         log.error(
-            "The stream of events%s for %s ended %.0f s ago, and Airflow has not closed it: it closes itself",
+            "The stream of events%s for %s ended %.0f s ago and Airflow has not closed it; closing it now",
             self._where,
             self._who(),
             _UNCLOSED_SECONDS,
@@ -563,7 +563,7 @@ class MessageProducer(_Producer):
             await self._report_recovery()
         else:
             log.warning(
-                "The event of message %s%s for %s was not stored (%s): it is redelivered",
+                "The event of message %s%s for %s was not stored (%s); the message will be redelivered",
                 ", ".join(str(each.message.message_id) for each in handed.deliveries),
                 self._where,
                 self._who(),
@@ -616,7 +616,7 @@ class MessageProducer(_Producer):
             return str(outcome)
         if handed.fault is not None:
             return str(handed.fault)
-        return "a trigger was cancelled before Airflow had it" if handed.open else None
+        return "a trigger was cancelled before Airflow stored it" if handed.open else None
 
     @property
     def _is_up(self) -> bool:
@@ -742,7 +742,8 @@ async def _close_once_stored(
         unsettled = sum(len(each.deliveries) for each in confirmed)
         unsettled += sum(len(each.deliveries) for each in being_stored)
         log.info(
-            "Up to %d messages go back to the broker: Airflow does not show that their events are stored%s",
+            "Up to %d messages return to the broker, because Airflow didn't confirm that it stored their "
+            "events%s",
             unsettled,
             f": {error}" if str(error) else "",
         )

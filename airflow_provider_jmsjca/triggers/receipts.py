@@ -126,14 +126,18 @@ class Acknowledger:
         except JmsError as error:  # read again later, and logged once
             if str(error) != self._reported:
                 self._reported = str(error)
-                _log.warning("Messages wait for their acknowledgement: %s", error)
+                _log.warning(
+                    "Messages can't be acknowledged yet, because their events can't be looked up in "
+                    "Airflow; retrying: %s",
+                    error,
+                )
             return
         for each, is_shown in zip(waiting, found, strict=True):
             if is_shown:
                 each.returned()
             elif self._clock() > each.since + _GIVEN_UP_SECONDS:
                 for delivery in each.deliveries:
-                    delivery.raised(JmsError("Airflow has confirmed its event and not stored it"))
+                    delivery.raised(JmsError("Airflow confirmed its event but did not store it"))
             else:
                 continue
             self._waiting.remove(each)

@@ -53,4 +53,4 @@ def _sweep_sometimes() -> None:
             _swept[spool] = now
             sweep_references(spool, retention)
     except JmsError as error:
-        _log.error("Messages of events aren't deleted from the spool: %s", error)
+        _log.error("Old messages of events can't be deleted from the spool: %s", error)

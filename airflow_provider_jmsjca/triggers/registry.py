@@ -89,14 +89,18 @@ class StreamControl:
         deadline = self._loop.time() + _ANSWER_SECONDS
         while not self._registration.answered:
             if self._loop.time() >= deadline:
-                log.warning("%s: the store does not answer; it subscribes, and obeys requests later", subject)
+                log.warning(
+                    "%s: the store does not answer; subscribing anyway. A stored stop applies once it "
+                    "answers",
+                    subject,
+                )
                 return
             await asyncio.sleep(_LOOK_SECONDS)
         reported: ActivationOrder | None = None
         while (order := self.order) is not None:
             if order != reported:
                 reported, self._is_closed = order, True
-                log.warning("%s: %s. The trigger stays registered, and makes no events", subject, order)
+                log.warning("%s: %s. The trigger stays registered but makes no events", subject, order)
             self._changed.clear()
             await self._changed.wait()
         if reported is not None:

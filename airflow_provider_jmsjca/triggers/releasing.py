@@ -88,7 +88,7 @@ async def _release() -> None:
                 wait = _MENDING.wait(faults, 0)
                 if str(error) != reported:
                     reported = str(error)
-                    _log.error("Nothing is sent from limbo until this is mended: %s", error)
+                    _log.error("Nothing is sent from limbo until this is fixed: %s", error)
             except Exception:  # noqa: BLE001 - the outermost edge of this task: nobody else would see it
                 wait = _MENDING.wait(faults := faults + 1, 0)
                 _log.exception("Sending the due messages in limbo failed; retrying")

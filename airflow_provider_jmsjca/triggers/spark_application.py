@@ -54,7 +54,9 @@ class JmsSparkApplicationTrigger(BaseTrigger):
             except ClusterAwayError as error:
                 if str(error) != said:
                     said = str(error)
-                    _log.warning("Spark application %s: %s; it is asked again", application.name, error)
+                    _log.warning(
+                        "Can't get the state of Spark application %s: %s; retrying", application.name, error
+                    )
             else:
                 said = ""
                 if how is not None:

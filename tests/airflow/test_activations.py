@@ -72,7 +72,7 @@ def test_stopped_activations_are_listed_and_resumed_j172(
     run("resume", "orders", "far")
     assert capsys.readouterr().out.startswith("2 activations resumed")
     for arguments, said in {
-        ("resume",): "which activations? give their names",
+        ("resume",): "no activations selected; give their names",
         ("resume", "orders"): "activation 'orders' is not suspended, drained or stopped",
         ("resume", "bills", "--all"): "both given",
     }.items():

@@ -67,7 +67,7 @@ def test_attempts_are_listed_shown_and_reset(store: SqlStore, capsys: pytest.Cap
     assert capsys.readouterr().out == "Reset the counts of 1 message\n" * 3
     assert store.attempts.page() == []
     for arguments, said in {
-        ("attempts", "reset"): "which messages? give a filter",
+        ("attempts", "reset"): "no messages selected; give a filter",
         ("attempts", "show", "orders", "m9"): "no attempt at message 'm9' of 'orders' is stored",
     }.items():
         with pytest.raises(SystemExit):
@@ -117,7 +117,7 @@ def test_what_is_in_doubt_is_listed_and_reset_and_what_is_in_hand_left_alone_i9(
     assert len(store.attempts.page("orders")) == 2, "the counts stay"
     with pytest.raises(SystemExit):
         run("indoubt", "reset")
-    assert "which messages?" in capsys.readouterr().err
+    assert "no messages selected" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("store")

@@ -168,15 +168,15 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
         ),
         (
             {"messages": [{1, 2}]},
-            "messages[0]: a set is no message (Object of type set is not JSON serializable); expected text",
+            "messages[0]: a set can't be sent as a message (Object of type set is not JSON serializable)",
         ),
         (
             {"messages": None},
-            "messages: None is not a message; expected a value, which a task that returned nothing",
+            "messages: None is not a message; does the upstream task return its value?",
         ),
         (
             {"messages": [{"x": math.nan}]},
-            "messages[0]: a dict is no message (Out of range float values are not JSON compliant",
+            "messages[0]: a dict can't be sent as a message (Out of range float values are not",
         ),
         ({"messages": [{"body_kind": "text"}]}, "messages[0]: message, version: value None: expected 1"),
         ({"correlation_id": ["c"]}, "correlation_id is ['c'], of type list; expected text"),
@@ -277,8 +277,8 @@ def test_the_spark_connection_is_not_defined(
 @pytest.mark.parametrize(
     ("connection", "fault"),
     [
-        ({"conn_type": "spark_connect", "host": "spark", "port": 15002}, "is of Spark Connect"),
-        ({"conn_type": "spark", "host": "sc://spark:15002"}, "is of Spark Connect"),
+        ({"conn_type": "spark_connect", "host": "spark", "port": 15002}, "is for Spark Connect"),
+        ({"conn_type": "spark", "host": "sc://spark:15002"}, "is for Spark Connect"),
         (
             {"conn_type": "spark", "host": "spark://spark:7077", "extra": {"deploy-mode": "cluster"}},
             "takes no Python script in deploy mode cluster; leave the deploy mode out",

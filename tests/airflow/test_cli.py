@@ -398,7 +398,7 @@ def test_import_reads_what_patch_bay_says_of_limbo_p21(
     printed = capsys.readouterr()
     found = yaml.safe_load(printed.out)
     assert (found["allow_message_delays"], found["limbo_delivery_retry"]) == (True, 3)
-    assert "note: limboPollInterval: no effect: limbo is looked at each second" in printed.err
+    assert "note: limboPollInterval: no effect: limbo is checked each second" in printed.err
     assert "note: dataSource: no effect: store_url of [jmsjca] names the database of limbo" in printed.err
     assert "note: dropped, not read here: MessagingManager.properties > other" in printed.err
 
@@ -432,7 +432,7 @@ def test_import_says_which_files_it_can_not_read(
     with pytest.raises(SystemExit):
         run("import", "good.xml", "bad.xml")
 
-    assert "error: bad.xml: no XML: no element found at line 1" in capsys.readouterr().err
+    assert "error: bad.xml: not valid XML: no element found at line 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["stcms://app:url-secret@jms:18007", "stcms://"])

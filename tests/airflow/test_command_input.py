@@ -117,9 +117,9 @@ def test_only_ends_of_lines_separate_messages(
         (["--body", "x", "--file", "y"], "--body and --file are both given"),
         (["--body", "x", "--lines", "--bytes"], "--bytes and --lines are both given"),
         (["--body", "x", "--lines", "--messages"], "--lines and --messages are both given"),
-        (["--body", "", "--messages", "--priority", "0"], "--priority: no effect with --messages"),
-        (["--body", "", "--messages", "--property", "a=1"], "--property: no effect with --messages"),
-        (["--body", "", "--messages", "--non-persistent"], "--non-persistent: no effect with --messages"),
+        (["--body", "", "--messages", "--priority", "0"], "--priority: not allowed with --messages"),
+        (["--body", "", "--messages", "--property", "a=1"], "--property: not allowed with --messages"),
+        (["--body", "", "--messages", "--non-persistent"], "--non-persistent: not allowed with --messages"),
         (["--body", "\udcff"], "the body is not valid UTF-8: invalid byte at offset 0"),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_dry_run_onto_the_same_queue_is_refused_too(
 ) -> None:
     del messages
     said = refused(capsys, "queues", command, "letters", "letters", "--all", "--dry-run")
-    assert "queue 'letters' is source and target" in said
+    assert "queue 'letters' is both source and target" in said
 
 
 @pytest.mark.usefixtures("messages")
@@ -153,14 +153,14 @@ def test_a_purge_that_nobody_confirms_deletes_nothing(
     server: MemoryBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert "nothing was deleted; --yes" in refused(capsys, "dlq", "purge", "letters")
+    assert "nothing was deleted; give --yes" in refused(capsys, "dlq", "purge", "letters")
     assert len(sent(server, "letters")) == 3
 
 
 @pytest.mark.parametrize(
     ("editor", "said"),
     [
-        ("vi 'x", 'the editor "vi \'x" is no command: No closing quotation; set EDITOR'),
+        ("vi 'x", 'the editor "vi \'x" is not a valid command: No closing quotation; set EDITOR'),
         (f"{sys.executable} -c 'import os, sys; os.remove(sys.argv[1])'", ""),
     ],
 )

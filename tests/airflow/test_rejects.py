@@ -89,7 +89,7 @@ def test_a_list_without_a_queue_shows_what_it_can_and_names_the_rest(
     unread, _ = json.loads(shown.out)
     assert (unread["count"], unread["queue"], unread["reason"]) == ("2", "orders.dlq", "")
     assert (
-        "note: orders.dlq was not browsed: Browsing marks messages as redelivered. To look all the same: "
+        "note: orders.dlq was not browsed: Browsing marks messages as redelivered. To read it anyway: "
         "airflow jms dlq list --conn-id jms_test orders.dlq"
     ) in shown.err
 

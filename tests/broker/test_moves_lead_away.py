@@ -66,7 +66,7 @@ def test_a_way_back_is_refused_at_the_start(
     calls: list[object] = []
     asked = ActivationSpec(destination=source.replace("{q}", queue_name), **filled(spec, queue_name))
     listener = Activation(asked, calls.append, connection=broker.settings())
-    with pytest.raises(ConfigurationError, match=r"would come back|can't be derived|is a wildcard"):
+    with pytest.raises(ConfigurationError, match=r"would be received from|can't be derived|is a wildcard"):
         listener.run(run_for=20, idle_for=5)
     assert calls == []
 
@@ -133,7 +133,7 @@ def test_a_message_of_its_own_handling_stays_too(activemq: Broker, queue_name: s
     source = f"queue://{queue_name}?consumer.exclusive=true"
     listener = activation(settings, queue_name, handle, destination=source)
     assert listener.run(max_messages=1).committed == 1
-    assert ["would come back" in refusals[0], "can't be derived" in refusals[1]] == [True, True]
+    assert ["would be received from" in refusals[0], "can't be derived" in refusals[1]] == [True, True]
 
 
 def test_a_parked_message_of_several_queues_goes_back_to_its_own(activemq: Broker, queue_name: str) -> None:

@@ -95,8 +95,8 @@ def test_where_a_user_may_not_have_so_many_the_batches_share_one(
             listener.stop()
     assert handled.seen == Counter(sent)
     assert bodies(rabbitmq.settings(), queue_name) == []
-    [warning] = [each.getMessage() for each in caplog.records if "connection each" in each.getMessage()]
-    assert f"{ENDPOINTS} batches of queue://{queue_name} can't have a connection each" in warning
+    [warning] = [each.getMessage() for each in caplog.records if "connection for each" in each.getMessage()]
+    assert f"for each of {ENDPOINTS} concurrent batches of queue://{queue_name}" in warning
 
 
 def rabbitmq_api(rabbitmq: RabbitMQ, path: str, body: dict[str, object]) -> None:

@@ -202,15 +202,19 @@ TREE = record("A", a=["null", "A", "int"])
 @pytest.mark.parametrize(
     ("schema", "options", "fault"),
     [
-        (record("A", a="no"), {}, "there is no type 'no' before its use"),
+        (record("A", a="no"), {}, "the type 'no' is not defined before its use"),
         (
             record("A", a=["int", "string"]),
             {},
             "field 'a': a union of several types; .* allow variants",
         ),
-        (record("A", a=["null", "A"]), {}, "field 'a': \"A\" is within itself"),
+        (record("A", a=["null", "A"]), {}, "field 'a': \"A\" contains itself"),
         (TREE, {"allow": ["default"]}, "expected variants, defaults, aliases"),
-        (TREE, {"schema": "a INT", "allow": ["variants"]}, "avro: allow: only without fields of your own"),
+        (
+            TREE,
+            {"schema": "a INT", "allow": ["variants"]},
+            "avro: allow can't be combined with fields of your own",
+        ),
         (
             ORDER,
             {"schema": "raw STRING"},

@@ -200,8 +200,8 @@ def test_the_ready_made_job_reads_xml_and_csv(
     ("given", "fault"),
     [
         ({"body": "xml"}, "--body xml: name the root element of the documents by --xml-root"),
-        ({"body": "csv", "xml_root": "o"}, "--xml-root: not with --body csv"),
-        ({"body": "json", "csv_header": True}, "--csv-header: not with --body json"),
+        ({"body": "csv", "xml_root": "o"}, "--xml-root: not allowed with --body csv"),
+        ({"body": "json", "csv_header": True}, "--csv-header: not allowed with --body json"),
     ],
 )
 def test_arguments_of_another_format_are_refused(given: dict[str, object], fault: str) -> None:

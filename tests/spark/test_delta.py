@@ -271,7 +271,10 @@ def test_what_a_batch_can_not_do_is_said(writer: Writer) -> None:
     batch, rows = writer.open("one"), writer.spark.sql("SELECT 1 AS n")
     batch.write(rows, writer.table, format="delta")
     for arguments, fault in [
-        ({"table": writer.table, "format": "delta"}, "has written to .* before; write the union of the rows"),
+        (
+            {"table": writer.table, "format": "delta"},
+            "has already written to .*; write once, the union of the rows",
+        ),
         ({"table": writer.table, "format": "orc"}, "format 'orc': expected one of parquet, delta"),
         ({"table": writer.table, "mode": "overwrite"}, "mode 'overwrite': format parquet supports append"),
         ({"table": "a b", "format": "delta"}, "'a b': expected an absolute path, a URI .* or a name"),

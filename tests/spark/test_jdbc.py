@@ -203,7 +203,7 @@ def test_types_that_the_database_does_not_have_are_refused_with_a_way_out(writer
     for fault in (
         "column 's': PostgreSQL has no type for STRUCT<x: INT NOT NULL>",
         "column 'm': PostgreSQL has no type for ARRAY<MAP<STRING, INT>>",
-        "by to_json in a job of your own",
+        "with to_json in a job of your own",
     ):
         assert fault in str(found.value)
 

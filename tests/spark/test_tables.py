@@ -72,7 +72,7 @@ def test_a_new_column_widens_the_table(spark: SparkSession, write: Write, tmp_pa
             "column 'n' is DOUBLE in the table, and DECIMAL(5,2) in",
         ),
         ("SELECT 'x' AS n", ["c"], "column 'n' is DOUBLE in the table, and STRING in the rows of this batch"),
-        ("SELECT 1D AS N", ["c"], "column 'N' is 'n' in the table, with other upper and lower case"),
+        ("SELECT 1D AS N", ["c"], "column 'N' differs from 'n' in the table only in upper and lower case"),
         ("SELECT array(struct('x' AS a)) AS s", ["c"], "column 's[].a' is INT in the table, and STRING in"),
         ("SELECT map('k', 1) AS m", ["c"], "column 'm[]' is STRING in the table, and INT in"),
         ("SELECT 1D AS n", [], "is partitioned by c, and this batch would be by nothing else"),

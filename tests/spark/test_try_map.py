@@ -140,5 +140,5 @@ def test_without_places_or_columns_nothing_is_tried(spark: SparkSession, make_ba
         batch.try_map(batch.messages(spark).drop("segment", "position"), {"a": "1"})
     with pytest.raises(ConfigurationError, match="there are no columns; expected messages and expressions"):
         batch.try_map(batch.messages(spark), {})
-    with pytest.raises(ConfigurationError, match="a: two columns have this name, but for upper and lower"):
+    with pytest.raises(ConfigurationError, match="a: two columns have this name, apart from upper and lower"):
         batch.try_map(batch.messages(spark), {"a": "1", "A": "2"})

@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it so
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise yaml.constructor.ConstructorError(
-                None, None, "anchors and aliases are not read", event.start_mark
+                None, None, "anchors and aliases are not supported", event.start_mark
             )
         return super().compose_node(parent, index)
 
@@ -125,5 +125,5 @@ def _read_yaml(text: str) -> object:
         raise ConfigurationError(f"activation spec: YAML: {error.problem or 'not readable'}{place}") from None
     except (yaml.YAMLError, ValueError):
         raise ConfigurationError(
-            "activation spec: YAML: it holds a character that YAML can't carry"
+            "activation spec: YAML: the text contains a character that YAML doesn't allow"
         ) from None

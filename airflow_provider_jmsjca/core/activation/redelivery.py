@@ -68,8 +68,8 @@ def _from_attempts(spec: ActivationFields) -> RedeliveryHandling:
             actions.append(Delete(attempts))
         elif not spec.use_store:  # with `use_store`, limbo keeps the message
             raise ConfigurationError(
-                "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
-                "the word discard, or use_store: messages are dropped only with discard"
+                "dead_letter_destination: missing, expected a destination for messages after max_attempts, "
+                "or the word discard to drop them, or use_store to keep them in limbo"
             )
     return RedeliveryHandling(tuple(actions))
 

@@ -235,7 +235,7 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
     if len(said) > 1:
         yield _fault(
             "redelivery_handling max_attempts redelivery_delay redelivery_delays redelivery_action",
-            f"redelivery_handling: said in {len(said)} ways ({'; '.join(said)}), expected one of them",
+            f"redelivery_handling: set in {len(said)} ways ({'; '.join(said)}), expected one of them",
         )
         return
     names = " ".join(("redelivery_handling", "dead_letter_destination", *ATTEMPTS, *CLIENT_PROPERTIES))
@@ -261,8 +261,9 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
     if spec.non_retryable and not (targets or moves or spec.use_store):
         yield _fault(
             f"non_retryable {names}",
-            "dead_letter_destination: missing, expected where to put messages that fail with non_retryable "
-            "exceptions (or a move at the end of redelivery_handling, or use_store, which keeps them)",
+            "dead_letter_destination: missing, expected a destination for messages that fail with "
+            "non_retryable exceptions (or a move at the end of redelivery_handling, or use_store, which "
+            "keeps them)",
         )
 
 

@@ -34,7 +34,7 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
         if option is None:
             if is_secret(key):
                 faults.append(
-                    f"{place}: {key} is a secret, and destinations are shown wherever they are used; "
+                    f"{place}: {key} is a secret, and destinations are shown in logs and pages; "
                     "expected it on the connection"
                 )
             continue

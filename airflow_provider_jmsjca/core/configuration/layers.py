@@ -311,9 +311,12 @@ def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, f
     if not name:
         faults.append(f"{origin}: the parameter has no name, expected one such as {origin.spelling}region")
     elif not isinstance(given, str | int | float):
-        faults.append(f"{origin}: got {type(given).__name__}, expected text, a number or a truth value")
+        faults.append(f"{origin}: got {type(given).__name__}, expected text, a number or a boolean")
     elif standing is not None and standing[1].place == origin.place:
-        faults.append(f"{origin}: is {standing[1].spelling} already, in another case; expected one of them")
+        faults.append(
+            f"{origin}: differs from {standing[1].spelling} only in upper and lower case; expected one of "
+            "them"
+        )
     elif standing is None or standing[1].place < origin.place:
         value = str(given).upper() if isinstance(given, bool) else str(given)
         read.parameters[name.lower()] = value, origin
@@ -328,7 +331,7 @@ def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults:
         faults.append(f"{origin}: not an option of the {read.layer.level.label} level, expected at: {levels}")
         return
     if option.name == "separator":
-        faults.append(f"{origin}: it has a meaning only in an Options text")
+        faults.append(f"{origin}: works only within the text of the option Options")
         return
     if isinstance(given, str) and not given.strip() and not option.blank_counts:
         return

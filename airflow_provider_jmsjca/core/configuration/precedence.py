@@ -224,7 +224,7 @@ def _credentials_led_away(
         f"where {' and '.join(taken)} of {_origin(resolved, taken[-1]).source} would be sent. "
         "Expected that broker's own Airflow connection (connection_url: lookup://CONNECTION_ID), or "
         "send_login_to_other_hosts: true (in a URL JMSJCA.send_login_to_other_hosts=true) to send them "
-        "there all the same"
+        "there anyway"
     )
 
 
@@ -304,7 +304,8 @@ def _with_lookups(
         while above.url is not None and (name := above.url.lookup) is not None:
             if name in names:
                 faults.append(
-                    f"{layer.layer.title}: lookup:// goes round in a circle: {' -> '.join([*names, name])}"
+                    f"{layer.layer.title}: lookup:// entries refer to each other in a circle: "
+                    f"{' -> '.join([*names, name])}"
                 )
                 break
             names.append(name)

@@ -47,11 +47,11 @@ def chosen_delay(
         moment = None
     if moment is None or moment.utcoffset() is None:
         faults.append(
-            f"deliver_at is {deliver_at!r}; expected a datetime with a time zone, or such a text: "
+            f"deliver_at is {deliver_at!r}; expected a datetime with a time zone, or a text such as "
             "'2026-05-04T12:00:00+00:00'"
         )
     elif moment - now > LONGEST:
-        faults.append(f"deliver_at is {deliver_at!r}; expected a moment in the next {LONGEST.days} days")
+        faults.append(f"deliver_at is {deliver_at!r}; expected a time within the next {LONGEST.days} days")
     if faults or moment is None:
         raise ConfigurationError(faults)
     return max(timedelta(), moment - now)

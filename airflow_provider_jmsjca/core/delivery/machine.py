@@ -321,7 +321,11 @@ class DeliveryMachine:
                     self.state = ActivationState.CONNECTING
                     self._decide(Connect())
                 case TimerKind.STOP:
-                    self._log(LogLevel.WARNING, "handlers didn't return in time: they are left alone")
+                    self._log(
+                        LogLevel.WARNING,
+                        "stopping without waiting any longer for handlers that still run; their messages "
+                        "will be redelivered",
+                    )
                     self._left_alone = True
                     self._units.abandon()
                 case _:

@@ -133,12 +133,12 @@ class DeliverySettings:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
         if self.in_progress and self.non_blocking_redelivery:
             yield (
-                "non_blocking_redelivery is on with an in-progress queue: a parked message would stand in "
-                "neither queue"
+                "non_blocking_redelivery can't be combined with in_progress_destination: a delayed message "
+                "would be in neither queue"
             )
         for name in ("batch_idle", "batch_flush", "transaction_timeout"):
             value = getattr(self, name)
             if value is not None and value <= _NONE:
-                yield f"{name} is {value}; expected more than nothing"
+                yield f"{name} is {value}; expected more than 0"
         if self.outage.max_suspend > _NONE >= self.outage.init_suspend:
-            yield "outage.init_suspend is zero although outage.max_suspend isn't"
+            yield "init_suspend is 0; expected more than 0, because max_suspend is set"

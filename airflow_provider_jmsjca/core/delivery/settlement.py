@@ -32,8 +32,7 @@ _MOVES = _BY_CHANCE + WAYS
 
 _NO_EXCEPTION = Failure(
     class_names=(),
-    message="no exception is known: the process or connection that had it ended, or its handler asked for a "
-    "rollback",
+    message="no exception is known: the process or connection ended, or the handler requested a rollback",
 )
 
 NAMES = {
@@ -267,7 +266,7 @@ def after_failure(  # noqa: C901 - one case for each row of the table
 
     Source: J142, J167; P16; I9.
     """
-    stays = f"{NAMES[type(decision)]} failed ({{}}); it stays here"
+    stays = f"{NAMES[type(decision)]} failed ({{}}); it stays on the queue"
     match decision:
         case decisions.Stage():
             return AfterFailure(AGAIN, stays)
@@ -278,9 +277,9 @@ def after_failure(  # noqa: C901 - one case for each row of the table
                 KEEP if message.arrival.undecodable is not None else AGAIN, stays, counts=True
             )
         case decisions.MoveMessage(redirect=False):
-            return AfterFailure(None, "it could not be copied ({}); it is redirected unchanged")
+            return AfterFailure(None, "it could not be copied ({}); the original is moved unchanged")
         case decisions.MoveMessage(targets=targets) if settings.limbo:
-            return AfterFailure(Transfer(targets, to_limbo=True), "move failed ({}); it is put in limbo")
+            return AfterFailure(Transfer(targets, to_limbo=True), "move failed ({}); putting it in limbo")
         case decisions.MoveMessage():
             if settings.move_retries is not None:
                 if message.moves_failed < settings.move_retries:
@@ -329,8 +328,8 @@ def unless_exhausted(
     if few or move.to_limbo:
         return move, None
     if settings.limbo:
-        return replace(move, to_limbo=True), "no move of it came to a good end; it is put in limbo"
-    stays = "no move of it came to a good end; it stays here"
+        return replace(move, to_limbo=True), "moving it failed repeatedly; putting it in limbo"
+    stays = "moving it failed repeatedly; leaving it on the queue"
     if retries is not None or moves.delivered:
         return KEEP, stays
     return step_after_failure(message, state, settings, chance), stays

@@ -87,7 +87,7 @@ _NUMBER = operator.attrgetter("arrival.delivery")
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 IN_DOUBT = Failure(
-    class_names=("InDoubt",), message="an earlier run was handling it, and has not said how that ended"
+    class_names=("InDoubt",), message="an earlier run was handling it and died; the outcome is unknown"
 )
 
 
@@ -291,8 +291,8 @@ class Units:
             self._warned_of_missing_id = True
             self._log(
                 LogLevel.WARNING,
-                "a message without id came: such are counted only while in hand "
-                "(message_id_fallback says what stands for it)",
+                "received a message without an id: its deliveries can't be counted across a redelivery. "
+                "Set message_id_fallback to identify such messages",
             )
         message = self.counts.receive(event)
         if event.left:
@@ -469,7 +469,7 @@ class Units:
         """Retry storing an attempt a little later: no message is delivered without a stored attempt."""
         self._answered(event.delivery)
         if (unit := self._unit_recording(event.delivery)) is not None and unit.current is not None:
-            why = f"its attempt could not be recorded ({event.failure.message}); it waits"
+            why = f"its attempt could not be recorded ({event.failure.message}); retrying"
             # The attempt log warns once.
             self._log(LogLevel.DEBUG, f"message {unit.current.name}: {why}")
             self._wait_a_moment(unit)
@@ -522,7 +522,9 @@ class Units:
                 self._wait_a_moment(unit)
             case Keep():
                 self._log(
-                    LogLevel.ERROR, f"message {message.name} can neither be delivered nor moved: it stays"
+                    LogLevel.ERROR,
+                    f"message {message.name} can't be delivered or moved; it stays on the queue, "
+                    "unacknowledged",
                 )
                 self.counts.failed_moves.pop(message.key, None)
                 self.counts.given_back([message])
@@ -775,7 +777,10 @@ class Units:
         elif (found := self._committing(event.unit)) is not None:
             for message in found.members:
                 self._tracker.note(message.key, failure=event.failure)
-                self._warn(message, f"its unit of work could not be committed ({event.failure.message})")
+                self._warn(
+                    message,
+                    f"its unit of work could not be committed ({event.failure.message}); redelivering it",
+                )
             self._redeliver(found)
 
     def _after_failure(
@@ -829,10 +834,10 @@ class Units:
         if isinstance(decision, MoveMessage):
             targets = ", ".join(map(str, decision.targets))
             if decision.to_limbo:
-                targets = f"limbo, from where it goes to {targets}," if targets else "limbo"
+                targets = f"limbo, to be sent to {targets} later," if targets else "limbo"
             what = f"was moved to {targets}"
         elif not decision.repeated:
-            what = "was deleted, as the redelivery handling says,"
+            what = "was deleted, as configured in redelivery_handling,"
         else:
             return
         # Those that nobody subscribes to may be nearly all.
@@ -884,7 +889,7 @@ class Units:
         timeout = self._settings.transaction_timeout or timedelta(0)
         text = f"took longer than transaction_timeout ({timeout.total_seconds():g} s)"
         self._log(
-            LogLevel.WARNING, f"a unit of work of {len(unit.members)} message(s) {text}: it is rolled back"
+            LogLevel.WARNING, f"a unit of work of {len(unit.members)} message(s) {text}; rolling it back"
         )
         failure = Failure(class_names=(), message=f"its unit of work {text}")
         self.counts.took_too_long(unit.members, failure)

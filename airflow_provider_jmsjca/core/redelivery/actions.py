@@ -193,7 +193,7 @@ class MoveTarget:
             said, separator, rest = name.partition("://")
             if separator and said in list(DestinationKind):
                 if said != kind:
-                    faults.append(f"the target says {kind}, and its name {name!r} says {said}")
+                    faults.append(f"the target is a {kind}, but its name {name!r} begins with {said}://")
                 name = rest
         if faults:
             raise ConfigurationError(faults)

@@ -116,7 +116,9 @@ class RedeliveryHandling:
         if wanted not in {"move", "delete"}:
             raise ConfigurationError(f"the action is {action!r}; expected move, delete or nothing")
         if after is None:
-            raise ConfigurationError(f"the action {action!r} needs the number of times after which it acts")
+            raise ConfigurationError(
+                f"the action {action!r} needs the number of deliveries after which it applies"
+            )
         if wanted == "delete":
             return cls((*actions, Delete(after)))
         target = MoveTarget.named(MoveKind.SAME if move_kind == "auto" else move_kind, move_name)

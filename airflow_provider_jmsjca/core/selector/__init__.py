@@ -98,8 +98,8 @@ class Selector:
         found = [name for name in dict.fromkeys(names_in(self._tree)) if name in others]
         if len(found) > _MOST_RENAMED:
             raise CapabilityError(
-                f"message selector: {', '.join(found)} are names of headers on this broker; a selector can "
-                f"have {_MOST_RENAMED} of them: use other properties"
+                f"message selector: {', '.join(found)} are also names of headers on this broker; a selector "
+                f"can use at most {_MOST_RENAMED} such properties. Let the sender use other names"
             )
         return write(under_either_name(for_text(self._tree), others))
 

@@ -177,8 +177,8 @@ class Activation(Listener):
                 self.stop(0 if self.running else self._stop_within)
                 why = "; ".join(refused) or stopped or "the broker hasn't answered"
                 raise self.fault or TransientBrokerError(
-                    f"{self.settings.name}: doesn't consume after {self._start_within:g} s "
-                    f"(it is {state}): {why}"
+                    f"{self.settings.name}: not consuming {self._start_within:g} s after its start "
+                    f"(state: {state}): {why}"
                 )
         return self
 
@@ -327,8 +327,8 @@ def _resolved(
         said = [name for name in _OF_THE_CONNECTION if getattr(spec, name) is not None]
         if said:
             raise ConfigurationError(
-                f"{', '.join(said)}: both the spec and the settings in connection say how to connect. "
-                "Expected one of them, or a URL in connection, which the spec may add to"
+                f"{', '.join(said)}: set in the spec, but the argument connection already has all settings. "
+                "Leave them out of the spec, or pass a URL as connection"
             )
         refuse_unknown_scheme(connection.scheme)
         return spec, connection

@@ -474,7 +474,7 @@ class Listener:
             running = any(each.running for each in self._consumers)
             if running and limit is not None:
                 raise ConfigurationError(
-                    f"{self.settings.name} runs already; stop it, to let it run with a limit"
+                    f"{self.settings.name} is already running; stop it before running it with a limit"
                 )
             if len(self._consumers) > 1:
                 if self._room is None or not running:
@@ -606,7 +606,7 @@ class Listener:
     def refuse_in_handler(self, method: str) -> None:
         """Raise `ConfigurationError` if the caller is a handler of this activation."""
         if self.in_handler:
-            raise ConfigurationError(f"{method}() waits for handlers to return; it can't be called in one")
+            raise ConfigurationError(f"{method}() waits for handlers to return, so a handler can't call it")
 
     def run(
         self,
@@ -691,12 +691,14 @@ class Listener:
         if self.fault is not None:
             raise self.fault
         if self.ended_by is EndReason.FAILURES and found is not None:
-            _log.warning("%s: the run ends: %s; they stay at the broker", self.settings.name, found[1])
+            _log.warning(
+                "%s: the run ends: %s; these messages stay at the broker", self.settings.name, found[1]
+            )
         if self.ended_by is EndReason.BLOCKED and found is not None:
             _log.warning("%s: the run ends: %s", self.settings.name, found[1])
         if found is not None and self.missing:
             _log.warning(
-                "%s: not up at the end: %s; what is there stays there",
+                "%s: not connected at the end of the run: %s; messages there were not consumed",
                 self.settings.name,
                 ", ".join(self.missing),
             )

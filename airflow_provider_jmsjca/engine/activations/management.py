@@ -160,7 +160,7 @@ def operate(activation: ManagedActivation, name: str) -> object:
     if operation is not None:
         return operation(activation)
     if name in UNAVAILABLE:
-        raise ConfigurationError(f"operation {name} has no meaning here: {UNAVAILABLE[name]}")
+        raise ConfigurationError(f"operation {name} is not available here: {UNAVAILABLE[name]}")
     close = difflib.get_close_matches(name[:100], OPERATIONS, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise ConfigurationError(f"operation {name!r}{hint}: unknown, expected one of: {', '.join(OPERATIONS)}")

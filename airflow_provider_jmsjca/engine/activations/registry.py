@@ -168,7 +168,8 @@ class Registration:
         left = _FIRST_ANSWER_SECONDS - (time.monotonic() - self._began)
         if not self._answered.wait(max(0.0, left)) and left > 0:
             _log.warning(
-                "%s: the store does not answer; it consumes, and obeys requests later",
+                "%s: the store does not answer; consuming anyway. A stored stop or suspension applies once "
+                "it answers",
                 self.identity.activation,
             )
         with self._lock:
@@ -311,7 +312,7 @@ class Registrar:
                     trouble = self._failed(error, trouble, registrations)
                 except Exception as error:  # noqa: BLE001 - the outermost edge of this thread: nobody else sees it
                     if trouble != repr(error):
-                        _log.exception("Reporting activations failed; it is tried again")
+                        _log.exception("Reporting activations to the store failed; retrying")
                     trouble = self._failed(JmsError(repr(error)), repr(error), registrations)
                 if trouble:
                     rounds.forget()

@@ -100,7 +100,10 @@ class ListenerRun:
     ) -> None:
         self.own, self.name, self.settings = own, own.name, own.settings
         if self.settings.delivery.record_attempts and self.settings.store is None:
-            raise ConfigurationError("record_attempts is on, and there is no store to record them in")
+            raise ConfigurationError(
+                "record_attempts is on, but there is no store to record attempts in; pass one in the "
+                "argument store"
+            )
         self._connect = own.connect
         self._clock = clock
         self._consuming = consuming
@@ -238,7 +241,9 @@ class ListenerRun:
     def delete_subscription(self) -> None:
         """Delete the durable subscriptions; see `Listener.delete_subscription`."""
         if self.running:
-            raise ConfigurationError(f"{self.settings.name} runs; stop it before its subscription is deleted")
+            raise ConfigurationError(
+                f"{self.settings.name} is running; stop it before deleting its subscription"
+            )
         for each in self.settings.subscriptions:
             if each.durable_name is not None:
                 delete_durable(self._connect, each.durable_name, each.destination)

@@ -235,4 +235,4 @@ def _move(settings: LoadBalancing, delivery: Delivery) -> None:
             ),
         )
     except ConfigurationError as error:
-        raise PoisonMessageError(f"it can't be moved to {settings.queue}: {error}") from error
+        raise PoisonMessageError(f"the message can't be moved to {settings.queue}: {error}") from error

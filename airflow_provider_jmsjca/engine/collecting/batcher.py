@@ -398,7 +398,11 @@ class _Collection:
                 # The message has no readable bytes to store, so an acknowledgement would lose it. Unsettled,
                 # it stays at the broker, which redelivers it to the next consumer.
                 self._left += 1
-                _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
+                _log.warning(
+                    "A message on %s can't be read; it stays at the broker, unacknowledged: %s",
+                    self._batch.source,
+                    fault,
+                )
                 return False
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1

@@ -197,8 +197,8 @@ class _Claim:
 
     def _warn_of_left(self) -> None:
         _log.warning(
-            "%d messages that no consumer takes are first on %s and hide all messages behind them. A "
-            "message_selector, or a dead-letter destination for those that can't be decoded, helps",
+            "%d messages that were not claimed are at the front of %s and hide all messages behind them. "
+            "Set a message_selector to skip them, or a dead-letter destination for undecodable ones",
             self._left,
             self._spec.subscription.destination,
         )
@@ -294,9 +294,9 @@ class _Claim:
         if salvaged is None or not self._dead_letter:
             self._left += 1
             _log.warning(
-                "A message on %s can't be decoded and stays, for %s: %s",
+                "A message on %s can't be decoded and stays on the queue, because %s: %s",
                 source,
-                "nothing of it can be read"
+                "no part of it can be read"
                 if salvaged is None
                 else "no dead-letter destination is configured",
                 fault,
@@ -323,13 +323,22 @@ class _Claim:
                 refusal = commit_with_fallback(received, left, fill)
         except (ConfigurationError, PermanentBrokerError) as error:
             self._left += 1
-            _log.error("A message on %s that can't be decoded stays: %s", source, error)
+            _log.error(
+                "An undecodable message stays on %s, because moving it to the dead-letter destination "
+                "failed: %s",
+                source,
+                error,
+            )
             return
         self._dead_letters += 1
         if refusal is not None:
-            _log.warning("Message %s is moved without a part: %s", salvaged.message_id, refusal)
+            _log.warning(
+                "Message %s is moved as a shortened copy, because the complete one could not be sent: %s",
+                salvaged.message_id,
+                refusal,
+            )
         _log.warning(
-            "Message %s on %s can't be decoded, it is moved to %s: %s",
+            "Message %s on %s can't be decoded; moved to %s: %s",
             salvaged.message_id, source, ", ".join(map(str, self._dead_letter)), fault,
         )  # fmt: skip
 

@@ -55,7 +55,7 @@ async def in_thread(
         if not future.done():
             future.set_exception(error)
         else:
-            log.info("Failed after the caller was cancelled: %s", error)
+            log.info("Background work failed after its caller was cancelled: %s", error)
 
     def work() -> None:
         try:
@@ -111,7 +111,7 @@ async def end_task(task: asyncio.Task[Any], name: str) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=_CANCEL_AGAIN_SECONDS)
     if not task.done():
-        log.error("%s does not end although it is cancelled; it is left running", name)
+        log.error("%s did not stop after it was cancelled; it is left running", name)
     elif not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s failed", name, exc_info=error)
 
@@ -151,7 +151,7 @@ class SerialExecutor:
         try:
             _start(self._run)
         except TransientBrokerError as error:
-            log.warning("Starting a thread again in %.0f s: %s", _NO_THREAD_SECONDS, error)
+            log.warning("Could not start a thread; next attempt in %.0f s: %s", _NO_THREAD_SECONDS, error)
             self._later(_NO_THREAD_SECONDS, self._begin)
 
     def _run(self) -> None:

@@ -162,7 +162,12 @@ class AttemptLog:
                 wanted,
             )
         except TransientStoreError as error:
-            _log.error("%s: the next run consumes again, for its stop isn't stored: %s", self._title, error)
+            _log.error(
+                "%s: the stop could not be stored; the next run will consume again unless you stop it "
+                "(airflow jms activations stop): %s",
+                self._title,
+                error,
+            )
 
     # -- before the hand-over -----------------------------------------------------------------------------
 
@@ -365,7 +370,12 @@ class AttemptLog:
             with self._writing:
                 self._store.attempts.ended(self._activation)
         except TransientStoreError as error:
-            _log.warning("%s: what is unsettled will be in doubt: %s", self._title, error)
+            _log.warning(
+                "%s: the end of the run could not be stored; its unsettled messages will be reported as in "
+                "doubt: %s",
+                self._title,
+                error,
+            )
 
     def left_in_doubt(self) -> list[MessageAttempts]:
         """Return the unsettled messages of processes that have died.
@@ -419,7 +429,11 @@ class AttemptLog:
                 self._store.handled.sweep(now)
             except TransientStoreError as error:
                 # The attempts are stored by now; if `begin` raised, they would be counted again.
-                _log.warning("%s: surplus records stay for a while: %s", self._title, error)
+                _log.warning(
+                    "%s: old records could not be deleted from the store; retrying later: %s",
+                    self._title,
+                    error,
+                )
 
     def _in_order(self) -> _StoreCall:
         return _StoreCall(self)
@@ -429,12 +443,12 @@ class AttemptLog:
         trouble = "" if error is None else str(error)
         if trouble and not self.trouble:
             _log.error(
-                "%s: %s; nothing is handed over or acknowledged until it can be used again",
+                "%s: %s; no message is handled or acknowledged until the store is available again",
                 self._title,
                 trouble,
             )
         elif self.trouble and not trouble:
-            _log.info("%s: the store can be used again", self._title)
+            _log.info("%s: the store is available again", self._title)
         self.trouble = trouble
         if trouble:  # messages counted ahead wait too, and are counted again
             with self._lock:

@@ -187,7 +187,7 @@ class Consumers:
             final = isinstance(error, (PermanentBrokerError, ConfigurationError))
             pause = self._refusals.refused(source, str(error), self._clock(), self._chance(), final=final)
             _log.warning(
-                "%s: %s is refused: %s; the other destinations go on, this one is tried again in %.1f s",
+                "%s: can't consume from %s: %s; the other destinations go on, retrying this one in %.1f s",
                 name,
                 destination,
                 error,
@@ -195,7 +195,7 @@ class Consumers:
             )
             return error
         if self._refusals.accepted(source):
-            _log.info("%s: %s is no longer refused", name, destination)
+            _log.info("%s: consuming from %s again", name, destination)
         return None
 
     def _open(self, source: int) -> None:
@@ -213,8 +213,8 @@ class Consumers:
             if self._connection.state is not ConnectionState.UP:
                 raise
             _log.warning(
-                "%s: %d batches of %s can't have a connection each, so each message takes an acknowledgement "
-                "of its own: %s",
+                "%s: can't open a connection for each of %d concurrent batches of %s; acknowledging each "
+                "message separately, which is slower: %s",
                 self._settings.name,
                 count,
                 subscription.destination,
@@ -307,8 +307,8 @@ def check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
     for source in delivery.sources:
         if (settings.has_limbo or delivery.non_blocking_redelivery) and not broker.names.can_return(source):
             faults.append(
-                f"non_blocking_redelivery, use_store: {source} is a wildcard, to which {broker.product} "
-                "lets nobody send a message back; expected a queue by its name"
+                f"non_blocking_redelivery, use_store: {source} is a wildcard, and {broker.product} accepts "
+                "no delayed message back on it; expected a queue by its name"
             )
         checks: list[Callable[[], object]] = [
             functools.partial(check_handling, broker, delivery.handling, source),
@@ -344,8 +344,8 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
         case InDoubtEvents.FAIL_ON_STARTUP:
             if peek(connection, in_progress.destination, None):
                 raise LeftInDoubtError(
-                    f"{in_progress.destination} holds messages whose outcome is in doubt: an earlier run was "
-                    "handling them. Examine them, and delete them or move them back"
+                    f"{in_progress.destination} holds messages whose outcome is in doubt: an earlier run "
+                    "died while handling them. Examine them, then delete them or move them back"
                 )
         case InDoubtEvents.IGNORE | InDoubtEvents.LOG_ERROR:
             purpose = f"in_doubt_events {in_progress.events}"
@@ -368,17 +368,21 @@ def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAtt
     found = left()
     for each in found[:_MOST_SAID]:
         _log.error(
-            "%s: message %s is in doubt: %s was handling it, and has died",
+            "%s: message %s is in doubt: %s died while handling it",
             settings.name,
             each.message,
             each.where or "a process",
         )
     if len(found) > _MOST_SAID:
-        _log.error("%s: %d more messages are in doubt", settings.name, len(found) - _MOST_SAID)
+        _log.error(
+            "%s: %d more messages are in doubt; list all with airflow jms indoubt list",
+            settings.name,
+            len(found) - _MOST_SAID,
+        )
     if found and settings.in_doubt is InDoubtEvents.FAIL_ON_STARTUP:
         raise LeftInDoubtError(
-            f"{len(found)} messages of {found[0].activation!r} are in doubt: who was handling them has "
-            "died. Examine them (airflow jms indoubt list), and let them be delivered again (airflow "
+            f"{len(found)} messages of {found[0].activation!r} are in doubt: the process that was handling "
+            "them died. Examine them (airflow jms indoubt list), then let them be redelivered (airflow "
             "jms indoubt reset)"
         )
 
@@ -387,9 +391,16 @@ def _log_each(in_progress: InProgress, connection: Connection, name: str) -> Non
     if connection.capabilities.browse:
         for message in connection.browse(in_progress.destination):
             if message.properties.get(RUN) != in_progress.run:
-                _log.error("%s: message %s is in doubt: it stays", name, message.message_id)
+                _log.error(
+                    "%s: message %s is in doubt; it stays on the in-progress queue", name, message.message_id
+                )
     elif peek(connection, in_progress.destination, None):
-        _log.error("%s: %s holds messages in doubt: they stay", name, in_progress.destination)
+        _log.error(
+            "%s: %s holds messages in doubt; they stay there. Examine them, then delete them or move them "
+            "back",
+            name,
+            in_progress.destination,
+        )
 
 
 def watches(

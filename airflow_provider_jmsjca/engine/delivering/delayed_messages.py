@@ -237,7 +237,7 @@ class DelayedMessages:
         try:
             self.limbo.settled(self.activation, [each.key for each in entries if each.once])
         except TransientStoreError as error:  # they are forgotten when they are old
-            _log.debug("Keys in limbo stay for a while: %s", error)
+            _log.debug("Keys of sent messages could not be deleted from limbo yet: %s", error)
 
     @contextlib.contextmanager
     def unless_refused(self, numbers: Sequence[int]) -> Iterator[None]:
@@ -262,7 +262,9 @@ class DelayedMessages:
         try:
             self.limbo.purge(LimboSelection(numbers=frozenset(numbers)), self.limbo.now())
         except TransientStoreError as error:
-            _log.warning("Messages %s in limbo may be delivered twice: %s", numbers, error)
+            _log.warning(
+                "Messages %s could not be removed from limbo and may be delivered twice: %s", numbers, error
+            )
 
 
 class ParkingUnit:

@@ -512,8 +512,8 @@ class Delivery(PropertyReader):
             for target in action.all_targets if isinstance(action, Move) else ():
                 if target.name.startswith(LOOKUP):
                     raise ConfigurationError(
-                        f"redelivery handling of a message: {target} would have to be looked up, which is "
-                        "done for the handling of a spec only; name the destination itself"
+                        f"redelivery handling of a message: {target} is a lookup, which works only in "
+                        "redelivery_handling of the spec; give the name of the destination"
                     )
                 target_of(self.buffer.link.connection.broker, target, self.received_from)
 

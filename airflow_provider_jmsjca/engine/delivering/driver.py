@@ -496,7 +496,9 @@ class Settler:
         number = delivery.unit
         with self._driver.lock:
             if not self._driver.machine.is_open(number):
-                raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
+                raise ConfigurationError(
+                    "this delivery has ended; send messages that belong to it before that"
+                )
             self._driver.sending.add(number)
             return self.unit_of(delivery.buffer, number, delivery.received)
 
@@ -570,7 +572,7 @@ class Settler:
         unit = units.get(number)
         if unit is None:
             if not buffer.open:
-                raise ConnectionLostError("the connection was lost: the message will come again")
+                raise ConnectionLostError("the connection was lost: the message will be redelivered")
             unit = units[number] = buffer.link.connection.unit() if received is None else received.unit()
         return unit
 
@@ -591,7 +593,10 @@ class Settler:
         try:
             self._store_ids(buffer, decision)
         except TransientStoreError as error:
-            _log.warning("Ids of settled messages are not stored: %s", error)
+            _log.warning(
+                "Ids of settled messages could not be stored; repetitions of these may be handled again: %s",
+                error,
+            )
 
     def _names(self, buffer: ReceiveBuffer, numbers: tuple[int, ...]) -> list[str]:
         """Return the names of messages in the store; messages without an id have none."""
@@ -632,10 +637,10 @@ class Settler:
 
     def _take_out(self, buffer: ReceiveBuffer, decision: TakeOut) -> None:
         if not buffer.open:
-            raise ConnectionLostError("the connection was lost: the message will come again")
+            raise ConnectionLostError("the connection was lost: the message will be redelivered")
         received, message = buffer.held[decision.delivery]
         if message is None and not isinstance(decision, DeleteMessage):
-            raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
+            raise PermanentBrokerError("no part of the message can be read, so no copy can be sent")
         to_limbo = isinstance(decision, Park) or (isinstance(decision, MoveMessage) and decision.to_limbo)
         if to_limbo and self._delayed_messages is not None and message is not None:
             self._put_in_limbo(buffer, decision, received, message, self._delayed_messages)  # type: ignore[arg-type]  # one of these
@@ -645,7 +650,11 @@ class Settler:
         refusal = commit_with_fallback(received, ways, send)
         if refusal is not None:
             name = None if message is None else message.message_id
-            _log.warning("Message %s was moved without a part: %s", name, refusal)
+            _log.warning(
+                "Message %s was moved as a shortened copy, because the complete one could not be sent: %s",
+                name,
+                refusal,
+            )
 
     def _put_in_limbo(
         self,
@@ -760,7 +769,12 @@ class Settler:
             secrets=connection.secrets,
         )
         if refusal is not None:
-            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
+            _log.warning(
+                "Message %s goes to %s as a shortened copy, because the complete one could not be sent: %s",
+                message.message_id,
+                target,
+                refusal,
+            )
 
     def _count(  # noqa: C901 - the table of outcomes
         self, decision: Settling, outcome: Event, messages: int

@@ -67,15 +67,15 @@ class RepeatedMessages:
             self._said = True
             message = received.readable
             _log.info(
-                "%s: %s came again although it was settled, as others may: they are settled once more, "
-                "without a call",
+                "%s: message %s was redelivered although it is settled; it is acknowledged again, without a "
+                "call of the handler. Further ones are not logged",
                 self._name,
                 None if message is None else message.message_id,
             )
         try:
             received.consumer.acknowledge((received,))
         except JmsError as error:
-            _log.debug("%s: it comes once more: %s", self._name, error)
+            _log.debug("%s: acknowledging it again failed; it will be redelivered: %s", self._name, error)
 
 
 class ConsumerConnection(Protocol):
@@ -323,7 +323,8 @@ class DeliveryReader:
             if message is None:
                 raise
             _log.error(
-                "A message could not be asked whether it is wanted: it is poison", exc_info=loggable(error)
+                "subscribes() raised an exception for a message, which is treated like an undecodable one",
+                exc_info=loggable(error),
             )
             return _poison(message, number, source, error, consumer)
         group = message.properties.get("JMSXGroupID")
@@ -446,7 +447,11 @@ class Receiver:
                     back.update(found)
                     keys.add(found[1])
             except Exception as error:  # noqa: BLE001 - an edge: a message that can't be read is of no use
-                _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
+                _log.warning(
+                    "%s: can't read the id of a message that was returned to the broker: %s",
+                    self._name,
+                    loggable(error),
+                )
         old.arrivals.clear()  # a busy thread may still refer to the buffer
         memory.begin(buffer, buffer.link, self._take_again, back=back, unacknowledged=unacknowledged)
         if buffer.open:
@@ -582,7 +587,7 @@ class Receiver:
             return self._take(received, number)
         except Exception as error:  # noqa: BLE001 - an edge: nobody else's trouble
             _log.error(
-                "%s: a message can't be read now, and stays unsettled: %s: %s",
+                "%s: a message can't be read now; it stays at the broker until the next connection: %s: %s",
                 self._name,
                 type(error).__name__,
                 loggable(error),
@@ -600,7 +605,11 @@ class Receiver:
         consumer = self._number_of(received.consumer) if self._batches else None
         event, message, origin = self.reader.read(received, number, consumer=consumer)
         if event.left and not self.reader.takes_left:
-            _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
+            _log.error(
+                "%s: message %s was left in progress by an earlier run; it stays on the in-progress queue",
+                self._name,
+                event.message_id,
+            )
             return None
         if self._drops_duplicates or self.memory.recalls or self._earlier_keys:
             verdict = self._verdict(event, received, message)

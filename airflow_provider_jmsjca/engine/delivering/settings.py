@@ -67,8 +67,8 @@ def plain_function(what: str, function: _F) -> _F:
     for each in (function, getattr(function, "__call__", None)):  # noqa: B004 - of an object it is a method
         if any(is_kind(each) for is_kind in _KINDS):
             raise ConfigurationError(
-                f"{what} is asynchronous or a generator, expected a plain function: a call does nothing; "
-                "asyncio.run(...) in a plain function runs a coroutine"
+                f"{what} is asynchronous or a generator, so calling it does nothing; expected a plain "
+                "function. In it, asyncio.run(...) runs a coroutine"
             )
     return function
 
@@ -84,7 +84,8 @@ def refuse_unrun(what: str, result: object) -> None:
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
     raise ConfigurationError(
-        f"{what} returned a {type(result).__name__}, which nobody runs: nothing was done"
+        f"{what} returned a {type(result).__name__}, which is never run, so nothing was done; expected a "
+        "plain function"
     )
 
 
@@ -474,13 +475,13 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
         return None
     if destination.kind is DestinationKind.TOPIC and spec.durable_name is None:
         raise ConfigurationError(
-            f"use_store is on, and {destination} is a topic without a durable subscription. No broker "
-            "redelivers its messages after a restart; expected a queue, a durable one, or use_store off"
+            f"use_store is on, and {destination} is a topic without a durable subscription: no broker "
+            "redelivers its messages. Expected a queue, a durable subscription, or use_store off"
         )
     if store is None:
         raise ConfigurationError(
-            "use_store is on, and there is no store; expected one in the argument store, as "
-            "airflow_provider_jmsjca.open_store(url) returns it"
+            "use_store is on, but there is no store; pass one in the argument store, made by "
+            "airflow_provider_jmsjca.open_store(url)"
         )
     return store
 
@@ -505,13 +506,13 @@ def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
         faults.append(f"destination: got {', '.join(twice)} more than once, expected each once")
     if spec.subscription is not None and spec.subscription.distributed:
         faults.append(
-            "subscription_name: got a distributed one, expected a plain name for one listener "
-            "(an Activation makes the two that it takes)"
+            "subscription_name: a distributed subscription needs two listeners, which Activation makes; "
+            "expected a plain name for a single listener"
         )
     if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
         faults.append(
-            "distributed_destination_connection: got every_member, expected local_only for one listener "
-            "(an Activation makes one for each host)"
+            "distributed_destination_connection: every_member needs a listener for each host, which "
+            "Activation makes; expected local_only for a single listener"
         )
     if faults:
         raise ConfigurationError(faults)
@@ -570,8 +571,8 @@ def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
         return InDoubtEvents.REPROCESS  # messages in the in-progress queue are treated there
     if not has_limbo:
         raise ConfigurationError(
-            f"in_doubt_events: got {events}, expected nothing but the Airflow connection to say how to "
-            "connect. Messages in doubt are kept in limbo, which sends over that one"
+            f"in_doubt_events: got {events}, which keeps messages in limbo, and limbo sends over an Airflow "
+            "connection. Set jms_conn_id alone, without URL, user or password in the spec"
         )
     return events
 
@@ -585,8 +586,8 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
     if spec.in_progress_destination is None:
         if spec.in_doubt_events is not InDoubtEvents.REPROCESS and not spec.use_store:
             raise ConfigurationError(
-                f"in_doubt_events: got {spec.in_doubt_events}, expected use_store or an "
-                "in_progress_destination with it: without them nobody knows which event is in doubt"
+                f"in_doubt_events: got {spec.in_doubt_events}, which needs use_store or "
+                "in_progress_destination: without them, messages in doubt can't be recognised"
             )
         return None
     return InProgress(
@@ -654,9 +655,9 @@ class Routing:
         settled = _wants_end_of_batch(spec)
         if not (settled or has_limbo) and (spec.max_attempts is not None or spec.non_retryable):
             raise ConfigurationError(
-                "dead_letter_destination: missing, expected where to put a message that has failed for good, "
-                "or the word discard. Limbo keeps such messages where use_store is on, and nothing but the "
-                "Airflow connection says how to connect"
+                "dead_letter_destination: missing, expected a destination for messages that have failed for "
+                "good, or the word discard. Or set use_store, with which limbo keeps them (in Airflow, if "
+                "jms_conn_id alone says how to connect)"
             )
         discard_error, discard_unsubscribed = map(
             is_discard, (spec.error_destination, spec.unsubscribed_destination)
@@ -666,14 +667,14 @@ class Routing:
         selector = spec.selector_for()
         if unsubscribed is None and subscribes is not None and not (discard_unsubscribed or has_limbo):
             raise ConfigurationError(
-                "unsubscribed_destination: missing, expected where to put the messages that subscribes "
-                "rejects, or the word discard: nothing is dropped unless the configuration says so"
+                "unsubscribed_destination: missing, expected a destination for messages that subscribes "
+                "rejects, or the word discard to drop them"
             )
         rejects = unsubscribed is not None or discard_unsubscribed
         if rejects and subscribes is None and selector is None:
             raise ConfigurationError(
-                f"unsubscribed_destination: got {unsubscribed or DISCARD}, expected a message_selector with "
-                "it, or the listener's subscribes: without one every message is wanted"
+                f"unsubscribed_destination: got {unsubscribed or DISCARD}, but nothing rejects messages; set "
+                "a message_selector too, or give the listener a function subscribes"
             )
         handling, non_retryable = spec.redelivery, frozenset(spec.non_retryable)
         dead_letter = [*map(MoveTarget.of, spec.dead_letter_destinations)]

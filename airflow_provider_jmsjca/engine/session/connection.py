@@ -211,7 +211,7 @@ class JmsConnection:
             raise ConfigurationError("the connection is closed")
         if self._rules.single and self._sessions:
             raise ConfigurationError(
-                "the connection has a session already; JMSJCA.Strict allows one at a time: close it, or take "
+                "the connection already has a session; JMSJCA.Strict allows one at a time. Close it, or use "
                 "another connection"
             )
 

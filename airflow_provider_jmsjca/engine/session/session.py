@@ -298,7 +298,11 @@ class JmsSession:
                 self._connection.synchronize()
             except JmsError as error:
                 # Not raised: the broker may have settled the message, and then the caller has the only copy.
-                _log.warning("Message %s may be redelivered: %s", message.message_id, error)
+                _log.warning(
+                    "The acknowledgement of message %s was not confirmed; the message may be redelivered: %s",
+                    message.message_id,
+                    error,
+                )
         return message
 
     def acknowledge(self) -> None:

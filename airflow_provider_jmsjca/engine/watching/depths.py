@@ -207,10 +207,12 @@ def _statistics(
     names = connection.broker.names
     plain = sorted(each for each in queues if names.meaning(Destination.queue(each)) is None)
     if not plain:
-        raise CapabilityError(f"{connection.broker}: no depth can be asked for by a pattern or with options")
+        raise CapabilityError(
+            f"{connection.broker}: the depth of a wildcard, or of a queue name with options, can't be queried"
+        )
     with contextlib.closing(connection.administration()) as administration:
         if QueueOperation.STATISTICS not in administration.operations:
-            raise CapabilityError(f"{connection.broker} does not report it")
+            raise CapabilityError(f"{connection.broker} does not report the depth of queues")
         if len(plain) > _FEW:
             listed = {each.name: each for each in administration.queues()}
             yield from ((name, listed.get(name)) for name in plain)

@@ -213,7 +213,7 @@ def _unreported(
                 part=Part.BROKERS,
                 symptom=f"connection {conn_id!r}: {waiting} on {report.destination} for activation {name}, "
                 f"which is {_status(each)}",
-                cause=report.last_error or "no error is recorded; the broker's queues can't be looked into",
+                cause=report.last_error or "no error is recorded; the broker's queues can't be inspected",
                 fix=f"airflow jms activations show {shlex.quote(report.activation)}",
                 conn_id=conn_id,
             )

@@ -55,7 +55,7 @@ def examine_letters(
                 fix = _fix(groups, queue.name, here, listing)
         elif administration.browse_note:
             cause = f"{_last_error(queue.name, senders) or cause}; not browsed: {administration.browse_note}"
-            fix = f"to look all the same: {listing}"
+            fix = f"to read them anyway: {listing}"
         yield Finding(
             part=Part.BROKERS,
             symptom=f"connection {conn_id!r}: {messages(queue.messages)} on the dead-letter queue "

@@ -229,7 +229,7 @@ class _Kinds:
                 items = self.of(schema.get("items"), namespace)
                 if items.is_bare:
                     # Such items take no bytes, so a short body could claim any number of them.
-                    raise ValueError("arrays of values without bytes aren't read")
+                    raise ValueError("arrays of values that take no bytes aren't supported")
                 return _Kind(_array(items.read))
             case "map":
                 return _Kind(_map(self.of(schema.get("values"), namespace).read))
@@ -274,7 +274,7 @@ class _Kinds:
         within = f"{namespace}.{name}"
         made = self._named.get(within if namespace and "." not in name and within in self._named else name)
         if made is None:
-            raise ValueError(f"there is no type {_short(name)} before its use")
+            raise ValueError(f"the type {_short(name)} is not defined before its use")
         # The list is empty if a type refers to itself: then its reader is looked up when it is called.
         return made[0] if made else _Kind(lambda data, at, output: made[0].read(data, at, output))  # noqa: PLW0108
 

@@ -263,7 +263,7 @@ class SpoolingReceiver:
             try:
                 adopt(self.spool, left.batch_id)
             except BatchInUseError:
-                _log.info("Batch %s has a writer; it is read once that has finished", left.batch_id)
+                _log.info("Batch %s is still being written; it is read once that has ended", left.batch_id)
 
     def make_spool(self) -> None:
         """Create the spool's folder, if it is missing."""
@@ -399,7 +399,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         try:
             self._backlog = self._receiver.backlog()
         except JmsError as error:
-            _log.warning("%s: its messages can't be counted: %s", self._receiver.destination, error)
+            _log.warning("%s: its backlog can't be counted: %s", self._receiver.destination, error)
 
     def _receive_ahead(self, most: int) -> None:
         # The next call of `latestOffset` raises this error, unless the spool has further batches.
@@ -431,7 +431,11 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             if self._is_bounded:
                 raise
             self._counted, self._backlog = time.monotonic(), None
-            _log.warning("%s: nothing is received for now: %s", self._receiver.destination, error)
+            _log.warning(
+                "%s: can't receive now; retrying with the next micro-batch: %s",
+                self._receiver.destination,
+                error,
+            )
             return
         if self._left is not None:
             self._left = self._left - received if received else 0

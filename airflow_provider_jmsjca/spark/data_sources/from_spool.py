@@ -155,8 +155,8 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif not self._skip:
                 raise SpoolError(
                     f"{self._spool}: batch {each.batch_id} at position {position} was pruned before this "
-                    f"query read it: {each.rows} messages are gone from the spool. Option onPruned=skip goes "
-                    "on without them"
+                    f"query read it: {each.rows} messages are gone from the spool. Set onPruned=skip to "
+                    "continue without them"
                 )
         return partitions_of(found)
 
@@ -180,6 +180,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if position > len(self._sequence) and position > self._sequence.load():
             raise SpoolError(
                 f"{self._spool}: the checkpoint is at position {position}, the spool has "
-                f"{len(self._sequence)}: files of the folder .sequence are missing"
+                f"{len(self._sequence)}: files of the folder .sequence are missing. Restore them, or begin "
+                "with a new checkpoint"
             )
         return position

@@ -218,7 +218,7 @@ class _Bisection:
                 digest.update(line)
                 count += 1
             if count and not file.seal():
-                raise SpoolError(f"{path}: there already: two jobs run as one attempt")
+                raise SpoolError(f"{path}: already exists: two jobs run as the same attempt; end one of them")
         rejects = (RejectsFile(file=path.name, rows=count, sha256=digest.hexdigest()),) if count else ()
         done = Done(
             batch_id=self._manifest.batch_id,
@@ -236,7 +236,7 @@ class _Bisection:
             check_fence(folder, self._fence)
             if not done.create(folder):
                 raise FencedError(f"{folder}: another attempt has finished this batch")
-        _say(f"done after {self._splits} splits: stored {dict(stored)}, turned away {count}")
+        _say(f"done after {self._splits} splits: stored {dict(stored)}, rejected {count}")
 
     def _rejects(self) -> Iterator[dict[str, object]]:
         for rows, failure in self._alone.items():

@@ -134,7 +134,7 @@ def _browsed(file: Path) -> Iterator[JmsMessage]:
     except OSError as error:
         raise ConfigurationError(f"{file}: can't be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file}: a line is no message in JSON: {escaped(error)}") from error
+        raise ConfigurationError(f"{file}: a line is not a message in JSON form: {escaped(error)}") from error
 
 
 def _rows(batch: Batch, spark: SparkSession, asked: argparse.Namespace) -> DataFrame:
@@ -330,7 +330,7 @@ def body_options(asked: argparse.Namespace) -> dict[str, object]:
     foreign = [name for name in given if not name.startswith(f"{asked.body}_")]
     if foreign:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise ConfigurationError(f"{names}: not with --body {asked.body}")
+        raise ConfigurationError(f"{names}: not allowed with --body {asked.body}")
     if asked.body == "xml" and "xml_root" not in given:
         raise ConfigurationError("--body xml: name the root element of the documents by --xml-root")
     if asked.body == "avro":

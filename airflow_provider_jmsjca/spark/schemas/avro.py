@@ -200,7 +200,7 @@ class AvroSchema(SchemaReader):
     def _record(self, schema: Mapping[str, Any], path: str) -> Found:
         full = self._names[id(schema)]
         if full in self._within:
-            raise UntypedError(f"{short(full)} is within itself, and Spark has no such type")
+            raise UntypedError(f"{short(full)} contains itself, and Spark has no recursive types")
         fields = _fields(schema)
         if not fields:
             raise UntypedError("a record without fields")

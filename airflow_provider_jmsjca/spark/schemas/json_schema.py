@@ -287,7 +287,7 @@ class JsonSchema(SchemaReader):
             return target
         if is_partial:
             return None
-        raise UntypedError(f"{short(name)} is within itself, and Spark has no such type")
+        raise UntypedError(f"{short(name)} contains itself, and Spark has no recursive types")
 
     def _referred(self, name: Any) -> Any:
         if not isinstance(name, str):

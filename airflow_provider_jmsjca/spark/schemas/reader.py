@@ -141,7 +141,7 @@ class SchemaReader:
         names = Counter(field.name.lower() for field in found)
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
-            raise UntypedError(f"two fields have the name {short(twice[0])}, but for upper and lower case")
+            raise UntypedError(f"two fields have the name {short(twice[0])}, apart from upper and lower case")
         return StructType(found)
 
     def _array(self, items: Any, path: str) -> ArrayType:

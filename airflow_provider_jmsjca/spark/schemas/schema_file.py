@@ -101,7 +101,7 @@ def _checked(columns: StructType | None, faults: list[str], what: str) -> Struct
         if len(faults) > len(shown):
             shown.append(f"and {len(faults) - len(shown)} more")
         if not faults:
-            shown.append("expected a record or an object with fields, for a body is an object")
+            shown.append("expected a record or an object with fields, because a body is an object")
         raise ConfigurationError([f"{what}: {fault}" for fault in shown])
     return columns
 

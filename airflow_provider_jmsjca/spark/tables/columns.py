@@ -323,7 +323,8 @@ def _merged(found: DataType, rows: DataType, path: str, faults: list[str], *, wi
                 known = spelled.setdefault(field.name.lower(), field.name)
                 if known != field.name:
                     faults.append(
-                        f"column {place!r} is {path}{known!r} in the table, with other upper and lower case"
+                        f"column {place!r} differs from {path}{known!r} in the table only in upper and "
+                        "lower case"
                     )
                 else:
                     kind = types.get(field.name, field.dataType)

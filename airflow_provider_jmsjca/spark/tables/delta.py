@@ -172,7 +172,7 @@ class _DeltaWrite:
                 self._rows = without(self._rows, refused)
                 self._attempt.rejects.refuse(refused)
         elif self._is_upsert and _refused(self._table, self._rows, missing_keys(self._write.keys)):
-            raise PoisonMessageError(f"table {self._table}: a row lacks a key of the upsert")
+            raise PoisonMessageError(f"table {self._table}: a row has no value for a key of the upsert")
         check_fence(self._attempt.folder, self._attempt.fence)
         if self._is_new and (self._is_upsert or self._write.cluster_by or self._write.properties):
             self._create()
@@ -264,7 +264,7 @@ class _DeltaWrite:
                 self._attempt.note_change(f"table {self._table}: {said}")
                 if not self._change(change):
                     break  # look again: another batch has changed the table
-        raise ConfigurationError(f"table {self._table}: other jobs change it all the time; try again")
+        raise ConfigurationError(f"table {self._table}: other jobs keep changing it; try again later")
 
     def _change(self, change: str) -> bool:
         """Change a column; return `False` if another commit has just changed the table.

@@ -218,8 +218,8 @@ def _check_types(table: str, rows: DataFrame) -> None:
     ]
     if faults:
         raise ConfigurationError(
-            f"table {table}: {'; '.join(faults)}. Nothing was written. Make JSON text of the column, for the "
-            "types text, json and jsonb: by to_json in a job of your own. The ready-made job does it by "
+            f"table {table}: {'; '.join(faults)}. Nothing was written. Convert the column to JSON text, for "
+            "the types text, json and jsonb: with to_json in a job of your own. With the ready-made job use "
             "--keep \"get_json_object(CAST(body AS STRING), '$.name') AS name\""
         )
 
@@ -735,7 +735,7 @@ def _remove_aside(connection: _Connection, schema: str | None, prefix: str) -> N
             connection.execute(f"DROP TABLE IF EXISTS {within}{_quoted(str(name))}")
             connection.commit()
         except ConfigurationError as error:
-            _log.warning("%s: an older attempt still writes to it: %s", name, error)
+            _log.warning("%s: not removed, because an older attempt still writes to it: %s", name, error)
             connection.roll_back()
     connection.commit()
 

@@ -93,7 +93,7 @@ class Bucket:
         if not self._is_fit:
             raise ConfigurationError(
                 f"spool_path {spool}: the store has no conditional put (If-None-Match: *). Without it two "
-                "writers could replace each other's messages. Take a store that has it, or a path on a POSIX "
+                "writers could replace each other's messages. Use a store that has it, or a path on a POSIX "
                 "file system"
             )
 

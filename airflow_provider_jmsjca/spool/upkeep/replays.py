@@ -85,7 +85,9 @@ class Selection:
                 f"replay: expected names of batches, or a time range (since, until); {found} given"
             )
         if self.source is not None and not is_range:
-            raise ConfigurationError("replay: source belongs to a time range; named batches have theirs")
+            raise ConfigurationError(
+                "replay: source works only with a time range; leave it out for named batches"
+            )
         for name, time in (("since", self.since), ("until", self.until)):
             if time is not None and time.tzinfo is None:
                 raise ConfigurationError(
@@ -196,8 +198,8 @@ def selected_batches(spool: SpoolPath, selection: Selection, rejected: Positions
     sources = sorted({each.source for each in found})
     if len(sources) > 1:
         raise ConfigurationError(
-            f"replay: the batches are of several destinations: {', '.join(sources)}; choose one by source, "
-            "or name the batches"
+            f"replay: the batches come from several destinations: {', '.join(sources)}; choose one by "
+            "source, or name the batches"
         )
     return found
 
@@ -231,8 +233,9 @@ def make_replay(
             selection.batches and set(found.of) != set(selection.batches)
         ):
             raise ConfigurationError(
-                f"replay {batch_id} has {'the rejects' if found.rejects else 'the messages'} of "
-                f"{', '.join(found.of)}; choose another name for this one"
+                f"replay {batch_id} already exists, with "
+                f"{'the rejects' if found.rejects else 'the messages'} of "
+                f"{', '.join(found.of)}; choose another name"
             )
         return Manifest.read(folder / MANIFEST)
     chosen = selected_batches(spool, selection, rejected)
@@ -245,7 +248,7 @@ def make_replay(
         require_exclusive_creation(spool)
         build_folder(folder, partial(_fill, spool, batch_id, replay, rejected), nullcontext)
     except (OSError, pa.ArrowException) as error:
-        raise SpoolError(f"{folder}: the replay can't be made: {error}") from error
+        raise SpoolError(f"{folder}: the replay can't be created: {error}") from error
     return Manifest.read(folder / MANIFEST)
 
 

@@ -80,7 +80,7 @@ def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
         raise SpoolError(f"{folder}: the batch was pruned, its messages are gone")
     if parts(folder) and Done.read(folder) is None:
         raise SpoolError(
-            f"{folder}: the batch was split, and its parts count on all of its rows; restore the damaged file"
+            f"{folder}: the batch was split, and its parts need all of its rows; restore the damaged file"
         )
     try:
         with hold(folder / LOCK):

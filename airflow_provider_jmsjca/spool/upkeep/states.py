@@ -370,14 +370,14 @@ def _finish_removal(folder: SpoolPath) -> str | None:
     batch_id = check_batch_id(header["batch_id"] if isinstance(header, dict) else "")
     if put_back(folder, folder.parent / batch_id):
         return None
-    return f"it holds messages, and there is another batch {batch_id!r} by now"
+    return f"it holds messages, and another batch {batch_id!r} was created since"
 
 
 def _why_care(age: timedelta, care_after: timedelta) -> str:
     if age < care_after:
         span = _minutes(care_after)
         return f"it changed within the last {span}, so its job may be running or its retry coming"
-    return "somebody has to look after it, see `airflow jms spool show`"
+    return "it needs attention, see `airflow jms spool show`"
 
 
 def _why_kept(
@@ -394,7 +394,7 @@ def _why_kept(
         case State.COLLECTING:
             return "a writer holds it"
         case State.COLLECTED if not collected:
-            return "no job was submitted for it; it goes if you ask for `collected` ones"
+            return "no job was submitted for it; it is removed only if you ask for `collected` ones"
     if batch.batch_id in needed:
         return (
             f"within the horizon (the newest {horizon.count:,} messages of the last "

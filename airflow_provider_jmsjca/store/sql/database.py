@@ -224,14 +224,14 @@ class Database:
         file = self._file()
         if connection.info["jms_file"] != file:
             connection.invalidate()
-            raise OSError("another file has taken its place; it is opened at the next try")
+            raise OSError("its file was replaced by another one, which the next attempt opens")
 
     def _file(self) -> tuple[int, int]:
         try:
             found = Path(self._url.database or "").stat()
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"its file is gone; put it back, or make a new and empty one: {_UPGRADE}"
+                f"its file is gone; restore it, or create an empty one: {_UPGRADE}"
             ) from None
         return found.st_dev, found.st_ino
 
@@ -271,8 +271,8 @@ class Database:
                 f"this one supports {REVISIONS[-1]}: install the newer version here too"
             )
         raise StoreSchemaError(
-            f"the store {self.name} has the schema {found}, expected {REVISIONS[-1]}; stop what uses it, "
-            f"and run: {_UPGRADE}"
+            f"the store {self.name} has the schema {found}, expected {REVISIONS[-1]}; stop the processes "
+            f"that use it, then run: {_UPGRADE}"
         )
 
     def upgrade(self) -> str | None:

@@ -34,9 +34,9 @@ _BEYOND: Final = 1000
 _LEAST_WINDOW: Final = 1024 * 1024
 _BYTES_BEYOND: Final = 16 * 1024 * 1024
 _ACK: Final = b"ACK\nid:%b\n\n\0"
-_OTHER_CONSUMER: Final = "a message can be settled only through the consumer it came to"
+_OTHER_CONSUMER: Final = "a message can be settled only by the consumer that received it"
 _OUT_OF_ORDER: Final = (
-    "a unit of work settles a message while one before it is unsettled; the subscription promised to settle "
+    "a unit of work settles a message while an earlier one is unsettled, but this subscription must settle "
     "in order"
 )
 
@@ -459,8 +459,8 @@ class StompConsumer:
         token = self._acknowledgement(frame)
         if not token or 0 in token:  # not valid in an ACK
             raise ConnectionLostError(
-                "the broker sent a message without an ack header that ACK can repeat, "
-                "or without what its dialect's acknowledgement() reads"
+                "the broker sent a message that can't be acknowledged: it has no valid ack header, or lacks "
+                "the header that its dialect's acknowledgement() reads"
             )
         if len(frame.body) + len(frame.head) >= LARGE:
             frame = MEMORY.hold(frame)
@@ -713,7 +713,9 @@ class StompConsumer:
         try:
             yield
         except JmsError as error:
-            self._link.give_up(ConnectionLostError(f"closed, because returning messages failed: {error}"))
+            self._link.give_up(
+                ConnectionLostError(f"the connection was closed, because returning messages failed: {error}")
+            )
             raise
 
     def _resubscribe(self) -> None:
@@ -739,7 +741,11 @@ class StompConsumer:
         with self._lock:
             held = self._forget()
         if held:
-            self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
+            self._link.give_up(
+                ConnectionLostError(
+                    "the connection was closed to return messages: this server has no other way"
+                )
+            )
 
     def close(self, *, delete_durable: bool = False) -> None:
         """End the subscription, and hand unsettled messages back to the broker. Closing twice is harmless."""
@@ -771,7 +777,11 @@ class StompConsumer:
             held += self._forget()
         recovery = self._dialect.recovery(self.subscription)
         if recovery is Recovery.DISCONNECT and held:
-            self._link.give_up(ConnectionLostError("closed to return messages: this server has no other way"))
+            self._link.give_up(
+                ConnectionLostError(
+                    "the connection was closed to return messages: this server has no other way"
+                )
+            )
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
             # Messages that the broker doesn't requeue would stay unsettled, and reach no consumer.
@@ -801,8 +811,8 @@ def _may_accumulate(link: Link, subscription: Subscription) -> bool:
 
 def _too_much(what: str, subscription: Subscription) -> ConnectionLostError:
     return ConnectionLostError(
-        f"the broker sent {what} of {subscription.destination} that wait to be settled, far more than was "
-        "asked for"
+        f"the broker sent {what} of {subscription.destination} that are unsettled, far more than the "
+        "prefetch allows"
     )
 
 

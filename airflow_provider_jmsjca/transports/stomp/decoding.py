@@ -153,7 +153,7 @@ class Decoder:
                 exception.
         """
         if frame.fault is not None:
-            raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
+            raise PoisonMessageError(f"the message is malformed: {frame.fault}")
         is_typed = self._bodiless is None or bool(frame.body)
         template = self._templates.template if is_typed else None
         try:

@@ -110,7 +110,8 @@ class ManagementControl:
             raise ConnectionLostError(f"no answer from {_ADDRESS} for {self._timeout:g} s") from None
         if received is None:
             raise PermanentBrokerError(
-                f"the connection was closed over a question to {_ADDRESS} (it needs the permission 'manage')"
+                f"the broker closed the connection after a request to {_ADDRESS}; the user needs the "
+                "permission 'manage'"
             )
         message = received.readable  # an operation without a result answers without a body
         self._consumer.acknowledge((received,))

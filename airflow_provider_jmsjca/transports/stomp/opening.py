@@ -88,7 +88,7 @@ def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: f
             raise
         link.open(deadline)
     except OSError as error:  # usually the file descriptors
-        raise TransientBrokerError(f"this process can't have another connection: {error}") from error
+        raise TransientBrokerError(f"this process can't open another connection: {error}") from error
     return link
 
 

@@ -42,7 +42,7 @@ class StompUnit:
     def _check_open(self) -> None:
         if not self._link.is_up:
             raise ConnectionLostError(
-                "the connection was lost before the commit began; nothing of this unit of work happened"
+                "the connection was lost before the commit began; this unit of work had no effect"
             )
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
@@ -226,7 +226,9 @@ class TransactionUnit(StompUnit):
     def _give_up_if_forgotten(self, fault: JmsError) -> None:
         """Close the connection if the broker forgot a message, so that the message is redelivered."""
         if self._received and self._tells_of_forgotten(fault):
-            loss = ConnectionLostError(f"closed, because a message can no longer be settled over it: {fault}")
+            loss = ConnectionLostError(
+                f"the connection was closed, because a message can no longer be settled over it: {fault}"
+            )
             self._link.give_up(loss)
             raise loss
 
@@ -239,7 +241,7 @@ class TransactionUnit(StompUnit):
             self._link.unwatch(self)
             if self._fault is not None:
                 self._give_up_if_forgotten(self._fault)
-                _log.warning("Committed nevertheless: %s", self._fault)
+                _log.warning("The broker confirmed a commit, but refused a part of it: %s", self._fault)
         except PermanentBrokerError:
             # Without an ABORT: the transaction no longer exists, and other units would be blamed for the
             # ERROR.

@@ -116,8 +116,8 @@ def _found(link: Link, destination: Destination, known: list[str]) -> list[str]:
         if suspect is None or not _ends_connection(link, destination, suspect):
             return known
         _log.error(
-            "Message %s on %s can't be transformed: the broker ends the connection over it, as over a Java "
-            "object of a class that it doesn't trust. It is undecodable",
+            "Message %s on %s can't be decoded: the broker ends the connection when it transforms it, as for "
+            "a Java object of an untrusted class",
             suspect,
             destination,
         )
@@ -146,7 +146,8 @@ def _another(link: Link) -> Iterator[Link | None]:
     second = link.another()
     if second is None:
         _log.warning(
-            "No second connection to %s: the message that ends the first can't be found", link.broker
+            "No second connection to %s, so the message that makes it end connections can't be found",
+            link.broker,
         )
     try:
         yield second

@@ -125,7 +125,7 @@ def test_a_task_fails_when_the_broker_keeps_messages_back(
         connection = {"conn_type": "jms", "host": url, "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(connection))
         operator = listen(lambda delivery: delivery.send("queue://out", delivery.message))
-        with pytest.raises(AirflowException, match="had not answered on a connection of this task"):
+        with pytest.raises(AirflowException, match="stopped answering on a connection of this task"):
             operator.execute(CONTEXT)
 
 
@@ -241,7 +241,7 @@ def test_without_a_store_a_stop_by_the_handler_fails_the_task_j172(
 ) -> None:
     publish("a", "b")
     assert run_task(lambda: listen(stop_delivery)).state == TaskInstanceState.FAILED
-    assert "Without use_store nobody remembers that: the next run consumes again" in capsys.readouterr().out
+    assert "Without use_store the stop isn't stored: the next run consumes again" in capsys.readouterr().out
     assert [message.body for message in server.messages("orders")] == ["b"]
 
 
@@ -501,7 +501,7 @@ def test_bad_numbers(server: MemoryBroker, publish: Publish, arguments: dict[str
 
 def test_a_spec_and_fields_of_one_are_refused() -> None:
     """One of them would be ignored."""
-    with pytest.raises(ConfigurationError, match="got spec and, beside it, destination, name; expected one"):
+    with pytest.raises(ConfigurationError, match="got spec together with destination, name; put these"):
         jms_listener_task(spec=SPEC, destination="orders", name="x", idle_for=1)
 
 

@@ -167,7 +167,9 @@ def test_what_cant_be_replayed_is_refused(load: Make, arguments: dict[str, Any],
 
 
 def test_a_replay_receives_nothing(load: Make) -> None:
-    with pytest.raises(ConfigurationError, match="max_messages: a replay receives nothing"):
+    with pytest.raises(
+        ConfigurationError, match="max_messages: not allowed, because a replay receives nothing"
+    ):
         load(max_messages=1)
 
 

@@ -183,12 +183,12 @@ def test_while_the_resource_manager_is_away_nothing_is_submitted_twice(
 
     async def run() -> dict[str, Any]:
         task = asyncio.ensure_future(trigger._ended())
-        await until(lambda: "asked again" in caplog.text)
+        await until(lambda: "; retrying" in caplog.text)
         yarn.away, yarn.forgets = False, True
         return await task
 
-    assert asyncio.run(asyncio.wait_for(run(), 60))["how"] == "YARN doesn't know it any more"
-    assert caplog.text.count("asked again") == 1
+    assert asyncio.run(asyncio.wait_for(run(), 60))["how"] == "YARN has no record of it any more"
+    assert caplog.text.count("; retrying") == 1
 
 
 @pytest.mark.timeout(900)
@@ -245,7 +245,7 @@ def test_what_the_pod_of_a_driver_needs_is_asked_for_before_a_message_is_taken(
         ("local[1]", {}, "expected deploy mode cluster on YARN or Kubernetes"),
         ("yarn", {}, "expected deploy mode cluster on YARN or Kubernetes"),
         ("yarn", {"spark_arguments": CLUSTER}, "expected its address as yarn_resourcemanager_webapp_address"),
-        ("yarn", {"spark_arguments": {**CLUSTER, "yarn_rm_auth": 1}}, "can't be handed to the triggerer"),
+        ("yarn", {"spark_arguments": {**CLUSTER, "yarn_rm_auth": 1}}, "can't be passed to the triggerer"),
         ("k8s://https://k", {"spark_arguments": CLUSTER}, "apache-airflow-providers-cncf-kubernetes"),
         ("yarn", {"spark_arguments": CLUSTER, "poll_interval": 0}, "poll_interval is 0"),
     ],

@@ -182,7 +182,7 @@ def test_a_batch_that_no_job_has_done_is_named_from_the_first_moment(
     }
     assert f"Batch {old} is undone" in named[logging.WARNING]
     assert "kept 1 undone batch: it changed within the last 60 minutes" in caplog.text
-    assert "kept 1 undone batch: somebody has to look after it" in caplog.text
+    assert "kept 1 undone batch: it needs attention" in caplog.text
     assert f"Batch {fresh} is undone" in caplog.text
     assert "`care_after` is 3600 s" in caplog.text
 
@@ -223,7 +223,7 @@ def test_the_commands_list_show_verify_prune_and_adopt(
             "kept 1 done batch: within the horizon (the newest 200,000 messages of the last 7 days), by "
             "which repetitions are recognised"
         ),
-        "kept 1 unfinished batch: somebody has to look after it, see `airflow jms spool show`",
+        "kept 1 unfinished batch: it needs attention, see `airflow jms spool show`",
     ]
     assert [row["state"] for row in printed("list")] == ["done", "done", "unfinished"]
     assert [row["batch"] for row in printed("prune")] == [done]

@@ -113,12 +113,12 @@ def test_dead_letters_of_a_listener_are_linked_to_the_console(
     [
         ("javascript:alert('{queue}')", "not the address of a web page"),
         ("console.example.com/{queue}", "not the address of a web page"),
-        ("https://console.example.com/", "has no place for the name"),
+        ("https://console.example.com/", "doesn't contain {queue}"),
         ("https://{queue}/", "in its host"),
         ("https://{queue}.example.com/", "in its host"),
-        ("https://user:hush@console.example.com/{queue}", "holds a user or a secret"),
-        ("https://console.example.com/{queue}?token=hush", "holds a user or a secret"),
-        ("https://console.example.com/#/{queue}?password=hush", "holds a user or a secret"),
+        ("https://user:hush@console.example.com/{queue}", "contains a user or a secret"),
+        ("https://console.example.com/{queue}?token=hush", "contains a user or a secret"),
+        ("https://console.example.com/#/{queue}?password=hush", "contains a user or a secret"),
         ("https://[console/{queue}", "not a valid address"),
     ],
 )

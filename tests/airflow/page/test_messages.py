@@ -291,7 +291,7 @@ def test_others_change_no_dead_letters(
     ("form", "said"),
     [
         ({"action": "replay"}, "give either one target"),
-        ({"action": "replay", "to": "queue://orders.dlq"}, "expected two destinations"),
+        ({"action": "replay", "to": "queue://orders.dlq"}, "expected another target"),
         ({"action": "explode"}, "expected replay or purge"),
     ],
 )

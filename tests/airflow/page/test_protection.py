@@ -117,8 +117,8 @@ def test_a_user_without_a_role_sees_nothing(path: str, browser: Browse) -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "status", "said"),
     [
-        (b"action=stop", "text/plain", 400, "Expected a form"),
-        (b"{}", "application/json", 400, "Expected a form"),
+        (b"action=stop", "text/plain", 400, "The request has no form"),
+        (b"{}", "application/json", 400, "The request has no form"),
         (b"a=" + b"x" * 530_000, "application/x-www-form-urlencoded", 400, "longer than 524288 bytes"),
         (b"&".join([b"a=1"] * 30), "application/x-www-form-urlencoded", 400, "can&#39;t be read"),
         (b"\xff\xfe=1", "application/x-www-form-urlencoded", 400, "can&#39;t be read"),

@@ -121,7 +121,7 @@ def test_a_state_that_cannot_be_read_fails_nothing(caplog: pytest.LogCaptureFixt
             raise RuntimeError("detached")
 
     StateMessages().on_dag_run_success(Broken(), "")
-    assert "A state message could not be made" in caplog.text
+    assert "A state message could not be created" in caplog.text
 
 
 @pytest.mark.parametrize(("state", "published_as"), [("up_for_retry", "up_for_retry"), ("failed", "failed")])

@@ -60,13 +60,13 @@ def test_the_queue_leads_to_our_trigger(queue: str) -> None:
         ("jms://jms_default", {}, "is neither 'queue' nor 'topic'"),
         ("jms://jms_default/queue/", {}, "the queue has no name"),
         ("jms://c/queue/q?selector=x", {}, "the query has 'selector'"),
-        ("jms://c/queue/q?virtual_host=x", {}, "belongs in the connection 'c'"),
+        ("jms://c/queue/q?virtual_host=x", {}, "set it in the Airflow connection 'c'"),
         (
             "jms://c/queue/q",
             {"destination": "queue://other"},
-            "destination is said by queue='jms://c/queue/q'",
+            "destination is already part of queue='jms://c/queue/q'",
         ),
-        ("jms://c/queue/q", {"jms_conn_id": "other"}, "jms_conn_id is said by"),
+        ("jms://c/queue/q", {"jms_conn_id": "other"}, "jms_conn_id is already part of"),
     ],
 )
 def test_what_is_wrong_stops_the_dag_file_and_not_the_triggerer(

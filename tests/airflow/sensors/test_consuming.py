@@ -142,8 +142,10 @@ def test_a_batch_is_returned_in_the_order_of_the_queue(
     caplog.set_level(logging.INFO, "wait")
     publish("a", "b", "c", "d")
     assert bodies(sensor(max_messages=3).execute(run())) == ["a", "b", "c"]
-    (said,) = [each for each in caplog.messages if each.startswith("Look at queue://orders")]
-    assert re.fullmatch(r"Look at queue://orders: batch \S+ of 3 claimed, 0 repeated ones dropped, .*", said)
+    (said,) = [each for each in caplog.messages if each.startswith("Checked queue://orders")]
+    assert re.fullmatch(
+        r"Checked queue://orders: batch \S+ of 3 claimed, 0 repeated messages dropped, .*", said
+    )
     assert "ClaimResult" not in caplog.text
     assert bodies(sensor(max_messages=3).execute(run("tuesday"))) == ["d"]
     assert server.depth("orders") == 0
@@ -281,8 +283,8 @@ def named(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 LEFT = (
     "Batch dag~~monday~~wait~~{0} was never finished: 1 acknowledged messages are in it and nowhere else. "
-    "Unless it is still to be tried again, clear task 'wait' of run 'monday' of DAG 'dag'{1}, which goes on "
-    "with that batch; with `retries` a task does so by itself"
+    "Unless a retry is still to come, clear task 'wait' of run 'monday' of DAG 'dag'{1}: it continues that "
+    "batch"
 )
 
 
@@ -426,7 +428,7 @@ def test_execution_timeout_counts_the_time_it_was_deferred(sensor: Sensor) -> No
     waiting = sensor(deferrable=True, execution_timeout=timedelta(seconds=0.3))
     with pytest.raises(TaskDeferred) as deferred:
         waiting.execute(run())
-    with pytest.raises(AirflowTaskTimeout, match="deferred included"):
+    with pytest.raises(AirflowTaskTimeout, match="including the time deferred"):
         waiting.resume(run(), fire(deferred.value))
 
 
@@ -501,7 +503,7 @@ def test_an_asynchronous_predicate_is_refused(server: MemoryBroker, publish: Pub
 
 
 def test_a_decorated_sensor_has_one_predicate() -> None:
-    with pytest.raises(ConfigurationError, match="the function itself is it"):
+    with pytest.raises(ConfigurationError, match="the decorated function is the predicate"):
         jms_sensor_task(predicate=bool)
 
 
@@ -557,8 +559,8 @@ def test_deferred_a_failing_message_fails_or_skips(server: MemoryBroker, sensor:
     ("arguments", "said"),
     [
         ({"max_messages": 0}, "max_messages is 0"),
-        ({"max_messages": 1_001}, "JmsCollectOperator takes more"),
-        ({"max_messages": 2, "peek": True}, "expected peek=False with it"),
+        ({"max_messages": 1_001}, "use JmsCollectOperator for more"),
+        ({"max_messages": 2, "peek": True}, "expected 1 with peek=True"),
         ({"batch_timeout": 0}, "batch_timeout is 0"),
         ({"max_body_bytes": -1}, "max_body_bytes is -1"),
         ({"predicate": "region = 'eu'"}, "predicate is \"region = 'eu'\"; expected a function"),

@@ -77,6 +77,6 @@ def test_execution_timeout_ends_it_while_it_is_deferred(
         return [event.payload async for event in JmsListenTrigger(**arguments).run()]
 
     (event,) = asyncio.run(asyncio.wait_for(run(), 10))
-    with pytest.raises(AirflowTaskTimeout, match="deferred included"):
+    with pytest.raises(AirflowTaskTimeout, match="including the time deferred"):
         waiting.resume(CONTEXT, event)
     assert server.depth("orders") == 0

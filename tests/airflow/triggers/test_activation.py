@@ -301,7 +301,7 @@ def test_properties_too_large_stay_where_no_dead_letter_destination_is_set(
 
     with caplog.at_level(logging.ERROR):
         run(work())
-    assert sum("stays on queue://orders" in record.getMessage() for record in caplog.records) == 1
+    assert sum("stays unsettled on queue://orders" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_no_more_than_the_prefetch_are_under_way(server: MemoryBroker, publish: Publish) -> None:
@@ -362,8 +362,8 @@ def test_5000_messages_make_5000_events(server: MemoryBroker, publish: Publish) 
         ),
         ({"jms_conn_id": 3}, "jms_conn_id is 3; expected the id of an Airflow connection"),
         ({"redelivery_handling": 3}, "redelivery_handling is 3, of type int; expected a string"),
-        ({"interval": 3}, "interval is for event='ready'"),
-        ({"event": "ready", "prefetch": 3}, "prefetch: for event='message' only"),
+        ({"interval": 3}, "interval is only for event='ready'"),
+        ({"event": "ready", "prefetch": 3}, "prefetch: only for event='message'"),
         ({"event": "ready", "payload": "headers"}, "payload is for event='message'"),
         ({"event": "ready", "max_body_bytes": 3}, "max_body_bytes is for event='message'"),
         (
@@ -377,22 +377,22 @@ def test_5000_messages_make_5000_events(server: MemoryBroker, publish: Publish) 
         ({"spec": {"password": "Tr0ub4dor"}}, "spec: password holds a secret"),
         ({"connection_url": "vm://u:Tr0ub4dor@h"}, "connection_url holds a secret"),
         ({"message_selector": object()}, "message_selector is of type object, which can't be stored"),
-        ({"hold_timeout": 5}, "hold_timeout: expected hold_until_ack with it"),
+        ({"hold_timeout": 5}, "hold_timeout works only with hold_until_ack"),
         ({"hold_timeout": 0, "hold_until_ack": True}, "hold_timeout is 0; expected seconds above 0"),
         ({"hold_until_ack": True, "concurrency_mode": "serial"}, "got serial, expected sync or cc for hold"),
         ({"hold_until_ack": True, "transaction_timeout": 5}, "transaction_timeout: expected hold_timeout"),
-        ({"hold_until_ack": True, "event": "ready"}, "hold_until_ack: for event='message' only"),
-        ({"in_progress_destination": "busy"}, "in_progress_destination: a trigger doesn't do it"),
+        ({"hold_until_ack": True, "event": "ready"}, "hold_until_ack: only for event='message'"),
+        ({"in_progress_destination": "busy"}, "in_progress_destination: not supported by a trigger"),
         (
             {"reply_to_destination": "answers"},
-            "reply_to_destination: a trigger doesn't do it: nothing is sent",
+            "reply_to_destination: not supported by a trigger: nothing is sent",
         ),
-        ({"generate_unique_client_id": True}, "generate_unique_client_id: a trigger doesn't do it"),
-        ({"context_name": "x"}, "context_name: a trigger doesn't do it"),
+        ({"generate_unique_client_id": True}, "generate_unique_client_id: not supported by a trigger"),
+        ({"context_name": "x"}, "context_name: not supported by a trigger"),
         ({"destination": "queue://{{ var.value.q }}"}, "Airflow renders no templates in a trigger"),
         ({"jms_conn_id": "{{ var.value.c }}"}, "jms_conn_id is '{{ var.value.c }}': Airflow renders no"),
         ({"dead_letter_destination": ["a", "{{ ds }}"]}, "dead_letter_destination is '{{ ds }}': Airflow"),
-        ({"allow_message_delays": True}, "allow_message_delays: a trigger doesn't do it: nothing is sent"),
+        ({"allow_message_delays": True}, "allow_message_delays: not supported by a trigger: nothing is sent"),
         ({"batch_timeout": 5}, "batch_timeout, batch_idle_timeout: expected a batch_size above 1"),
         ({"batch_size": 20_000}, "batch_size is 20000; expected at most 10000 for an event"),
         (
@@ -400,21 +400,21 @@ def test_5000_messages_make_5000_events(server: MemoryBroker, publish: Publish) 
             "concurrency_mode: got serial, expected sync or cc",
         ),
         ({"endpoint_pool_max_size": 2000}, "endpoint_pool_max_size is 2000; expected at most 1000"),
-        ({"pool_idle_timeout": 5}, "pool_idle_timeout: a trigger doesn't do it: no threads are kept"),
+        ({"pool_idle_timeout": 5}, "pool_idle_timeout: not supported by a trigger: no threads are kept"),
         (
             {"destination": "topic://t", "durable_subscription_deletion": True, "subscription_name": "s"},
-            "durable_subscription_deletion: a trigger doesn't do it",
+            "durable_subscription_deletion: not supported by a trigger",
         ),
         (
             {"distributed_destination_connection": "every_member"},
-            "distributed_destination_connection: a trigger doesn't consume on every member",
+            "distributed_destination_connection: a trigger can't consume on every member",
         ),
         (
             {
                 "destination": "topic://t",
                 "subscription_name": "jmsjca://?distribution=1&subscribername=s",
             },
-            "subscription_name: a trigger has no share in a distributed one",
+            "subscription_name: a trigger can't use a distributed subscription",
         ),
         ({"destination": 4}, "destination is 4, of type int; expected a string"),
     ],

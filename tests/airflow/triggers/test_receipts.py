@@ -104,7 +104,7 @@ def test_while_airflow_can_not_be_asked_messages_wait(
             first = watch(running, asset)
             asset.fails = True
             publish("a", "b")
-            await until(lambda: "wait for their acknowledgement" in caplog.text)
+            await until(lambda: "can't be acknowledged yet" in caplog.text)
             assert server.depth("orders") == 2
             asset.fails = False
             await until(lambda: server.depth("orders") == 0)

@@ -190,7 +190,7 @@ def test_events_of_a_group_wait_for_each_other(server: MemoryBroker) -> None:
         ),
         (
             {"redelivery_handling": "3:delete", "event": "ready"},
-            "redelivery_handling: for event='message' only",
+            "redelivery_handling: only for event='message'",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_suspended_trigger_makes_no_events_until_it_is_resumed(
             request(store, WantedState.SUSPENDED)
             await until(lambda: reports(store)[0].status is RunStatus.SUSPENDED, SOON)
             assert "suspended since" in caplog.text
-            assert "The trigger stays registered, and makes no events" in caplog.text
+            assert "The trigger stays registered but makes no events" in caplog.text
             send(server, "a")
             again = running.watch(event=event, task=("dag", "again"), message_selector="1 = 1", **more)
             await until(lambda: len(reports(store)) == 2, SOON)

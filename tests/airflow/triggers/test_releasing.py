@@ -204,7 +204,7 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
 
     run(work())
     assert [record.getMessage() for record in caplog.records if "limbo" in record.getMessage()] == [
-        "Nothing is sent from limbo until this is mended: no answer"
+        "Nothing is sent from limbo until this is fixed: no answer"
     ]
 
 

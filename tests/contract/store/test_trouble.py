@@ -244,7 +244,7 @@ def test_a_listener_pauses_says_so_and_goes_on(  # noqa: PLR0917 - fixtures
     assert sorted(body for body in site.got if body != "END") == sorted(["first", *map(str, range(MESSAGES))])
     assert {count for body, count in site.attempts if body != "END"} == {0}, "no attempt of it counts"
     assert store.attempts.page() == []
-    lines = [line for line in caplog.messages if "nothing is handed over or acknowledged" in line]
+    lines = [line for line in caplog.messages if "no message is handled or acknowledged" in line]
     assert len(lines) == 1
     assert TROUBLES[trouble] in lines[0]
 
@@ -268,7 +268,7 @@ def test_a_stream_pauses_says_so_and_goes_on(
             with broken():
                 site.send(*map(str, range(5)))
                 asking = asyncio.ensure_future(streaming.take(stream, 5, 60))
-                await streaming.until(lambda: "nothing is handed over" in caplog.text, 20)
+                await streaming.until(lambda: "no message is handled" in caplog.text, 20)
                 assert TROUBLES[trouble] in caplog.text
                 assert (asking.done(), site.broker.depth("orders")) == (False, 5)
             deliveries = await asyncio.wait_for(asking, 30)
@@ -288,11 +288,11 @@ def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     assert store.attempts.begin("a", ["m"], now) == {"m": 1}
     for file in tmp_path.iterdir():
         file.unlink()
-    with pytest.raises(TransientStoreError, match="its file is gone; put it back, or make a new"):
+    with pytest.raises(TransientStoreError, match="its file is gone; restore it, or create an empty"):
         store.attempts.begin("a", ["m"], now)
     assert not path.exists()
     open_store(f"sqlite:///{path}", where=WHERE).close()
-    with pytest.raises(TransientStoreError, match="another file has taken its place"):
+    with pytest.raises(TransientStoreError, match="its file was replaced by another one"):
         store.attempts.begin("a", ["m"], now)
     assert store.attempts.begin("a", ["m"], now) == {"m": 1}
     store.close()

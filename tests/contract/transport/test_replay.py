@@ -173,9 +173,9 @@ def test_only_letters_that_were_chosen(connect: Connect, queue: Destination) -> 
 
 @pytest.mark.parametrize("lab", ["memory"], indirect=True)
 def test_a_replay_must_have_another_target(connect: Connect, queue: Destination) -> None:
-    with pytest.raises(ConfigurationError, match="two destinations"):
+    with pytest.raises(ConfigurationError, match="expected another target"):
         replay_dead_letters(connect(), queue, Replay(run="r", target=queue))
-    with pytest.raises(ConfigurationError, match="two destinations"):
+    with pytest.raises(ConfigurationError, match="expected another target"):
         replay_dead_letters(connect(), queue, Replay(run="r", origins=frozenset({queue})))
     with pytest.raises(ConfigurationError, match="either one target"):
         Replay(run="r")

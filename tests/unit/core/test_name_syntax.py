@@ -51,7 +51,7 @@ def destination(text: str) -> Destination:
 )
 def test_what_is_sent_comes_back(names: NameSyntax, target: str, source: str) -> None:
     assert names.reaches(destination(target), destination(source))
-    with pytest.raises(ConfigurationError, match="would come back"):
+    with pytest.raises(ConfigurationError, match="would be received from"):
         names.check_target(destination(target), destination(source), "the broker")
 
 

@@ -137,7 +137,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
         connection_settings("stomp://localhost:61613?ca_file=/a.pem")
     ),
     "no sign of life from the broker for … s": silence,
-    "… with a … body can't be sent to …: the body would not survive": a_map,
+    "… with a … body can't be sent to …: the body would be lost": a_map,
     "… messages of … are unsettled, as many as the prefetch allows: settle them, or give the session a "
     "larger prefetch": too_many,
     "dead_letter_destination: got …, which is consumed itself, expected another destination": to_itself,

@@ -409,8 +409,9 @@ def test_where_witnesses_are_refused_messages_are_sent_without(
     assert world.sender.send_due().sent == 1
     (said,) = [record.getMessage() for record in caplog.records if "jmsjca.limbo" in record.getMessage()]
     assert said == (
-        "The connection 'a' may not use queue://jmsjca.limbo.send_markers: after a kill, messages of limbo "
-        f"may be sent twice: nobody may {'write' if refuses == 'send' else 'read'} there"
+        "The user of connection 'a' has no access to queue://jmsjca.limbo.send_markers, so a crash may send "
+        "messages of limbo twice. Grant it read and write access: nobody may "
+        f"{'write' if refuses == 'send' else 'read'} there"
     )
 
 

@@ -112,13 +112,13 @@ def test_what_fails_is_logged_once_and_goes_on(caplog: pytest.LogCaptureFixture)
     sink.fails = True
     metrics = MetricsSender(lambda: sink, every=OFTEN)
     watch = metrics.watch(measuring(values))
-    until(lambda: "Metrics are not sent" in caplog.text)
+    until(lambda: "Metrics could not be sent" in caplog.text)
     values["commits"] = 2
     sink.fails = False
     values["commits"] = 5
     until(lambda: sink.counters)
     metrics.leave(watch, wait=True)
-    assert caplog.text.count("Metrics are not sent") == 1
+    assert caplog.text.count("Metrics could not be sent") == 1
 
     def broken() -> Measured:
         raise RuntimeError("broken")

@@ -128,7 +128,7 @@ def test_broken_json_names_its_place_and_shows_nothing() -> None:
         ({"port": 70000}, "port is 70000; expected 1 to 65535"),
         (
             {"host": "stomp://a", "extra": '{"tls": true}'},
-            "tls is on but the host is a URL that says otherwise",
+            "tls is on but the host is a URL without TLS",
         ),
         ({"host": "lookup://a", "extra": '{"tls": true}'}, "tls is on but the host is a URL"),
         ({"extra": '{"tls": "perhaps"}'}, "tls: got 'perhaps', expected true or false"),

@@ -255,8 +255,8 @@ def test_several_beans_need_a_name() -> None:
     [
         ("", "descriptor: empty, expected XML"),
         (" \n", "descriptor: empty, expected XML"),
-        ("<a>", "no XML: no element found"),
-        ("<a></b>", "no XML: mismatched tag at line 1"),
+        ("<a>", "not valid XML: no element found"),
+        ("<a></b>", "not valid XML: mismatched tag at line 1"),
         ("<a/>", "no activation found"),
         (
             '<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>',
@@ -265,7 +265,7 @@ def test_several_beans_need_a_name() -> None:
         ('<!DOCTYPE a SYSTEM "x.dtd" []><a/>', "declarations in <!DOCTYPE ... [...]> are not supported"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "no activation found"),
         ('<!DOCTYPE a SYSTEM "x.dtd">\n<a>&port;</a>', "entity &port; is not declared in the text"),
-        ("<a>&x;</a>", "no XML: undefined entity"),
+        ("<a>&x;</a>", "not valid XML: undefined entity"),
         ("<a>" * 100, "nested deeper than 64 elements"),
         ("<a>\ud800</a>", "half of a surrogate pair"),
         ("<a>" + "x" * (1 << 20) + "</a>", "expected at most 1048576"),
@@ -282,7 +282,7 @@ def test_a_connector_alone_is_no_activation() -> None:
         "<resourceadapter><config-property><config-property-name>UserName</config-property-name>"
         "<config-property-value>u</config-property-value></config-property></resourceadapter>"
     )
-    with pytest.raises(ConfigurationError, match="a connector only"):
+    with pytest.raises(ConfigurationError, match="no activation, only a connector"):
         ActivationSpec.from_xml(text)
 
 

@@ -54,7 +54,7 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
         WAITING,
         (
             "use_store: set it before the first run. Messages that waited in the stopped bean may come "
-            "with the redelivered flag; without a store that counts as a failure, and 1:2000 acts on it"
+            "with the redelivered flag; without a store that counts as a failure, to which 1:2000 applies"
         ),
         concurrency,
         ROLES,
@@ -129,12 +129,12 @@ ROLES = (
     "username and password log in to the broker"
 )
 WAITING = (
-    "redelivery delay: a message that waits holds its place here, in serial all others wait with it; "
-    "on WebLogic it waits in the server. Above 5 s, non_blocking_redelivery and use_store avoid this"
+    "redelivery delay: a delayed message occupies a handler here, and in serial mode it holds up all "
+    "others; on WebLogic it waits in the server. Above 5 s, non_blocking_redelivery and use_store avoid this"
 )
 NO_LIMIT = (
     "these files give queue://OrderQueue no redelivery limit. Unless its producers set one, a message that "
-    "always fails comes again for ever; end it with 6:move(queue:OrderQueue.dlq)"
+    "always fails is redelivered for ever; end redelivery_handling with 6:move(queue:OrderQueue.dlq)"
 )
 _ERRORS = '<queue name="OrderErrors">'
 _DELAY = "<delivery-params-overrides><redelivery-delay>7</redelivery-delay></delivery-params-overrides>"
@@ -195,7 +195,7 @@ def test_where_two_descriptors_differ_the_servers_own_holds_and_the_other_is_nam
     found = read_descriptor(text, (FOLDER / "weblogic-ejb-jar.xml").read_bytes())
     assert spec_of(found, "OrderBean").destination == ("lookup://jms/shop/OrderQueue",)
     assert found.notes["OrderBean"][0] == (
-        "destination: jms/shop/OrderQueue of destination-jndi-name is taken, not java:app/orders of "
+        "destination: using jms/shop/OrderQueue of destination-jndi-name, not java:app/orders of "
         "destinationLookup"
     )
 
@@ -352,7 +352,7 @@ def test_a_weighted_distributed_queue_has_the_rules_of_its_members() -> None:
     </weblogic-jms>"""
     assert bean_on("d", module) == ("3:move(queue:E)", [])
     others = module.replace(">2</redelivery-limit>", ">3</redelivery-limit>", 1)
-    differ = "the members of queue://D differ in limit, delay or error destination; those of 'A' are taken"
+    differ = "the members of queue://D differ in limit, delay or error destination; those of 'A' are used"
     assert bean_on("d", others) == ("4:move(queue:E)", [differ])
     (missing,) = bean_on("d", module.replace('queue name="A"', 'queue name="Z"'))[1]
     assert missing.startswith("the member 'A' of queue://D isn't in these files")
@@ -563,7 +563,7 @@ def test_the_pool_of_the_adapter_that_delivers_goes_before_that_of_the_server() 
     for texts in ((bean, weblogic), (weblogic, bean)):
         found = read_descriptor(*texts)
         assert spec_of(found).endpoint_pool_max_size == 10
-        assert "endpoint_pool_max_size: 10 of EndpointPoolMaxSize is taken, not 32" in found.notes["B"][0]
+        assert "endpoint_pool_max_size: using 10 of EndpointPoolMaxSize, not 32" in found.notes["B"][0]
 
 
 def test_a_bean_that_only_glassfish_describes_is_known_by_its_elements() -> None:
@@ -715,7 +715,7 @@ def test_what_several_files_say_of_a_sink_is_combined_as_patch_bay_does_p10() ->
     assert found.activations["/a/S > A"]["max_attempts"] == "4"
     assert found.activations["/a/S > B"]["destination"] == "b"
     (note,) = found.notes["/a/S > A"]
-    assert note.startswith("destination: sqldms:/a is a name of ATG's own JMS")
+    assert note.startswith("destination: sqldms:/a is a name in ATG's own JMS")
     assert found.notes["/a/S > B"] == ()
 
 

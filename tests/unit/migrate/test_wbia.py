@@ -69,7 +69,7 @@ def test_every_property_becomes_an_option_or_a_note_i48_i49() -> None:
         "destination",
     ]  # fmt: skip
     assert notes[0] == "ConfigurationMetaObject: no effect: mapping is Python code"
-    assert notes[-1].startswith("destination: A: no kind is said")
+    assert notes[-1].startswith("destination: A: WBIA doesn't say whether")
     assert found.dropped == ("c.properties > AgentTraceLevel, jms.Password",)
     assert "hunter2" not in repr(found)
 
@@ -89,7 +89,7 @@ def test_a_setting_that_would_act_differently_is_noted_i14_i28() -> None:
     assert spec.destinations == (Destination.topic("IN"),)
     assert spec.in_doubt_events == "reprocess"
     assert [note.partition(",")[0].partition(" no ")[0] for note in notes] == [
-        "in_doubt_events: dropped:",
+        "in_doubt_events: dropped: without in_progress_destination or use_store",
         "error_destination: not set; WBIA discards an event that fails",
     ]
 

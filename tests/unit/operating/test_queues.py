@@ -298,7 +298,9 @@ def test_browsing_by_consuming_gives_everything_back() -> None:
         assert ([each.body for each in page.messages], page.more) == (["1", "2"], True)
         assert "marked as redelivered" in page.note
         assert [each.body for each in made.browse(orders)] == ["0", "1", "2", "3"]
-        with pytest.raises(ConfigurationError, match="can browse; leave out --by-consuming"):
+        with pytest.raises(
+            ConfigurationError, match="can browse without consuming; leave out --by-consuming"
+        ):
             browse_by_consuming(made, "orders")
 
 

@@ -100,7 +100,7 @@ def test_what_is_no_row_disagrees(body: str | bytes, reason: str) -> None:
 
 
 def test_without_an_object_there_is_no_proposal() -> None:
-    with pytest.raises(ConfigurationError, match=r"of 1 messages none .*; the first: m0: the body is empty"):
+    with pytest.raises(ConfigurationError, match=r"none of 1 messages .*; the first: m0: the body is empty"):
         proposed("")
     with pytest.raises(ConfigurationError, match="there are no messages"):
         proposed()

@@ -183,10 +183,14 @@ def test_where_locks_fail_the_second_to_seal_loses_cleanly(open_batch: OpenBatch
         (first.folder / "lock").unlink()
         with open_batch() as second:
             second.seal(rows([1]))
-            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer continues"):
+            with pytest.raises(
+                BatchInUseError, match=r"segment-000000\.parquet: another process has taken over"
+            ):
                 first.seal(rows([2]))
             manifest = second.complete()
-            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer continues"):
+            with pytest.raises(
+                BatchInUseError, match=r"segment-000000\.parquet: another process has taken over"
+            ):
                 first.complete()
     assert ids(manifest.folder) == ["ID:1"]
 
@@ -326,7 +330,7 @@ def test_a_batch_whose_lock_cannot_be_read_is_named_all_the_same(
     [found] = unfinished_batches(spool, "mine", "a")
     assert found == UnfinishedBatch(batch_id="odd", rows=None)
     assert "Batch odd was never finished: an unknown number of acknowledged messages" in found.warning()
-    assert "clear its task instance, which" in found.warning()
+    assert "clear its task instance: it continues" in found.warning()
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])

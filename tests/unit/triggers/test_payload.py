@@ -44,7 +44,7 @@ def test_the_messages_of_a_batch_come_back_in_their_order() -> None:
     event = batch_event("c", [message_content(ORDERS, each, Payload.MESSAGE) for each in messages])
     assert messages_from_event(json.loads(json.dumps(event))) == tuple(messages)
     assert [message_from_event(each) for each in event["messages"]] == messages
-    with pytest.raises(ConfigurationError, match="it is a batch"):
+    with pytest.raises(ConfigurationError, match="it has several messages"):
         message_from_event(event)
 
 

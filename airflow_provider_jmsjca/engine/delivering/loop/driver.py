@@ -308,13 +308,19 @@ class LoopDriver(Driver):
     ) -> None:
         self._asking = False
         if fault is not None and not isinstance(fault, TransientStoreError):
-            _log.error("%s: attempts could not be recorded", self.settings.name, exc_info=fault)
+            _log.error(
+                "%s: attempts could not be recorded; their messages wait, retrying",
+                self.settings.name,
+                exc_info=fault,
+            )
         events: list[Event] = []
         for buffer, decision in asked:
             number = decision.delivery
             answer = found.pop(names[number], None)
             if fault is not None or answer is None:  # a second message with the same id retries
-                failure = Failure.of(fault or JmsError("another of its id is before it"), with_trace=False)
+                failure = Failure.of(
+                    fault or JmsError("another message with the same id is recorded first"), with_trace=False
+                )
                 events.append(AttemptNotRecorded(delivery=number, failure=failure))
             elif answer.handled and self._is_repetition(buffer, number, unsettled=answer.attempt > 1):
                 events.append(FoundHandled(delivery=number))
@@ -399,7 +405,7 @@ class LoopDriver(Driver):
     def _leave(self, number: int) -> None:
         message_id, origin = self.receiver.leave(number)
         _log.error(
-            "%s: message %s stays on %s; %d of %s places for unsettled messages are taken so",
+            "%s: message %s stays unsettled on %s; such messages take %d of %s prefetch places",
             self.settings.name,
             message_id,
             origin,

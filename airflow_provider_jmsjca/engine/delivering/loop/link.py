@@ -109,8 +109,10 @@ class LoopLink(ConsumingLink):
             self._failed(error, logged=True)
             return
         except Exception:  # noqa: BLE001 - the outermost edge of this task: nobody else would see it
-            _log.exception("Keeping the connection of %s failed", self._settings.name)
-            self._failed(PermanentBrokerError("keeping the connection failed; the log has the traceback"))
+            _log.exception("Internal error in the connection of %s; please report it", self._settings.name)
+            self._failed(
+                PermanentBrokerError("internal error in the connection; see the traceback in the log")
+            )
             return
         self._connection = connection
         self._driver.report(self, ConnectionOpened())
@@ -145,8 +147,12 @@ class LoopLink(ConsumingLink):
             self.post(self._failed, error)
             return
         except Exception:  # noqa: BLE001 - as above
-            _log.exception("Opening the consumers of %s failed", self._settings.name)
-            fault = PermanentBrokerError("opening the consumers failed; the log has the traceback")
+            _log.exception(
+                "Internal error while opening the consumers of %s; please report it", self._settings.name
+            )
+            fault = PermanentBrokerError(
+                "internal error while opening the consumers; see the traceback in the log"
+            )
             self.post(self._failed, fault)
             return
         self.post(self._opened, buffer, self._receivers.next_try)

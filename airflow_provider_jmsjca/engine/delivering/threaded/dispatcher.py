@@ -143,8 +143,10 @@ class ThreadLink(ConsumingLink):
             while (work := self._next_work()) is not None:
                 work()
         except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
-            _log.exception("Keeping the connection of %s failed", self._settings.name)
-            self._failed(PermanentBrokerError("keeping the connection failed; the log has the traceback"))
+            _log.exception("Internal error in the connection of %s; please report it", self._settings.name)
+            self._failed(
+                PermanentBrokerError("internal error in the connection; see the traceback in the log")
+            )
         finally:
             if self._connection is not None:
                 self._connection.close()
@@ -233,12 +235,19 @@ class ThreadLink(ConsumingLink):
             try:
                 self._connection.delete_durable(name, destination)
             except PermanentBrokerError as refused:
-                _log.debug("%s tries again what was refused: %s", self._settings.name, refused)
+                _log.debug(
+                    "%s: deleting the durable subscription was refused; trying again over a new "
+                    "connection: %s",
+                    self._settings.name,
+                    refused,
+                )
                 self._connection.close()
                 delete_durable(self._connect, name, destination)
         except JmsError as error:
             _log.warning(
-                "The durable subscription of %s could not be deleted: %s", self._settings.name, error
+                "The durable subscription of %s could not be deleted and still collects messages: %s",
+                self._settings.name,
+                error,
             )
 
 
@@ -560,7 +569,7 @@ class Dispatcher(Driver):
 
     def _reconnect_after_fault(self) -> None:
         with self.lock:
-            todo = self._reconnect(self.link, "a fault of ours")
+            todo = self._reconnect(self.link, "internal error")
         self.flush_log()
         self.post(todo)
 

@@ -171,7 +171,11 @@ class Workers:
                 self._spare -= 1
                 if self.size == 0:
                     raise
-            _log.warning("%s: the process has no thread left, the work waits: %s", self._name, error)
+            _log.warning(
+                "%s: can't start another thread; messages wait for the threads that run: %s",
+                self._name,
+                error,
+            )
 
     @property
     def are_here(self) -> bool:
@@ -187,7 +191,10 @@ class Workers:
                 try:
                     goes_on = self._serve_next()
                 except Exception:  # noqa: BLE001 - a thread that ended would abandon messages in flight
-                    _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
+                    _log.exception(
+                        "%s: internal error; continuing over a new connection. Please report the traceback",
+                        self._name,
+                    )
                     self._reconnect_after_fault()
         finally:
             with self._lock:
@@ -429,7 +436,8 @@ class HandlerCaller:
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
         except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds values of a user
             _log.error(
-                "%s: what the handler wrote on its delivery can't be read",
+                "%s: properties that the handler set on its delivery can't be read; the delivery counts as "
+                "failed",
                 self._name,
                 exc_info=loggable(error),
             )
@@ -473,7 +481,9 @@ class HandlerCaller:
     def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
         buffer: ReceiveBuffer = delivery.buffer
         if not buffer.open:
-            raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
+            raise ConnectionLostError(
+                "the connection was lost: this delivery is rolled back and will be redelivered"
+            )
         connection = buffer.link.connection
         (outgoing,) = stamped((outgoing,))
         if self._reply_to is not None and outgoing.message.reply_to is None:
@@ -504,7 +514,9 @@ class HandlerCaller:
         except TransientStoreError as error:  # the attempt log has said it
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error, with_trace=False))
         except Exception as error:  # noqa: BLE001 - a worker's edge: the message waits after any error
-            _log.warning("%s: an attempt could not be recorded", self._name, exc_info=True)
+            _log.warning(
+                "%s: an attempt could not be recorded; its message waits, retrying", self._name, exc_info=True
+            )
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error))
         driver = self._driver
         with driver.lock:

@@ -72,7 +72,7 @@ def register_dialect(server: str, dialect: Dialect) -> None:
         shown = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ConfigurationError(f"server {server!r}: expected an object of a dialect, such as {shown}()")
     if server in _OURS:
-        raise ConfigurationError(f"server {server!r} has a dialect of this package, which stays")
+        raise ConfigurationError(f"server {server!r} has a built-in dialect, which can't be replaced")
     if not server or not _SERVER.fullmatch(server) or "/" in server:
         raise ConfigurationError(
             f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
@@ -81,8 +81,8 @@ def register_dialect(server: str, dialect: Dialect) -> None:
     _check_destinations(server, dialect)
     if forgeable := sorted(_asked(dialect) - (dialect.hidden & dialect.taken)):
         raise ConfigurationError(
-            f"server {server!r}: {type(dialect).__name__} believes the header {header!r}, which senders may "
-            "set as a property, and which is sent on with a message: add it to hidden and to taken"
+            f"server {server!r}: {type(dialect).__name__} trusts the header {header!r}, but a sender can set "
+            "it as a property: add it to hidden and to taken"
             for header in forgeable
         )
     _check_acknowledgement(server, dialect)
@@ -147,7 +147,7 @@ def _check_orphan(server: str, dialect: Dialect) -> None:
     except Exception as error:
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__}.orphan() raises {type(error).__name__}: {error}; "
-            "expected bytes, whatever acknowledgement() has returned, text or not"
+            "expected bytes for any value that acknowledgement() returns, text or not"
         ) from error
     if not isinstance(token, bytes):
         raise ConfigurationError(

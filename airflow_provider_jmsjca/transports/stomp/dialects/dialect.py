@@ -141,9 +141,9 @@ def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | N
     if kind is EMPTY:
         return EMPTY, None
     raise PoisonMessageError(
-        f"it came without a body: {product} leaves out that of a Java map, stream or object message over "
-        "STOMP. Nothing tells these from an empty text or a message without body. Send text or bytes, or "
-        f"give the destination the option {BODILESS}=text or {BODILESS}=empty if no such Java message comes"
+        f"it came without a body: {product} leaves out the body of a Java map, stream or object message over "
+        "STOMP, so these look like an empty text. Send text or bytes. If no such Java messages come, give "
+        f"the destination the option {BODILESS}=text or {BODILESS}=empty"
     )
 
 

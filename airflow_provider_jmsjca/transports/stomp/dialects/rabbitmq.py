@@ -216,8 +216,8 @@ class RabbitMqDialect(Dialect):
         number_before = before.rpartition(b"@@")[2]
         if not number_before.isdigit() or len(number_before) > _MOST_DIGITS:
             raise ConnectionLostError(
-                f"a message that the broker delivered to nobody can't be handed back: {before[:80]!r}, the "
-                "ack header before it, ends with no number"
+                "a message that the broker sent to an ended consumer can't be returned: the ack header "
+                f"before it, {before[:80]!r}, doesn't end with a number"
             )
         return b"T_gone@@session@@%d" % (int(number_before) + since + 1)
 

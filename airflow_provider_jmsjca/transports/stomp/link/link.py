@@ -109,8 +109,8 @@ class Routes:
         with self._lock:
             if self._is_taken and self._routes:
                 raise ConfigurationError(
-                    "this connection receives for one consumer, which was promised to be the only one: "
-                    "open another connection"
+                    "this connection is reserved for its one consumer; open another connection for further "
+                    "consumers"
                 )
             self._is_fresh = False
             taken = self._routes.setdefault(key, route) is not route
@@ -146,9 +146,7 @@ class Routes:
             ForgedFrameError: No subscription ever had this id.
         """
         if not key.startswith(self.prefix) and key not in self._fixed:
-            raise ForgedFrameError(
-                f"the broker sent a message for the subscription {key[:80]!r}, which was never made"
-            )
+            raise ForgedFrameError(f"the broker sent a message for the unknown subscription {key[:80]!r}")
 
     def take_alone(self) -> bool:
         """Reserve the connection for one consumer, if it never had one; return whether it was reserved."""
@@ -528,7 +526,9 @@ class Link:
             _log.warning("%s reported an error that matches no pending request: %s", self._named, text)
             self._strange_errors += 1
             if self._strange_errors >= _MOST_STRANGE_ERRORS:
-                raise ConnectionLostError(f"the broker sent {self._strange_errors} errors without a cause")
+                raise ConnectionLostError(
+                    f"the broker sent {self._strange_errors} errors that match no request"
+                )
 
     def _check_cancelled(self, identifier: str | None) -> None:
         """End the connection if the broker has cancelled an active subscription.
@@ -601,7 +601,7 @@ class Link:
             lost: ConnectionLostError = error
             if self.wire.received_since(began):
                 lost = BlockedByBrokerError(
-                    f"blocked by the broker, which sends and answers nothing: {error}"
+                    f"blocked by the broker, which still sends messages but answers no request: {error}"
                 )
             self.give_up(lost)
             raise lost from None
@@ -621,7 +621,7 @@ class Link:
         second = self._another()
         if second._process != self._process:  # noqa: SLF001 - of the same class
             second.close()
-            raise TransientBrokerError(f"at {self._broker.address} another broker answers now")
+            raise TransientBrokerError(f"a different broker now answers at {self._broker.address}")
         return second
 
     def session(self) -> Link:

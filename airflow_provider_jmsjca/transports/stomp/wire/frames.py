@@ -514,7 +514,7 @@ class FrameParser:
         after = (
             ""
             if named is None
-            else f" after the message {named[:200]!r}, which is read with care from now on"
+            else f" after the message {named[:200]!r}, which is parsed more strictly from now on"
         )
         raise ForgedFrameError(
             f"the broker can't have sent {chunk[at : at + _LONGEST_SHOWN]!r} over this connection{after}"

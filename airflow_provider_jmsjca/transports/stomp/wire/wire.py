@@ -489,7 +489,7 @@ class Wire:
             self._thread.start()
         except RuntimeError as error:
             self._free()
-            raise TransientBrokerError(f"the connection gets no thread: {error}") from error
+            raise TransientBrokerError(f"no thread could be started for the connection: {error}") from error
 
     def read_as(self, end: bytes, limit: int, *, gathers: bool) -> None:
         """Configure the parser and the reader for the broker.
@@ -663,7 +663,7 @@ class Wire:
                     # A new deadline for each wait: the broker may receive a large message slowly.
                     wait_for(self._channel.fileno(), select.POLLOUT, monotonic() + self._send_timeout)
             except TimeoutError:
-                self.end(ConnectionLostError(f"the broker took nothing for {self._send_timeout:g} s"))
+                self.end(ConnectionLostError(f"the broker accepted no data for {self._send_timeout:g} s"))
             except (OSError, ValueError) as error:
                 self.end(ConnectionLostError(f"the connection broke: {error}"))
         if self._buffer:  # left by `_flush_now`, which found the lock taken
@@ -846,7 +846,7 @@ class Wire:
         asks_at = self._last_received + self._asking_after()
         if now > asks_at + self._send_timeout:
             silence = now - self._last_received
-            raise ConnectionLostError(f"the broker stopped within a frame, {silence:.1f} s ago")
+            raise ConnectionLostError(f"the broker stopped in the middle of a frame, {silence:.1f} s ago")
         if self._parser.proofs and not self._has_asked:
             if now < asks_at:
                 return asks_at

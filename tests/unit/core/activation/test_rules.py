@@ -85,7 +85,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         (
             {**QUEUE, "redelivery_handling": "1:1", "max_attempts": 3, "dead_letter_destination": "d"},
             (
-                "redelivery_handling: said in 2 ways (redelivery_handling; max_attempts, redelivery_delay), "
+                "redelivery_handling: set in 2 ways (redelivery_handling; max_attempts, redelivery_delay), "
                 "expected one of them"
             ),
         ),
@@ -103,14 +103,14 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         (
             {**QUEUE, "max_attempts": 3},
             (
-                "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
-                "the word discard, or use_store: messages are dropped only with discard"
+                "dead_letter_destination: missing, expected a destination for messages after max_attempts, "
+                "or the word discard to drop them, or use_store to keep them in limbo"
             ),
         ),
         (
             {**QUEUE, "non_retryable": "ValueError"},
             (
-                "dead_letter_destination: missing, expected where to put messages that fail with "
+                "dead_letter_destination: missing, expected a destination for messages that fail with "
                 "non_retryable exceptions (or a move at the end of redelivery_handling, or use_store, which "
                 "keeps them)"
             ),

@@ -113,7 +113,7 @@ class TestConfiguredParameters:
             ({"parameter.": "eu"}, "the parameter has no name, expected one such as parameter.region"),
             (
                 {"parameter.r": "1", "parameter.R": "2"},
-                "parameter.R: is parameter.r already, in another case",
+                "parameter.R: differs from parameter.r only in upper and lower case",
             ),
         ],
     )

@@ -407,7 +407,7 @@ def test_all_that_leads_credentials_away_is_named_under_its_own_spelling() -> No
         "and its JMSJCA.verify doesn't check the broker's certificate (verify), "
         "where username and password of connection 'prod' would be sent. Expected that broker's own Airflow "
         "connection (connection_url: lookup://CONNECTION_ID), or send_login_to_other_hosts: true (in a URL "
-        "JMSJCA.send_login_to_other_hosts=true) to send them there all the same"
+        "JMSJCA.send_login_to_other_hosts=true) to send them there anyway"
     )
 
 
@@ -531,7 +531,7 @@ def test_all_faults_of_all_levels_at_once() -> None:
         "connection 'prod': connection URL: port 0 of host 'h' is out of range, expected 1 to 65535",
         "connection 'prod': connection URL: unknown option JMSJCA.foo (did you mean JMSJCA.NoXA?)",
         "activation orders: BatchSize: got 'x', expected a whole number, 0 or more",
-        "activation orders: URL, JMSJCA.sep: it has a meaning only in an Options text",
+        "activation orders: URL, JMSJCA.sep: works only within the text of the option Options",
         (
             "connection 'a': idle_timeout: got 'soon', expected a number of seconds, "
             "or one with a unit such as 500ms, 30s or 5m"

@@ -72,7 +72,7 @@ def test_a_sender_says_how_long_or_until_when(
         (None, "soon", ["deliver_at is 'soon'; expected a datetime with a time zone"]),
         (None, datetime(2026, 5, 4), ["expected a datetime with a time zone"]),  # noqa: DTZ001 - it has none
         (None, 5, ["deliver_at is 5; expected a datetime with a time zone"]),
-        (None, datetime.max.replace(tzinfo=UTC), ["expected a moment in the next 36500 days"]),
+        (None, datetime.max.replace(tzinfo=UTC), ["expected a time within the next 36500 days"]),
         (1, NOW, ["delay and deliver_at are both given; expected one of them"]),
         (-1, "soon", ["delay is -1", "both given", "deliver_at is 'soon'"]),
     ],

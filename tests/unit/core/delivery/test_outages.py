@@ -290,7 +290,7 @@ def test_a_stop_that_does_not_wait_rolls_back_nothing_that_is_being_committed() 
 
 
 def test_init_suspend_is_needed_with_max_suspend() -> None:
-    with pytest.raises(ValueError, match="init_suspend is zero"):
+    with pytest.raises(ValueError, match="init_suspend is 0; expected more"):
         replace(SETTINGS, outage=replace(OUTAGE, max_suspend=SECOND))
 
 

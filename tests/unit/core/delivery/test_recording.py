@@ -126,7 +126,7 @@ def test_the_log_says_which_time_a_unit_of_work_exceeded() -> None:
     assert logs(run, e.Tick()) == [
         (
             d.LogLevel.WARNING,
-            "a unit of work of 1 message(s) took longer than transaction_timeout (30 s): it is rolled back",
+            "a unit of work of 1 message(s) took longer than transaction_timeout (30 s); rolling it back",
         )
     ]
 
@@ -138,7 +138,7 @@ def test_the_log_names_each_message_of_a_unit_that_could_not_be_committed() -> N
     second = run.only(d.Deliver, e.HandlerReturned(call=first.call))
     end = run.only(d.DeliverEndOfBatch, e.HandlerReturned(call=second.call))
     run.send(e.HandlerReturned(call=end.call))
-    why = "its unit of work could not be committed (no more)"
+    why = "its unit of work could not be committed (no more); redelivering it"
     assert logs(run, e.UnitFailed(unit=first.unit, failure=FAILURE)) == [
         (d.LogLevel.WARNING, f"message 'ID:a': {why}"),
         (d.LogLevel.WARNING, f"message 'ID:b': {why}"),

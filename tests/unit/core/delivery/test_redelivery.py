@@ -214,7 +214,7 @@ def test_what_nobody_subscribes_to_is_moved_without_a_reason() -> None:
         ({"handling": "2:move(queue:dlq)"}, "message 'm' was moved to queue://dlq after 2 deliveries"),
         (
             {"handling": "2:delete"},
-            "message 'm' was deleted, as the redelivery handling says, after 2 deliveries",
+            "message 'm' was deleted, as configured in redelivery_handling, after 2 deliveries",
         ),
         (
             {"settings": replace(SETTINGS, limbo=True, shelve_at=2)},
@@ -775,7 +775,7 @@ def test_p16_with_limbo_a_failed_move_goes_there_at_once(retries: int | None) ->
     assert (redirect.redirect, redirect.to_limbo) == (True, False)
     shelved = run.only(d.MoveMessage, e.UnitFailed(unit=redirect.unit, failure=FAILURE))
     assert (shelved.redirect, shelved.to_limbo, shelved.targets) == (False, True, move.targets)
-    said = "message 'm' was moved to limbo, from where it goes to queue://dlq, after 1 delivery"
+    said = "message 'm' was moved to limbo, to be sent to queue://dlq later, after 1 delivery"
     assert run.machine.handle(e.UnitCommitted(unit=shelved.unit), run.now) == [
         d.Log(level=d.LogLevel.INFO, text=said, of_delivery=True)
     ]
@@ -807,9 +807,9 @@ def test_the_log_says_where_a_message_is_whose_move_failed() -> None:
             move = next((each for each in decided if isinstance(each, d.MoveMessage)), move)
         return log.text
 
-    assert said(SETTINGS, 1).endswith("move failed (no more); it stays here")
-    assert said(LIMBO, 1).endswith("move failed (no more); it is put in limbo")
-    assert said(LIMBO, 2).endswith("move failed (no more); it stays here")
+    assert said(SETTINGS, 1).endswith("move failed (no more); it stays on the queue")
+    assert said(LIMBO, 1).endswith("move failed (no more); putting it in limbo")
+    assert said(LIMBO, 2).endswith("move failed (no more); it stays on the queue")
 
 
 def test_what_can_not_be_put_in_limbo_waits_for_it() -> None:

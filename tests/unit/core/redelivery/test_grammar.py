@@ -218,7 +218,7 @@ def test_c14_separate_client_properties() -> None:
         "3:move(topic:t)"
     )
     assert read(after=3, action="delete") == RedeliveryHandling.parse("3:delete")
-    with pytest.raises(ConfigurationError, match="needs the number of times"):
+    with pytest.raises(ConfigurationError, match="needs the number of deliveries"):
         read(action="delete")
     with pytest.raises(ConfigurationError, match="expected move, delete or nothing"):
         read(after=3, action="park")
@@ -292,7 +292,10 @@ def test_a_target_of_the_same_kind_may_be_called_like_a_queue() -> None:
 @pytest.mark.parametrize(
     ("target", "fault"),
     [
-        ("queue:jmsjca://?name=topic://t", "the target says queue, and its name 'topic://t' says topic"),
+        (
+            "queue:jmsjca://?name=topic://t",
+            "the target is a queue, but its name 'topic://t' begins with topic://",
+        ),
         ("queue:jmsjca://?x=1", "name is missing, expected jmsjca://?name=destination"),
         ("queue:jmsjca://dlq", "jmsjca:// needs a question mark"),
     ],

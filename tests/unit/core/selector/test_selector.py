@@ -588,5 +588,5 @@ def test_a_selector_with_too_many_other_names_is_refused() -> None:
     others = {name: f"their_{name}" for name in names}
     assert "their_d" in Selector.parse("a = b AND c = d AND x = y").portable_with(others), "four are not"
     text = " AND ".join(f"{name} = 'x'" for name in names)
-    with pytest.raises(CapabilityError, match="a, b, c, d, e are names of headers"):
+    with pytest.raises(CapabilityError, match="a, b, c, d, e are also names of headers"):
         Selector.parse(text).portable_with(others)

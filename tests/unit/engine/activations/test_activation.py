@@ -122,7 +122,7 @@ def test_a_block_that_never_consumes_says_why() -> None:
     )
     activation.start()
     until(lambda: activation.statistics().refused)  # on a busy machine a refusal may take longer than 0.3 s
-    said = r"orders: doesn't consume after 0.3 s \(it is Connecting\): .*127.0.0.1:1.*refused"
+    said = r"orders: not consuming 0.3 s after its start \(state: Connecting\): .*127.0.0.1:1.*refused"
     with pytest.raises(TransientBrokerError, match=said), activation:
         raise AssertionError("the block must not begin")
     assert not activation.running
@@ -153,7 +153,7 @@ def test_the_address_is_the_specs_else_the_connections(
 def test_two_addresses_or_none_are_refused(site: Site) -> None:
     spec = {"destination": "queue://orders"}
     with pytest.raises(
-        ConfigurationError, match="connection_url: both the spec and the settings in connection"
+        ConfigurationError, match="connection_url: set in the spec, but the argument connection"
     ):
         Activation(spec | {"connection_url": "vm://other"}, print, connection=site.settings)
     with pytest.raises(ConfigurationError, match="connection_url: missing at every level"):
@@ -186,7 +186,10 @@ def test_the_client_id_is_said_in_one_place(fields: dict[str, Any], connection: 
 def test_a_durable_subscription_can_be_deleted(site: Site) -> None:
     spec = ActivationSpec(**TOPIC)
     activation = Activation(spec, print, connection=site.settings)
-    with activation, pytest.raises(ConfigurationError, match="runs; stop it before its subscription"):
+    with (
+        activation,
+        pytest.raises(ConfigurationError, match="is running; stop it before deleting its subscription"),
+    ):
         activation.delete_subscription()
     connection = connect(site.settings)
     connection.send([Outgoing(destination=spec.destinations[0], message=JmsMessage.text("kept"))])

@@ -179,7 +179,7 @@ def test_what_has_no_meaning_says_why_j114_j120(site: Site) -> None:
     for name, why in UNAVAILABLE.items():
         with pytest.raises(ConfigurationError) as caught:
             activation.operate(name)
-        assert str(caught.value) == f"operation {name} has no meaning here: {why}"
+        assert str(caught.value) == f"operation {name} is not available here: {why}"
 
 
 def test_a_wrong_name_gets_the_nearest_and_all(site: Site) -> None:

@@ -371,5 +371,5 @@ def test_looking_past_too_many_is_said(
     send("a", "a", "a", "a", "b")
     wanted = replace(spec(), choose=lambda _: Choice.LEAVE, looks_past=True)
     assert claim(connection, opener(tmp_path), wanted).left == 4
-    assert "4 messages that no consumer takes are first on queue://orders" in caplog.text
+    assert "4 messages that were not claimed are at the front of queue://orders" in caplog.text
     assert orders.depth("orders") == 5

@@ -121,7 +121,7 @@ def test_a_task_that_does_not_end_is_not_waited_for(
         await task
 
     asyncio.run(work())
-    assert caplog.messages == ["Looking does not end although it is cancelled; it is left running"]
+    assert caplog.messages == ["Looking did not stop after it was cancelled; it is left running"]
 
 
 def test_the_error_of_an_ended_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:

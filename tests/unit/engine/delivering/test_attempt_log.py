@@ -213,7 +213,7 @@ def test_while_the_store_is_away_nothing_is_delivered_and_then_all_is(
     activation.stop()
     said = [message for message in caplog.messages if "the store" in message]
     assert len(said) == 2, "once when it begins and once when it is over"
-    assert "nothing is handed over or acknowledged until it can be used again" in said[0]
+    assert "no message is handled or acknowledged until the store is available again" in said[0]
 
 
 def test_a_stop_does_not_wait_for_the_store(site: Site, store: Store) -> None:
@@ -340,7 +340,7 @@ def test_messages_of_several_queues_are_counted_apart(site: Site, store: Store) 
 
 def test_use_store_needs_a_store_and_something_that_outlives_the_run(store: Store) -> None:
     spec = ActivationSpec(destination="queue://orders", use_store=True)
-    with pytest.raises(ConfigurationError, match="use_store is on, and there is no store"):
+    with pytest.raises(ConfigurationError, match="use_store is on, but there is no store"):
         listener_settings(spec)
     context = ListenerContext(store=store)
     assert listener_settings(spec, context).store is store

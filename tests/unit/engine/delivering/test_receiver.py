@@ -125,7 +125,7 @@ def test_what_comes_again_after_it_was_settled_is_settled_again(
     until(lambda: site.broker.depth("orders") == 0)
     assert site.got == [CREATED, "next"]
     assert (listener.counts.committed, listener.counts.repeated) == (2, 1)
-    said = [each for each in caplog.messages if "came again although it was settled" in each]
+    said = [each for each in caplog.messages if "was redelivered although it is settled" in each]
     assert len(said) == 1
     assert "order-7" in said[0]
 

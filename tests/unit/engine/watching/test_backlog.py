@@ -289,4 +289,4 @@ def test_a_stream_that_keeps_messages_itself_accuses_nobody(
 
     asyncio.run(some_looks())
     assert [text for _, text in said(caplog) if "keeps" in text] == []
-    assert "stays on queue://orders" in caplog.text
+    assert "stays unsettled on queue://orders" in caplog.text

@@ -158,7 +158,7 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
         (avro(logical("bytes", "decimal", precision=39)), "field 'a': a decimal of precision 39 and scale 0"),
         (avro("int", default=1), "field 'a': a default isn't filled in"),
         (avro("int", aliases=["b"]), "field 'a': aliases aren't looked for"),
-        (avro(["null", "n.r"]), "field 'a': \"n.r\" is within itself, and Spark has no such type"),
+        (avro(["null", "n.r"]), "field 'a': \"n.r\" contains itself, and Spark has no recursive types"),
         ({"type": "record", "name": "r", "fields": []}, "the whole: a record without fields"),
         (
             {"properties": {"a": {"properties": {"b": {"type": ["string", "integer"]}}}}},
@@ -175,7 +175,7 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
             {"properties": {"a": {"$dynamicRef": "#x"}}},
             "field 'a': $dynamicRef: has no equivalent Spark type",
         ),
-        ({"properties": {"a": TEXT, "A": TEXT}}, 'the whole: two fields have the name "a", but for upper'),
+        ({"properties": {"a": TEXT, "A": TEXT}}, 'the whole: two fields have the name "a", apart from upper'),
         ({"properties": {"a": {"items": [TEXT, INTEGER]}}}, "field 'a[]': items of several types"),
         ([ADDRESS, {**ADDRESS, "name": "Place"}], 'expected one record, found "Address", "Place"; name the'),
         ([ADDRESS, ADDRESS], 'the type "Address" is defined twice'),
@@ -197,7 +197,7 @@ def test_json_schema(tmp_path: Path, said: Any, expected: str) -> None:
         ),
         (
             {"properties": {"a": {"$ref": "#"}}},
-            "field 'a': \"#\" is within itself, and Spark has no such type",
+            "field 'a': \"#\" contains itself, and Spark has no recursive types",
         ),
         ({"properties": {"a": {"type": "text"}}}, "field 'a': there is no type \"text\""),
         ({"properties": {"a": {}}, "required": ["b"]}, 'the whole: "b" is required and not among'),

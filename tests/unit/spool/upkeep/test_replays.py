@@ -135,7 +135,7 @@ def test_rejects_of_a_time_range_pass_over_batches_without_rejects(tmp_path: Pat
     [
         (Selection(), "names of batches, or a time range .* neither given"),
         (Selection(batches=("b1",), since=moment(0)), "both given"),
-        (Selection(batches=("b1",), source="queue://orders"), "source belongs to a time range"),
+        (Selection(batches=("b1",), source="queue://orders"), "source works only with a time range"),
         (Selection(since=datetime(2026, 1, 1)), "2026-01-01T00:00:00 has no offset"),  # noqa: DTZ001 - refused
         (Selection(since=moment(1), until=moment(1)), "is not before until"),
         (Selection(since=moment(0)), "queue://orders, queue://other; choose one"),

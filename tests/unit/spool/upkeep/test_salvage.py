@@ -123,7 +123,7 @@ def test_other_batches_of_the_activation_go_on(
         with open_batch(name) as batch:
             return is_sealed(batch, key(number), row_identity(row))
 
-    with pytest.raises(SpoolError, match=r"spool salvage b1`.*are then stored once more"):
+    with pytest.raises(SpoolError, match=r"spool salvage b1`.*are then stored again"):
         known("b3", 0)
     salvage(finished.folder.parent, "b1")
     assert [known("b4", number) for number in range(5)] == [False, False, False, True, True]
@@ -144,7 +144,7 @@ def test_rejected_messages_of_a_segment_that_was_given_up_are_left_out(
     with caplog.at_level(logging.WARNING):
         found = list(rejected_messages(Manifest.read(finished.path)))
     assert [(each.number, each.message.message_id) for each in found] == [(1, "ID:3")]
-    assert "1 rejected messages were in segment 0, which is damaged" in caplog.text
+    assert "1 rejected messages can't be sent as dead letters: they were in segment 0" in caplog.text
 
 
 @pytest.mark.parametrize("step", ["_set_aside", "seal_place", "SpoolBatch"])

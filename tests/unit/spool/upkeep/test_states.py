@@ -161,7 +161,7 @@ def test_pruning_removes_what_nobody_needs_and_nothing_else(make: Make) -> None:
         KeptBatch(
             batch_id="b-collected",
             state=State.COLLECTED,
-            why="no job was submitted for it; it goes if you ask for `collected` ones",
+            why="no job was submitted for it; it is removed only if you ask for `collected` ones",
         ),
         KeptBatch(batch_id="b-done", state=State.DONE, why=horizon),
         KeptBatch(batch_id="b-rejects", state=State.REJECTS, why=care),
@@ -171,7 +171,7 @@ def test_pruning_removes_what_nobody_needs_and_nothing_else(make: Make) -> None:
     )
     assert f"kept 2 done batches: {horizon}" in outcome.kept_summary()
     later = prune(spool, older_than=WEEK, dry_run=True, now=LATER)
-    assert {each.batch_id for each in later.kept if "somebody has to look after it" in each.why} == {
+    assert {each.batch_id for each in later.kept if "it needs attention" in each.why} == {
         "b-rejects",
         "b-undone",
         "b-unfinished",
@@ -343,5 +343,5 @@ def test_what_can_not_come_back_stays_aside_and_is_named(make: Make) -> None:
     assert "can't be read" in kept.pop(damaged.name).why
     assert kept.pop(f"{ASIDE}file").why
     ((name, stays),) = kept.items()
-    assert stays.why == "it holds messages, and there is another batch 'b' by now"
+    assert stays.why == "it holds messages, and another batch 'b' was created since"
     assert describe(folder.parent / name).rows == describe(folder).rows == 3

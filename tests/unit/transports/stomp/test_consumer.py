@@ -75,7 +75,7 @@ class Accumulating(RuleBasedStateMachine):
         last = max((self.received.index(one) for one in reserved), default=-1)
         others = [*self.free, *(one for each in self.units.values() for one in each)]
         if any(self.received.index(one) < last for one in others):
-            with pytest.raises(ConfigurationError, match="promised to settle in order"):
+            with pytest.raises(ConfigurationError, match="must settle in order"):
                 self.unsettled.last_reserved(unit)
             self.releases(reserved)
             return
@@ -137,5 +137,5 @@ TestAccumulating = Accumulating.TestCase
 
 def test_a_message_of_another_consumer_is_refused() -> None:
     received = _received(_Consumer(), b"0", 0)
-    with pytest.raises(ConfigurationError, match="the consumer it came to"):
+    with pytest.raises(ConfigurationError, match="the consumer that received it"):
         UnsettledMessages(_Consumer()).holds(received)

@@ -182,7 +182,14 @@ def test_poison_that_has_nowhere_to_go_stays_and_takes_a_place_only(
         assert site.bodies() == ["bad"]
 
     run(work())
-    assert sum("stays on queue://orders; 1 of 10 places" in each.getMessage() for each in caplog.records) == 1
+    assert (
+        sum(
+            "stays unsettled on queue://orders; such messages take 1 of 10 prefetch places"
+            in each.getMessage()
+            for each in caplog.records
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("dead_letter", [DEAD, None])

@@ -140,7 +140,7 @@ class _Asynchronous:
 
 @pytest.mark.parametrize("handler", [_coroutine, _generator, _Asynchronous()])
 def test_a_function_that_a_call_does_not_run_is_refused(site: Site, handler: Callable[[Any], Any]) -> None:
-    refused = r"expected a plain function: a call does nothing; asyncio\.run"
+    refused = r"so calling it does nothing; expected a plain function\. In it, asyncio\.run"
     made = site.activation(lambda _: None)
     with pytest.raises(ConfigurationError, match=f"the handler is asynchronous or a generator, {refused}"):
         Listener(one_connection(made.settings, lambda: connect(site.settings)), handler)
@@ -233,7 +233,7 @@ def test_what_is_sent_after_the_end_of_a_delivery_is_refused(site: Site, *, held
     listener = site.activation(handler, **spec)
     listener.start()
     until(lambda: listener.counts.committed == 1)
-    with pytest.raises(ConfigurationError, match="this delivery is over"):
+    with pytest.raises(ConfigurationError, match="this delivery has ended"):
         kept[0].send("queue://out", JmsMessage.text("late"))
     assert listener.stop()
     assert site.bodies("out") == []
@@ -303,7 +303,9 @@ def test_a_handler_may_ask_for_a_stop_and_for_nothing_that_waits_for_it(site: Si
 def test_a_run_with_a_limit_is_refused_while_it_runs_without(site: Site) -> None:
     listener = site.activation(lambda _: None)
     listener.start()
-    with pytest.raises(ConfigurationError, match="runs already; stop it, to let it run with a limit"):
+    with pytest.raises(
+        ConfigurationError, match="is already running; stop it before running it with a limit"
+    ):
         listener.run(max_messages=5)
     assert listener.stop()
 
@@ -497,7 +499,7 @@ def test_a_message_that_cannot_be_read_now_stays_and_the_others_go_on(
     counts = listener.run(idle_for=timedelta(seconds=0.4), run_for=timedelta(seconds=20))
     assert (counts.committed, set(site.got)) == (3, {"a", "b", "c"})
     assert site.bodies("orders") == ["large"]
-    assert "a message can't be read now, and stays unsettled: MemoryError" in caplog.text
+    assert "it stays at the broker until the next connection: MemoryError" in caplog.text
 
 
 @every_mode
@@ -519,7 +521,7 @@ def test_after_a_fault_of_ours_a_listener_goes_on_over_another_connection(
     assert listener.run(max_messages=3, run_for=timedelta(seconds=20)).committed == 3
     # What another thread had handled and not committed comes again over the other connection.
     assert all(again and all(again[1:]) for again in came.values()), came
-    assert "a fault of ours; it goes on over another connection" in caplog.text
+    assert "internal error; continuing over a new connection" in caplog.text
 
 
 def test_what_came_over_a_lost_connection_is_not_kept_while_a_handler_takes_long(site: Site) -> None:

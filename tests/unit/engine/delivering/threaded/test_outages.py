@@ -367,7 +367,7 @@ def test_a_handler_that_does_not_return_is_left_alone(site: Site, caplog: pytest
     began = time.monotonic()
     assert not activation.stop(timedelta(seconds=0.3))
     assert time.monotonic() - began < 0.3 + at_most(0.5)
-    assert "left alone" in caplog.text
+    assert "stopping without waiting any longer for handlers" in caplog.text
     until(lambda: site.broker.connections == 0)
     release.set()
     assert refused.wait(5)

@@ -145,8 +145,8 @@ def test_handling_for_one_message_that_would_have_to_be_looked_up_is_refused(sit
 
     assert site.activation(choose).run(idle_for=QUICK).committed == 1
     (text,) = said
-    assert "lookup://dead would have to be looked up" in text
-    assert "name the destination itself" in text
+    assert "lookup://dead is a lookup" in text
+    assert "give the name of the destination" in text
 
 
 def test_the_handler_stops_the_activation(site: Site) -> None:

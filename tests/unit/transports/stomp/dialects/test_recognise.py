@@ -53,7 +53,7 @@ def test_a_registered_dialect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("server", "said"),
     [
-        ("RabbitMQ", "server 'RabbitMQ' has a dialect of this package, which stays"),
+        ("RabbitMQ", "server 'RabbitMQ' has a built-in dialect, which can't be replaced"),
         ("Toy/1.0", "server 'Toy/1.0': expected the name in the server header of CONNECTED, up to the slash"),
         ("", "server '': expected the name in the server header of CONNECTED, up to the slash"),
     ],
@@ -131,8 +131,8 @@ class Valued(GenericDialect):
 
 
 FORGED = (
-    "server 'Toy': {} believes the header {!r}, which senders may set as a property, and which is sent on "
-    "with a message: add it to hidden and to taken"
+    "server 'Toy': {} trusts the header {!r}, but a sender can set it as a property: add it to hidden and "
+    "to taken"
 )
 
 
