@@ -28,6 +28,9 @@ _INDENT = 4
 _LEAST_TEXT = 20
 _LONGEST_CELL = 2_000
 """Maximum length of a text in a cell of a table, in characters."""
+_LONGEST_SHOWN = 100
+_BYTES = frozenset({"application", "body", "file", "files", "spec", "spool_path"})
+"""Arguments that may have any bytes: names of files, and the body of a bytes message."""
 
 CommandFunction = Callable[[argparse.Namespace], None]
 
@@ -42,6 +45,8 @@ def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
         row: Texts by column name. They may be text of producers and brokers.
         output: The format: `table`, `plain`, `json` or `yaml`.
     """
+    if output == "yaml":  # which has no form for lone surrogates
+        return {name: text.encode("utf-8", "backslashreplace").decode("utf-8") for name, text in row.items()}
     if output not in {"table", "plain"}:
         return dict(row)
     shown = {name: escaped(text) for name, text in row.items()}
@@ -207,13 +212,15 @@ def check_choice(
 def one_line_errors(command: CommandFunction) -> CommandFunction:
     """Decorate a command: print each fault of a `JmsError` on a line, and exit with code 1.
 
-    The command can also use connections that are stored in Airflow's database.
+    The command can also use connections that are stored in Airflow's database. Arguments that aren't valid
+    UTF-8 are refused, except for names of files and bodies.
     """
 
     @functools.wraps(command)
     def run(args: argparse.Namespace) -> None:
-        use_stored_connections()
         try:
+            _check_encoding(args)
+            use_stored_connections()
             command(args)
         except JmsError as error:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
@@ -228,3 +235,27 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
             raise SystemExit(1) from error
 
     return run
+
+
+def _check_encoding(args: argparse.Namespace) -> None:
+    """Refuse arguments that aren't valid UTF-8: neither brokers nor databases take them.
+
+    Raises:
+        ConfigurationError: Names each such argument.
+    """
+    faults = [
+        f"{name.replace('_', '-')}: {text[:_LONGEST_SHOWN]!r} is not valid UTF-8"
+        for name, value in vars(args).items()
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str) and name not in _BYTES and not _is_encodable(text)
+    ]
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

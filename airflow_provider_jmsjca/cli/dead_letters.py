@@ -292,8 +292,11 @@ def edit_command(args: argparse.Namespace) -> None:
     except JmsError:
         echo(f"note: your text is in {file}")
         raise
-    file.unlink()
     sys.stdout.write(f"sent to {escaped(target)}\n")
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        echo(f"note: your text stays in {file}: {error.strerror or error}")
     if not deleted:
         echo("note: the letter was no longer on the queue; another consumer took it")
 
@@ -342,29 +345,56 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
         `None` if the user changed nothing, the text is empty, or the editor failed. Then the file is deleted.
 
     Raises:
-        ConfigurationError: `VISUAL` or `EDITOR` is no command, or the editor cannot be started. Or the text
-            is no message; then the file is kept.
+        ConfigurationError: `VISUAL` or `EDITOR` is no command, the editor cannot be started, or its file
+            cannot be written. Or the text cannot be read or is no message; then the file is kept.
     """
     editor = _editor()
-    number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")  # readable by this user only
-    file = Path(name)
-    with os.fdopen(number, "w", encoding="utf-8") as opened:
-        opened.write(before + "\n")
+    file = _written(before + "\n")
     try:
-        code = subprocess.run([*editor, name], check=False).returncode
+        code = subprocess.run([*editor, file], check=False).returncode
     except OSError as error:
         file.unlink()
         raise ConfigurationError(
             f"the editor {editor[0]!r} cannot be started: {error.strerror or error}; set EDITOR"
         ) from error
-    content = file.read_bytes().strip() if file.exists() else b""
+    try:
+        content = file.read_bytes().strip() if file.exists() else b""
+    except OSError as error:
+        raise ConfigurationError(
+            f"the edited text in {file} cannot be read: {error.strerror or error}; nothing was sent, and the "
+            "letter stays"
+        ) from error
     if code or content in {b"", before.encode()}:
         file.unlink(missing_ok=True)
         return None
     try:
         return edited_message(content), file
     except ConfigurationError as error:
-        raise ConfigurationError(f"{error}; your text is in {name}") from error
+        raise ConfigurationError(f"{error}; your text is in {file}") from error
+
+
+def _written(text: str) -> Path:
+    """Return a new temporary file with a text, readable by this user only.
+
+    Raises:
+        ConfigurationError: The file can't be written, for example because the disk is full. Then no file is
+            left.
+    """
+    file = None
+    try:
+        number, name = tempfile.mkstemp(prefix="jms-", suffix=".json")
+        file = Path(name)
+        with os.fdopen(number, "w", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        if file is not None:
+            file.unlink(missing_ok=True)
+        where = "" if file is None else f" in {file.parent}"
+        raise ConfigurationError(
+            f"the file for the editor cannot be written{where}: {error.strerror or error}; nothing was sent. "
+            "Set TMPDIR to a folder with free space"
+        ) from error
+    return file
 
 
 def _editor() -> list[str]:

@@ -808,6 +808,14 @@ def to_milliseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_EARLIEST, _LATEST = (
+    (moment - _EPOCH) // timedelta(milliseconds=1)
+    for moment in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+)
+
+
 def from_milliseconds(milliseconds: int) -> datetime:
-    """Return a stored time, in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    """Return a stored time, in UTC; a time that `datetime` can't hold becomes the nearest one."""
+    nearest = min(max(milliseconds, _EARLIEST), _LATEST)
+    return _EPOCH + timedelta(milliseconds=nearest)

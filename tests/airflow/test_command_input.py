@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import sqlite3
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,8 @@ from airflow_provider_jmsjca import (
     Outgoing,
     connect,
 )
+from tests.internals.hooks import installed_store
+from tests.internals.store import LimboEntry
 
 CONN_ID = "jms_test"
 
@@ -32,6 +38,11 @@ def run(*arguments: str) -> None:
 
 def run_nested(group: str, command: str, *arguments: str) -> None:
     parsed = cli_parser.get_parser().parse_args(["jms", group, command, "--conn-id", CONN_ID, *arguments])
+    parsed.func(parsed)
+
+
+def run_any(*arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", *arguments])
     parsed.func(parsed)
 
 
@@ -135,8 +146,8 @@ def test_nothing_is_sent_without_an_option_that_was_given(
 def test_typed_bytes_are_sent_as_they_are(server: MemoryBroker, capsys: pytest.CaptureFixture[str]) -> None:
     run("send", "sent", "--body", "a\udcff", "--bytes")
     assert sent(server) == [b"a\xff"]
-    run("send", "x\udcff\x1b", "--body", "a")
-    assert capsys.readouterr().out.splitlines()[1:] == [r"1 message sent to queue://x\udcff\x1b"]
+    run("send", "x\u202e\x1b", "--body", "a")
+    assert capsys.readouterr().out.splitlines()[1:] == [r"1 message sent to queue://x\u202e\x1b"]
 
 
 @pytest.mark.parametrize("command", ["move", "copy"])
@@ -191,3 +202,122 @@ def test_a_span_of_days_is_checked(option: str, days: str, capsys: pytest.Captur
         cli_parser.get_parser().parse_args(["jms", "spool", "prune", f"{option}={days}"])
     assert raised.value.code == 2
     assert "expected a number of days" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("limbo", "list", "--destination", "\udcff"),
+        ("limbo", "list", "--conn-id", "\udcff"),
+        ("limbo", "purge", "--activation", "\udcff"),
+        ("attempts", "show", "orders", "\udcff"),
+        ("activations", "suspend", "\udcff", "--reason", "x"),
+        ("activations", "suspend", "--all", "--reason", "\udcff"),
+        ("queues", "browse", "\udcff"),
+        ("dlq", "replay", "letters", "--to", "\udcff"),
+        ("dlq", "replay", "letters", "--to", "orders", "--message", "1", "--message", "\udcff"),
+        ("spool", "show", "\udcff"),
+    ],
+)
+def test_arguments_that_are_not_utf_8_are_refused(
+    arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run_any(*arguments)
+    assert raised.value.code == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert printed.endswith(r": '\udcff' is not valid UTF-8" "\n")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a store with three messages in limbo, all to be sent to the queue `orders`."""
+    path = tmp_path / "store.db"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{path}")
+    with contextlib.closing(installed_store()) as opened:
+        now = opened.limbo.now()
+        opened.limbo.put(
+            [
+                LimboEntry(
+                    jms_conn_id=CONN_ID,
+                    destination="queue://orders",
+                    message=JmsMessage.text("x"),
+                    due_at=now + timedelta(hours=1),
+                )
+                for _ in range(3)
+            ],
+            now,
+        )
+    return path
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "plain"])
+@pytest.mark.parametrize(
+    "damage",
+    ["destination = CAST(x'ff41' AS TEXT)", "due_at = 99999999999999999", "put_at = -99999999999999999"],
+)
+def test_a_damaged_row_of_limbo_hides_no_other(
+    output: str, damage: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE jms_limbo SET {damage} WHERE number = 2")  # noqa: S608
+    run_any("limbo", "list", "--output", output)
+    printed = capsys.readouterr().out
+    assert printed.count("waiting") == 3
+    assert ("udcffA" in printed) == ("ff41" in damage)
+    run_any("limbo", "show", "2")
+    assert json.loads(capsys.readouterr().out)["message"]["body"] == "x"
+
+
+@pytest.mark.usefixtures("store")
+def test_a_filter_of_limbo_distinguishes_upper_case_and_may_be_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with contextlib.closing(installed_store()) as opened:
+        entry = LimboEntry(
+            jms_conn_id=CONN_ID,
+            destination="jmsjca://?name=queue://PRICES&x=1",
+            message=JmsMessage.text("x"),
+            due_at=opened.limbo.now(),
+        )
+        opened.limbo.put([entry], opened.limbo.now())
+    for given, found in {"queue://prices": "0", "queue://PRICES": "1", "x" * 100_000: "0"}.items():
+        run_any("limbo", "purge", "--destination", given)
+        assert capsys.readouterr().out == f"{found} messages purged\n"
+
+
+class FullDisk:
+    """A disk on which only empty files can be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def mkstemp(self, **names: str) -> tuple[int, str]:
+        file = self.folder / f"{names['prefix']}x{names['suffix']}"
+        file.touch()
+        return os.open("/dev/full", os.O_WRONLY), str(file)
+
+
+@pytest.mark.parametrize("fault", ["full", "missing"])
+def test_a_letter_is_not_edited_where_its_text_can_not_be_written(  # noqa: PLR0917 - fixtures
+    fault: str,
+    server: MemoryBroker,
+    messages: Sequence[JmsMessage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if fault == "full":
+        monkeypatch.setattr("tempfile.mkstemp", FullDisk(tmp_path).mkstemp)
+    else:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    printed = refused(capsys, "dlq", "edit", "letters", str(messages[0].message_id), "--to", "orders")
+    why = f" in {tmp_path}: No space left on device" if fault == "full" else ": No such file or directory"
+    assert printed == (
+        f"error: the file for the editor cannot be written{why}; nothing was sent. "
+        "Set TMPDIR to a folder with free space\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert len(sent(server, "letters")) == len(messages)

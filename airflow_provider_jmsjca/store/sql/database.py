@@ -353,10 +353,19 @@ def _shown(url: URL) -> str:
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     # Transactions start explicitly; Python's module would start them before the first change.
     connection.isolation_level = None
+    connection.text_factory = _decoded
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
     cursor.close()
+
+
+def _decoded(text: bytes) -> str:
+    """Return a stored text; each byte of damaged text that isn't UTF-8 becomes a lone surrogate.
+
+    SQLite's own conversion would raise, so that one damaged row would make all others unreadable.
+    """
+    return text.decode("utf-8", "surrogateescape")
 
 
 def _set_up_postgresql(connection: Any, _record: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, true, update
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -368,9 +368,9 @@ def _where(selection: LimboSelection) -> ColumnElement[bool]:
     }
     destination: ColumnElement[bool] = true()
     if selection.destination is not None:
-        with_options = LIMBO.c.destination.startswith(
-            f"{write_named(selection.destination, ())}&", autoescape=True
-        )
+        # Not LIKE: on SQLite it ignores case, and refuses long patterns.
+        start = f"{write_named(selection.destination, ())}&"
+        with_options = func.substr(LIMBO.c.destination, 1, len(start)) == start
         destination = or_(LIMBO.c.destination == selection.destination, with_options)
     numbers = true() if selection.numbers is None else LIMBO.c.number.in_(sorted(selection.numbers))
     return and_(
