@@ -235,10 +235,11 @@ def replay_command(args: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     shows_progress = sys.stderr.isatty()
+    done = "would be sent back" if args.dry_run else "sent back"
 
     def progress(sent: int) -> None:
         if shows_progress:
-            sys.stderr.write(f"\r{sent} dead letters sent back")
+            sys.stderr.write(f"\r{sent} dead letters {done}")
             sys.stderr.flush()
 
     with broker_connection(args.conn_id) as connection:
@@ -246,7 +247,6 @@ def replay_command(args: argparse.Namespace) -> None:
         result = replay_dead_letters(connection, source, asked, stopped=stopped, progress=progress)
     if shows_progress:
         sys.stderr.write("\n")
-    done = "would be sent back" if args.dry_run else "sent back"
     rows = [{"count": str(count), "what": f"{done} to {where}"} for where, count in result.sent.most_common()]
     rows += [{"count": str(count), "what": f"left: {why}"} for why, count in result.left.most_common()]
     print_rows(rows or [{"count": "0", "what": "no dead letters"}], args.output)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -342,10 +343,10 @@ class ReplayResult:
     Attributes:
         sent: Number of letters sent back, by destination; with `dry_run` those that would be sent.
         left: Number of letters left on the queue, by reason.
-        complete: Whether all selected letters on the queue were examined. The replay ends when 500 letters
-            are left at the front of the queue. After 200, ActiveMQ Classic delivers no later letters. A dry
-            run without browsing examines the first 10,000 letters. On ActiveMQ Classic a dry run examines
-            only the letters that the broker shows (`maxBrowsePageSize`).
+        complete: Whether all selected letters on the queue were examined. The replay and its dry run end when
+            500 letters are left at the front of the queue. After 200, ActiveMQ Classic delivers no later
+            letters. A dry run without browsing examines the first 10,000 letters. On ActiveMQ Classic a dry
+            run examines only the letters that the broker shows (`maxBrowsePageSize`).
         missing: Requested ids that none of the examined letters has. Unless `complete`, letters with these
             ids may still be on the queue.
     """
@@ -506,26 +507,42 @@ class _Replayer:
             if self._selector is not None and administration.page_in(self._source.name):
                 self._complete = False
             if self._asked.dry_run and browses:
-                for letter in self._connection.browse(self._source, self._selector):
-                    if self._is_done():
-                        break
-                    if (outgoing := self._chosen(letter)) is not None:
-                        self._sent[str(outgoing.destination)] += 1
+                self._browse()
             else:
                 self._consume()
             if self._asked.ids and not self._missing:
                 self._complete = True
-            elif browses and not self._is_done():
+            elif browses and self._complete and not self._is_done():
                 self._check_for_more(administration)
         return ReplayResult(
             sent=self._sent, left=self._left, complete=self._complete, missing=tuple(self._missing)
         )
 
+    def _browse(self) -> None:
+        """Count letters until the end of the queue, or until a replay would end."""
+        for number, letter in enumerate(self._connection.browse(self._source, self._selector)):
+            if number % _UNIT == 0 and number:
+                self._progress(self._sent.total())
+                if self._ends_early():
+                    return
+            if self._is_done():
+                return
+            if (outgoing := self._chosen(letter)) is not None:
+                self._sent[str(outgoing.destination)] += 1
+
+    def _ends_early(self) -> bool:
+        """Return whether too many letters are left on the queue; the result is then incomplete."""
+        if self._left.total() >= _MOST_LEFT:
+            self._complete = False
+            return True
+        return False
+
     def _check_for_more(self, administration: QueueAdministration) -> None:
         """Set the result to incomplete if the queue has letters that were not examined."""
         looked_at = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
-        selector = self._selector
-        found = sum(1 for _ in self._connection.browse(self._source, selector))
+        selector, found = self._selector, looked_at
+        if not self._asked.dry_run:  # which has browsed to the end
+            found = sum(1 for _ in islice(self._connection.browse(self._source, selector), looked_at + 1))
         if found > looked_at or administration.unseen(self._source.name, selector=selector, shown=found):
             self._complete = False
 
@@ -550,8 +567,9 @@ class _Replayer:
             while not self._is_done() and (unit := self._next(consumer)) is not None:
                 self._settle(unit)
                 self._progress(self._sent.total())
-                held = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
-                if held >= most_held:
+                if self._ends_early():
+                    break
+                if self._asked.dry_run and self._left.total() + self._sent.total() >= _MOST_COUNTED:
                     self._complete = False
                     break
         finally:

@@ -116,6 +116,9 @@ def test_letters_behind_many_that_stay_are_not_passed_over_in_silence(
     result = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue})))
     assert result.left.total() >= 200
     assert not result.complete
+    dry = replay_dead_letters(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True))
+    assert (dry.sent, dry.complete) == (Counter(), False)
+    assert 200 <= dry.left.total() < MANY
     assert replay_dead_letters(connect(), source, Replay(run="r", target=queue)).complete
 
 
