@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import (
     AirflowFailException,
+    AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
@@ -112,8 +113,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             `[jmsjca] reference_retention_days`.
         spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
         **kwargs: `poke_interval` (seconds between two probes), `timeout` (seconds after which the sensor
-            fails or, with `soft_fail`, is skipped), `mode`, and arguments of every operator. The
-            `execution_timeout` includes the time in which the sensor is deferred.
+            fails or, with `soft_fail` or `never_fail`, is skipped), `mode`, and arguments of every operator.
+            With `never_fail` any other failure skips the task too, and with `silent_fail` an error of a probe
+            is only logged; both also if `deferrable`. The `execution_timeout` includes the time in which the
+            sensor is deferred.
 
     Returns:
         As XCom `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}`; with `peek=False`
@@ -171,7 +174,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if context.get("task_reschedule_count", 0):
             self._names_left = False
         if not self.deferrable:
-            return super().execute(context)
+            with self._softened():
+                return super().execute(context)
         now, limit = time.time(), self.execution_timeout
         return self._look_or_defer(
             context,
@@ -208,7 +212,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if not over:
             self.log.info("%s holds messages", escaped(event["destination"]))
             if self.peek and self.predicate is None and self.fail_on is None:
-                return self._report(find_destination(self.destination))
+                with task_failures():
+                    return self._report(find_destination(self.destination))
         look = functools.partial(
             self._look_or_defer, context, until=until, timeout_at=timeout_at, woken=not over, over=over
         )
@@ -242,7 +247,15 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             over: Whether `timeout` is over: this is the last probe.
         """
         with self._softened():
-            found = self._look(context)
+            try:
+                found = self._look(context)
+            except AirflowFailException:
+                raise
+            except Exception:
+                if not self.silent_fail:
+                    raise
+                self.log.exception("Sensor poke failed; trying again")
+                found = _Found(left=1)
             if found.value is None:
                 if over or time.time() >= until:
                     raise AirflowSensorTimeout(f"no message within the timeout of {self.timeout:g} s")
@@ -286,13 +299,22 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     def _softened(self) -> Iterator[None]:
         """Skip the task instead of failing it, if `soft_fail` or `never_fail` is set.
 
-        Airflow does the same for a task that is not deferred.
+        Both cover timeouts and failures without a retry. `never_fail` also covers every other exception, such
+        as that of a predicate. In the modes without deferral, Airflow does most of this.
         """
         try:
             yield
+        except (AirflowSkipException, AirflowRescheduleException):
+            raise
         except (AirflowSensorTimeout, AirflowFailException) as error:
             if self.soft_fail or self.never_fail:
                 raise AirflowSkipException(f"{error} (skipped because of soft_fail or never_fail)") from error
+            raise
+        except Exception as error:
+            if self.never_fail:
+                raise AirflowSkipException(
+                    f"{type(error).__name__}: {error} (skipped because of never_fail)"
+                ) from error
             raise
 
     # -- looking --------------------------------------------------------------------------------------------

@@ -409,8 +409,41 @@ def test_its_timeout_fails_it_or_skips_it(sensor: Sensor, *, deferrable: bool) -
 
     with pytest.raises(AirflowSensorTimeout):
         wait()
-    with pytest.raises(AirflowSkipException):
-        wait(soft_fail=True)
+    for soft in ("soft_fail", "never_fail"):
+        with pytest.raises(AirflowSkipException):
+            wait(**{soft: True})
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_an_error_of_the_predicate_fails_skips_or_is_passed_over(
+    publish: Publish, sensor: Sensor, server: MemoryBroker, *, deferrable: bool
+) -> None:
+    def wait(predicate: Callable[[JmsMessage], object], **arguments: Any) -> Any:
+        waiting = sensor(predicate=predicate, deferrable=deferrable, timeout=10, **arguments)
+        try:
+            return waiting.execute(run())
+        except TaskDeferred as deferred:
+            return waiting.resume_execution("resume", {"event": fire(deferred)}, run())
+
+    def fails(message: JmsMessage) -> bool:
+        raise ValueError(f"no {message.body}")
+
+    publish("a")
+    for arguments in ({}, {"soft_fail": True}):
+        with pytest.raises(ValueError, match="no a"):
+            wait(fails, **arguments)
+    with pytest.raises(AirflowSkipException) as raised:
+        wait(fails, never_fail=True)
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert on_queue(server) == ["a"]
+    errors = iter([ValueError("the first look")])
+
+    def fails_once(message: JmsMessage) -> bool:
+        for error in errors:
+            raise error
+        return message.body == "a"
+
+    assert bodies(wait(fails_once, silent_fail=True)) == ["a"]
 
 
 def test_a_message_that_comes_with_the_timeout_is_taken(publish: Publish, sensor: Sensor) -> None:
