@@ -286,7 +286,7 @@ class Delivery(PropertyReader):
         exception_class: Class of the exception that ended the last delivery, if any.
         exception_message: Text of the exception that ended the last delivery, if any.
         rollback_only: Whether the handler wants the delivery rolled back.
-        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
+        stop_is_new: Whether the handler has requested a stop since the last call of `take_stop`.
         user_rollback_data: Values by key that the handler keeps for the next delivery.
         call: The attempt's number.
         unit: The number of the unit of work to which the attempt belongs.
@@ -301,6 +301,7 @@ class Delivery(PropertyReader):
 
     __slots__ = (
         "_handling",
+        "_stop_reason",
         "batch_index",
         "batch_size",
         "buffer",
@@ -317,7 +318,7 @@ class Delivery(PropertyReader):
         "redelivery_count",
         "rollback_only",
         "sent_later",
-        "stop_reason",
+        "stop_is_new",
         "unit",
         "user_rollback_data",
     )
@@ -341,7 +342,8 @@ class Delivery(PropertyReader):
         self.exception_class: str | None = None
         self.exception_message: str | None = None
         self.rollback_only = False
-        self.stop_reason: str | None = None
+        self._stop_reason: str | None = None
+        self.stop_is_new = False
         self.user_rollback_data: MutableMapping[str, str] = {}
         self.engine = engine
         self.buffer = buffer
@@ -353,6 +355,23 @@ class Delivery(PropertyReader):
         self.sent_later = 0
         self.changed_handling: str | None = None
         self._handling = handling
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the handler wants the activation stopped; `None` if it doesn't."""
+        return self._stop_reason
+
+    @stop_reason.setter
+    def stop_reason(self, reason: str | None) -> None:
+        self._stop_reason = reason
+        self.stop_is_new = reason is not None
+
+    def take_stop(self) -> str | None:
+        """Return the reason of a stop that the handler has requested since the last call; `None` if none."""
+        if not self.stop_is_new:
+            return None
+        self.stop_is_new = False
+        return self._stop_reason
 
     @property
     def redelivery_handling(self) -> str:

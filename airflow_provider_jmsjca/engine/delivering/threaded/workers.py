@@ -430,7 +430,7 @@ class HandlerCaller:
             if (
                 delivery.rollback_only
                 or delivery.user_rollback_data
-                or delivery.stop_reason is not None
+                or delivery.stop_is_new
                 or delivery.changed_handling is not None
             ):
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
@@ -458,13 +458,12 @@ class HandlerCaller:
                     handling=None if handling is None else RedeliveryHandling.parse(handling),
                 )
             )
-        if delivery.stop_reason is not None:
+        # Once: an acknowledgement after the end of the handler must not repeat a stop that was resumed.
+        if (reason := delivery.take_stop()) is not None:
             if self._attempt_log is not None:
                 buffer: ReceiveBuffer = delivery.buffer
-                self._attempt_log.keep_stop(
-                    delivery.stop_reason, delivery.message.message_id, lambda: buffer.open
-                )
-            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
+                self._attempt_log.keep_stop(reason, delivery.message.message_id, lambda: buffer.open)
+            stop = StopAsked(reason=reason, within=self._stop_within, by_handler=True)
             self._on_stop(stop)
             events.append(stop)
         return tuple(events)

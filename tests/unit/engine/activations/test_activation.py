@@ -321,6 +321,33 @@ def test_a_stop_by_the_handler_lasts_until_somebody_resumes_it_j172(
     assert got == ["b"]
 
 
+def test_an_acknowledgement_after_the_resume_does_not_stop_it_again_j172(site: Site) -> None:
+    """J172: only what the handler requests after that counts, be it with the same reason."""
+    store, held = MemoryStore(), list[Any]()
+
+    def hold(delivery: Any) -> None:
+        stop_delivery(delivery)
+        held.append(delivery)
+
+    activation = Activation(
+        STORED | {"hold_until_ack": True, "concurrency_mode": "cc"},
+        hold,
+        connection=site.settings,
+        store=store,
+    )
+    with activation:
+        site.send("a")
+        until(lambda: bool(store.activations.page()) and bool(held))
+        (order,) = store.activations.page()
+        assert store.activations.resume([order.activation]) == 1
+        until(lambda: not activation.running)
+        held[0].acknowledge()  # too late: the stop has rolled it back
+    assert store.activations.page() == []
+    stop_delivery(held[0])
+    held[0].acknowledge()
+    assert len(store.activations.page()) == 1
+
+
 def test_while_the_stop_cannot_be_stored_its_message_is_not_acknowledged(site: Site) -> None:
     class Away(MemoryActivations):
         away = True
