@@ -26,6 +26,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.precedence import resolve
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.metrics import prometheus_text
 from airflow_provider_jmsjca.core.options import Level
@@ -160,7 +161,7 @@ class Activation(Listener):
         self._health = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Start, and wait until the activation consumes.
+        """Start, and wait until the activation consumes, or is connected and suspended.
 
         With members, wait until at least one member consumes and a connection to each was tried.
 
@@ -171,7 +172,7 @@ class Activation(Listener):
         """
         self.start()
         deadline = time.monotonic() + self._start_within
-        while not self.ready:
+        while not (self.ready or (self.suspended and self.state is ActivationState.UP)):
             if self.await_end(TICK_SECONDS) or time.monotonic() >= deadline:
                 state, refused, stopped = self.state, self.statistics().refused, self.stop_reason
                 self.stop(0 if self.running else self._stop_within)

@@ -289,7 +289,7 @@ class Listener:
 
     @property
     def suspended(self) -> bool:
-        """Whether delivery is suspended by hand."""
+        """Whether delivery is suspended by hand, or will be at the next start."""
         return any(each.suspended for each in self.runs)
 
     @property
@@ -487,7 +487,10 @@ class Listener:
                 self._mover.begin(stop_within=stop_within)
 
     def suspend(self) -> None:
-        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
+        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker.
+
+        Before `start` or `run`, the call suspends delivery from the start on. A stop ends the suspension.
+        """
         for each in self.runs:
             each.suspend()
 

@@ -527,7 +527,8 @@ class _Listening:
 
     def enforce(self) -> None:
         """Suspend the activation if an operator has requested that, perhaps before the activation started."""
-        if self._suspended and not self._activation.suspended:
+        # A suspension of an activation that doesn't run would outlast the request.
+        if self._suspended and self._activation.running and not self._activation.suspended:
             self._activation.suspend()
 
     def _status(self) -> RunStatus:

@@ -123,6 +123,7 @@ class ListenerRun:
         self._lock = threading.Lock()
         self._dispatcher = self._make_dispatcher()
         self._started = False
+        self._starts_suspended = False
 
     @property
     def running(self) -> bool:
@@ -157,8 +158,8 @@ class ListenerRun:
 
     @property
     def suspended(self) -> bool:
-        """Whether delivery is suspended by hand."""
-        return self._dispatcher.machine.suspended
+        """Whether delivery is suspended by hand, or will be at the next start."""
+        return self._dispatcher.machine.suspended if self.running else self._starts_suspended
 
     @property
     def counts(self) -> Counts:
@@ -273,15 +274,24 @@ class ListenerRun:
                 calls_before=self._dispatcher.counters.calls,
             )
             self._started = True
-            self._dispatcher.start()  # under the lock, so that a stop is requested only after the start
+            self._dispatcher.start(suspended=self._starts_suspended)  # under the lock: a stop comes later
+            self._starts_suspended = False
 
     def suspend(self) -> None:
-        """Suspend delivery until `resume`: running handlers finish, other messages return to the broker."""
-        self._dispatcher.feed(SuspendAsked())
+        """Suspend delivery; see `Listener.suspend`."""
+        self._suspend(SuspendAsked())
 
     def resume(self) -> None:
         """Resume delivery."""
-        self._dispatcher.feed(ResumeAsked())
+        self._suspend(ResumeAsked())
+
+    def _suspend(self, request: SuspendAsked | ResumeAsked) -> None:
+        with self._lock:
+            if not self.running:
+                self._starts_suspended = isinstance(request, SuspendAsked)
+                return
+            dispatcher = self._dispatcher
+        dispatcher.feed(request)
 
     def request_stop(self, request: StopAsked, *, delete_durable: bool) -> None:
         """Begin to stop and return at once; see `Listener.request_stop`."""

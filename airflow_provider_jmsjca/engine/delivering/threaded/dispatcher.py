@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ReconnectAsked,
     Start,
     StopAsked,
+    SuspendAsked,
     Tick,
     UnitCommitted,
 )
@@ -397,12 +398,16 @@ class Dispatcher(Driver):
         sources = self.settings.delivery.sources
         return tuple(f"{sources[number]}: {reason}" for number, reason in self._refusals.reasons.items())
 
-    def start(self) -> None:
-        """Start the threads, and begin to consume."""
+    def start(self, *, suspended: bool = False) -> None:
+        """Start the threads, and begin to consume.
+
+        Args:
+            suspended: Connect only; consume after `ResumeAsked`.
+        """
         self.counters.began = self.clock()
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
-        self.feed(Start())
+        self.feed(Start(), *([SuspendAsked()] if suspended else []))
 
     # -- events in ----------------------------------------------------------------------------------------
 

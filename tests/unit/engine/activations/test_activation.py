@@ -273,6 +273,17 @@ def test_the_next_run_sends_what_the_one_before_left_in_limbo(site: Site) -> Non
     assert activation.run(max_messages=1).committed == 1
 
 
+def test_a_block_begins_as_soon_as_a_suspended_activation_is_connected(site: Site) -> None:
+    activation = Activation({"destination": "queue://orders"}, lambda _: None, connection=site.settings)
+    site.send("a")
+    activation.suspend()
+    with activation:
+        assert activation.suspended
+        assert activation.counts.delivered == 0
+        activation.resume()
+        until(lambda: activation.counts.committed == 1)
+
+
 # -- a stop that a handler asks for --------------------------------------------------------------------------
 
 STORED = {"name": "booking", "destination": "queue://orders", "use_store": True}

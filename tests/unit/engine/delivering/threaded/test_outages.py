@@ -476,6 +476,29 @@ def test_suspend_hands_back_and_resume_goes_on(site: Site) -> None:
     until(lambda: activation.counts.committed == 1)
 
 
+def test_suspended_before_its_start_it_delivers_nothing_until_it_is_resumed(site: Site) -> None:
+    """J10, W27."""
+    site.send("a")
+    activation = site.activation(nothing)
+    activation.suspend()
+    assert activation.suspended
+    activation.start()
+    until(lambda: activation.state == "Up")
+    assert activation.suspended
+    assert activation.run(run_for=0.3).delivered == 0
+    assert not activation.suspended  # the run is over
+    assert activation.run(max_messages=1).committed == 1
+    activation.suspend()
+    activation.resume()
+    site.send("b")
+    assert activation.run(max_messages=1).committed == 1
+    activation.suspend()
+    site.send("c")
+    activation.start()
+    activation.resume()
+    until(lambda: activation.counts.committed == 1)
+
+
 def test_suspended_every_receiver_is_closed_also_if_one_of_them_says_no(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
