@@ -259,6 +259,7 @@ class JmsActivationTrigger(BaseEventTrigger):
                         if len(raw.refused) == len(raw.deliveries):
                             reject_shared_stream_event()
                         continue
+                    raw.yielded = True
                     yield event
                     raw.open -= 1
                 if self.task_instance is not None:
@@ -304,6 +305,7 @@ class JmsActivationTrigger(BaseEventTrigger):
                     event = await self._event(raw)
                     if raw.fault is not None:
                         raise raw.fault
+                    raw.yielded = True
                 if event is None:
                     continue
                 yield event

@@ -421,6 +421,7 @@ class OutstandingEvent:
         receipts: Receipts of the event, one for each trigger that watches assets; empty if messages are held.
         stream: Identifies the producer that numbers the events.
         number: Number of the event in the stream, from 1.
+        yielded: Whether a trigger has created the event, so that Airflow may have it.
     """
 
     __slots__ = (
@@ -434,6 +435,7 @@ class OutstandingEvent:
         "received",
         "refused",
         "stream",
+        "yielded",
     )
 
     def __init__(
@@ -449,6 +451,7 @@ class OutstandingEvent:
         self.received = time.monotonic()
         self.stream = stream
         self.number = number
+        self.yielded = False
 
     @property
     def has_left(self) -> bool:
@@ -685,7 +688,14 @@ class MessageProducer(_Producer):
             await self._close()
 
     def _leave_stream(self) -> DeliveryStream | None:
-        """Take the stream, which the caller closes, and keep its counts."""
+        """Take the stream, which the caller closes, and keep its counts.
+
+        Messages whose event no trigger has created were handed to nobody, so their attempts won't count.
+        """
+        for handed in self._under_way:
+            if not handed.yielded:
+                for delivery in handed.deliveries:
+                    delivery.disregard()
         with self._counting:
             stream, self._stream = self._stream, None
             if stream is not None:

@@ -93,6 +93,13 @@ class StreamDelivery:
         """
         self._end(HandlerNotCalled(call=self._ticket.decision.call))
 
+    def disregard(self) -> None:
+        """Don't count this attempt if the stream is closed before the attempt is ended.
+
+        The message was not handed to anybody. An outcome after the close is remembered all the same.
+        """
+        self._handed_out.disregard(self._ticket.decision.call)
+
     def _end(self, event: HandlerReturned | HandlerRaised | HandlerNotCalled) -> None:
         if not self._ended:
             self._ended = True
@@ -129,6 +136,7 @@ class OutstandingDeliveries:
         self._raised = raised
         self._ready: list[tuple[DeliveryTicket, StreamDelivery]] = []
         self._calls: set[int] = set()
+        self._disregarded: set[int] = set()
         self._withdrawn: set[int] = set()
         self._rolled_back = 0
 
@@ -201,12 +209,17 @@ class OutstandingDeliveries:
         self._withdrawn.discard(unit)
         return seen
 
+    def disregard(self, call: int) -> None:
+        """Don't count a delivery that `end_all` ends; see `StreamDelivery.disregard`."""
+        if call in self._calls:
+            self._disregarded.add(call)
+
     def end_all(self) -> None:
         """Roll back all outstanding deliveries.
 
         If the user ends a delivery later, the delivery memory notes the outcome, and nothing is settled.
         """
-        unseen = {ticket.decision.call for ticket, _ in self._ready}
+        unseen = {ticket.decision.call for ticket, _ in self._ready} | self._disregarded
         self._ready.clear()
         events: list[Event] = []
         for call in tuple(self._calls):
@@ -221,5 +234,6 @@ class OutstandingDeliveries:
         if call not in self._calls:
             return False
         self._calls.discard(call)
+        self._disregarded.discard(call)
         self._counters.active -= 1
         return True

@@ -88,6 +88,23 @@ def test_what_was_not_handed_out_is_no_attempt(site: Site, store: Store) -> None
     run(work())
 
 
+def test_an_attempt_to_disregard_counts_only_if_it_is_ended_before_the_close(
+    site: Site, store: Store
+) -> None:
+    async def work() -> None:
+        site.send("a", "b")
+        async with site.streaming(stored(store, "1:60000")) as stream:
+            first, second = await take(stream, 2)
+            first.disregard()
+            second.disregard()
+            second.raised(ValueError())
+            second.disregard()
+        async with site.streaming(stored(store)) as stream:
+            assert [each.seen for each in await take(stream, 2)] == [0, 1]
+
+    run(work())
+
+
 def test_an_attempt_is_undone_before_its_message_returns_to_the_broker(site: Site, store: Store) -> None:
     take_back = store.attempts.take_back
     returned: list[int] = []
