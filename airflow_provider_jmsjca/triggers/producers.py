@@ -419,7 +419,9 @@ class OutstandingEvent:
         holds: Holds of each message, one for each trigger; empty if messages aren't held.
         received: Time of receipt, by the monotonic clock.
         receipts: Receipts of the event, one for each trigger that watches assets; empty if messages are held.
-        stream: Identifies the producer that numbers the events.
+        stream: Identifies the producer that numbers the events. Its numbers go on after it has reopened the
+            source.
+        source: The messages come from this stream of deliveries; the producer may have opened another one.
         number: Number of the event in the stream, from 1.
         yielded: Whether a trigger has created the event, so that Airflow may have it.
     """
@@ -434,12 +436,19 @@ class OutstandingEvent:
         "receipts",
         "received",
         "refused",
+        "source",
         "stream",
         "yielded",
     )
 
     def __init__(
-        self, deliveries: Sequence[StreamDelivery], *, batch: bool, stream: str = "", number: int = 0
+        self,
+        deliveries: Sequence[StreamDelivery],
+        *,
+        batch: bool,
+        stream: str = "",
+        number: int = 0,
+        source: DeliveryStream | None = None,
     ) -> None:
         self.deliveries = tuple(deliveries)
         self.batch = batch
@@ -450,6 +459,7 @@ class OutstandingEvent:
         self.receipts: list[Receipt] = []
         self.received = time.monotonic()
         self.stream = stream
+        self.source = source
         self.number = number
         self.yielded = False
 
@@ -546,7 +556,13 @@ class MessageProducer(_Producer):
     def _hand(
         self, deliveries: Sequence[StreamDelivery], *, batch: bool
     ) -> tuple[OutstandingEvent, OutstandingEvent]:
-        handed = OutstandingEvent(deliveries, batch=batch, stream=self._name, number=next(self._numbers))
+        handed = OutstandingEvent(
+            deliveries,
+            batch=batch,
+            stream=self._name,
+            number=next(self._numbers),
+            source=self._stream,
+        )
         self._under_way.add(handed)
         return handed, handed
 
@@ -597,16 +613,18 @@ class MessageProducer(_Producer):
                 delivery.returned()
 
     def _forget_fault(self) -> None:
-        """Reset the fault of the spool, which a late event of the previous stream may have set."""
+        """Reset the fault of the spool: the previous stream may have ended for another reason."""
         self._spool_fault = None
 
     def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:
-        """End the stream because the spool can't be written; the messages are delivered again after a pause.
+        """End the event's stream because the spool can't be written; its messages are delivered again later.
 
-        This delivery doesn't count as an attempt, because the messages didn't cause the fault.
+        This delivery doesn't count as an attempt, because the messages didn't cause the fault. A stream that
+        was opened after it goes on.
         """
-        self._spool_fault = fault
-        self._interrupt()
+        if handed.source is self._stream:
+            self._spool_fault = fault
+            self._interrupt()
         for delivery in handed.deliveries:
             delivery.withdraw()
 

@@ -259,3 +259,37 @@ def test_an_event_that_the_spool_fails_after_its_stream_has_ended(
 
     run(work())
     assert server.depth("orders.dead") == 0
+
+
+def test_an_event_of_an_earlier_stream_does_not_end_the_one_after_it(
+    server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0.05)
+    _, kwargs = JmsActivationTrigger("jms_test", "queue://orders").serialize()
+    full = SpoolError("spool: can't be written: No space left on device")
+
+    async def work() -> None:
+        producer = MessageProducer(
+            lambda: ActivationOptions.parse(kwargs),
+            mending=Backoff(steps=(timedelta(milliseconds=10),), jitter=0),
+        )
+        found = Events(producer)
+        task = asyncio.create_task(found.collect())
+        publish("early", "late")
+        await until(lambda: found.bodies == ["early", "late"])
+        await found.settle("early", STORED, full)
+        await until(lambda: found.bodies[2:] == ["early"])
+        await found.settle("late", STORED, full)
+        await until(lambda: found.bodies[3:] == ["late"])
+        await found.settle("early", STORED)
+        await found.settle("late", STORED)
+        publish("other")
+        await until(lambda: found.bodies[4:] == ["other"])
+        await found.settle("other", STORED)
+        await until(lambda: server.depth("orders") == 0)
+        assert "works again, after 1 failed attempts" in caplog.text
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await producer.aclose()
+
+    run(work())
