@@ -343,6 +343,7 @@ CAPABILITIES = Capabilities(
     durable_subscription=True,
     delayed_delivery=True,
     typed_properties=True,
+    unit_frees_prefetch=True,
     priority=True,
     message_groups=True,
     body_kinds=frozenset(BodyKind),
@@ -407,8 +408,8 @@ class MemoryConnection:
                 self._on_lost.append(callback)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call `function` immediately, on the caller's thread: the connection reads no messages ahead."""
-        function()
+        """Call `function` on the thread that calls `on_received`, after the messages that wait there."""
+        self.callbacks.post(function)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
         """Start receiving."""

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca import (
     Subscription,
 )
 from tests.contract.transport.collector import DEADLINE, Collector
-from tests.contract.transport.lab import Lab, MemoryLab
+from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, assert_left, publish, settle
 from tests.internals.transports import Received, UnitOfWork
 
@@ -305,7 +305,7 @@ def test_a_unit_happens_at_once_or_its_sends_come_first(
 
 
 def test_what_a_unit_acknowledges_makes_room_where_it_says_so(
-    lab: Lab, connection: Connection, connect: Connect, queue: Destination
+    connection: Connection, connect: Connect, queue: Destination
 ) -> None:
     """What `unit_frees_prefetch` says."""
     # Of a usual size: some brokers bound it in bytes.
@@ -323,9 +323,7 @@ def test_what_a_unit_acknowledges_makes_room_where_it_says_so(
     full = threading.Event()
     collector = Collector(take)
     consumer = connection.consume(Subscription(destination=queue, prefetch=5), collector)
-    # The one of this process makes room too, without saying so.
-    makes_room = connection.capabilities.unit_frees_prefetch or isinstance(lab, MemoryLab)
-    expected = 20 if makes_room else 5
+    expected = 20 if connection.capabilities.unit_frees_prefetch else 5
     collector.wait(expected)
     collector.settle_down()
     full.set()

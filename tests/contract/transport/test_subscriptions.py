@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import timedelta
+from queue import SimpleQueue
 
 import pytest
 
@@ -488,3 +490,27 @@ def test_an_expired_message_is_not_delivered(connection: Connection, queue: Dest
     collector.wait(1)
     assert [item.message.body for item in collector.settle_down()] == ["here"]
     consumer.acknowledge(collector.received)
+
+
+def test_functions_are_called_in_the_thread_of_the_messages(
+    connection: Connection, queue: Destination
+) -> None:
+    called: SimpleQueue[tuple[str, int]] = SimpleQueue()
+
+    def note(what: str) -> None:
+        called.put((what, threading.get_ident()))
+
+    def take(received: Received) -> None:
+        connection.call_soon(lambda: note("soon"))
+        note("message")
+        received.consumer.acknowledge([received])
+
+    consumer = connection.consume(Subscription(destination=queue), take)
+    send(connection, queue, *texts("a"))
+    found = [called.get(timeout=DEADLINE) for _ in range(2)]
+    connection.call_soon(lambda: note("later"))
+    found.append(called.get(timeout=DEADLINE))
+    consumer.close()
+    assert [each for each, _ in found] == ["message", "soon", "later"]
+    (thread,) = {each for _, each in found}
+    assert thread != threading.get_ident()

@@ -119,6 +119,9 @@ def test_what_the_broker_has_back_before_it_is_taken_in_is_not_counted(
 
             return super().consume(subscription, cut)
 
+        def call_soon(self, function: Callable[[], None]) -> None:
+            function()  # another message has woken the thread
+
     site.send("a")
     activation = site.activation(
         fail,
