@@ -105,7 +105,7 @@ def _messages(args: argparse.Namespace) -> Iterator[JmsMessage]:
     if args.body is not None:
         given = args.body.encode(errors="surrogateescape")  # the bytes as they were typed
     else:
-        given = _content(args.file or _STDIN)
+        given = _content(_STDIN if args.file is None else args.file)
     if args.bytes:
         yield JmsMessage.bytes(given, _properties(args), **_headers(args))
         return
@@ -147,6 +147,8 @@ def _from_json(line: str, number: int) -> JmsMessage:
 def _content(file: str) -> bytes:
     if file == _STDIN:
         return sys.stdin.buffer.read()
+    if not file:  # as from an empty variable
+        raise ConfigurationError("--file is empty; expected the name of a file, or - for standard input")
     try:
         return Path(file).read_bytes()
     except OSError as error:

@@ -131,6 +131,7 @@ def test_only_ends_of_lines_separate_messages(
         (["--body", "", "--messages", "--priority", "0"], "--priority: not allowed with --messages"),
         (["--body", "", "--messages", "--property", "a=1"], "--property: not allowed with --messages"),
         (["--body", "", "--messages", "--non-persistent"], "--non-persistent: not allowed with --messages"),
+        (["--file", ""], "--file is empty; expected the name of a file, or - for standard input"),
         (["--body", "\udcff"], "the body is not valid UTF-8: invalid byte at offset 0"),
     ],
 )

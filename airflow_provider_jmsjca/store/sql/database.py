@@ -243,8 +243,11 @@ class Database:
         Raises:
             TransientStoreError: The database can't be read.
         """
-        if self.is_sqlite and not Path(self._url.database or "").exists():
-            return None
+        try:
+            if self.file is not None and not self.file.exists():
+                return None
+        except OSError as error:
+            raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
         with self.read() as connection:
             return self._revision(connection)
 

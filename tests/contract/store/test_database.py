@@ -270,6 +270,11 @@ def test_damaged(tmp_path: Path) -> None:
         open_store(f"sqlite:///{path}")
 
 
+def test_a_name_of_a_file_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(TransientStoreError, match="File name too long"):
+        open_store(f"sqlite:///{tmp_path}/{'x' * 5_000}")
+
+
 def test_read_only_and_gone_and_back(
     postgres: Postgres, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
