@@ -346,7 +346,8 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
 
     Raises:
         ConfigurationError: `VISUAL` or `EDITOR` is no command, the editor cannot be started, or its file
-            cannot be written. Or the text cannot be read or is no message; then the file is kept.
+            cannot be written. Or the editor was killed, or the text cannot be read or is no message; then
+            the file is kept.
     """
     editor = _editor()
     file = _written(before + "\n")
@@ -364,7 +365,12 @@ def _edited(before: str) -> tuple[JmsMessage, Path] | None:
             f"the edited text in {file} cannot be read: {error.strerror or error}; nothing was sent, and the "
             "letter stays"
         ) from error
-    if code or content in {b"", before.encode()}:
+    is_changed = content not in {b"", before.encode()}
+    if code < 0 and is_changed:
+        raise ConfigurationError(
+            f"the editor was ended by signal {-code}; nothing was sent, and your text is in {file}"
+        )
+    if code or not is_changed:
         file.unlink(missing_ok=True)
         return None
     try:

@@ -196,6 +196,25 @@ def test_an_editor_that_fails_leaves_no_file(  # noqa: PLR0917 - fixtures
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_text_of_an_editor_that_was_killed_is_kept(
+    server: MemoryBroker,
+    messages: Sequence[JmsMessage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    killed = "import os, sys; open(sys.argv[1], 'w').write('half of it'); os.kill(os.getpid(), 9)"
+    monkeypatch.setenv("VISUAL", f'{sys.executable} -c "{killed}"')
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    printed = refused(capsys, "dlq", "edit", "letters", str(messages[0].message_id), "--to", "orders")
+    (file,) = tmp_path.iterdir()
+    assert printed == (
+        f"error: the editor was ended by signal 9; nothing was sent, and your text is in {file}\n"
+    )
+    assert file.read_text() == "half of it"
+    assert len(sent(server, "letters")) == len(messages)
+
+
 @pytest.mark.parametrize("option", ["--older-than", "--forget"])
 @pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e300", "x"])
 def test_a_span_of_days_is_checked(option: str, days: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.quantities import count_faults
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -73,9 +74,7 @@ class RunLimits:
     failure_timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
-        faults = []
-        if self.max_messages is not None and self.max_messages < 1:
-            faults.append(f"max_messages is {self.max_messages}; expected at least 1")
+        faults = [] if self.max_messages is None else count_faults("max_messages", self.max_messages)
         faults.extend(
             f"{name} is {value}; expected more than 0"
             for name, value in (

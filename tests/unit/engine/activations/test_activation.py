@@ -284,6 +284,14 @@ def test_a_block_begins_as_soon_as_a_suspended_activation_is_connected(site: Sit
         until(lambda: activation.counts.committed == 1)
 
 
+@pytest.mark.parametrize("given", [0, -1, 1.5, float("nan"), True, "5"])
+def test_a_maximum_that_is_no_number_of_messages_is_refused(site: Site, given: Any) -> None:
+    activation = Activation({"destination": "queue://orders"}, lambda _: None, connection=site.settings)
+    with pytest.raises(ConfigurationError, match="expected a whole number of at least 1"):
+        activation.run(max_messages=given)
+    assert not activation.running
+
+
 # -- a stop that a handler asks for --------------------------------------------------------------------------
 
 STORED = {"name": "booking", "destination": "queue://orders", "use_store": True}
