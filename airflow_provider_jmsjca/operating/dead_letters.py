@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import threading
 import time
@@ -19,6 +20,7 @@ from airflow_provider_jmsjca.core.copies.dead_letter import DeadLetter, dead_let
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.quantities import count_faults
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -315,7 +317,8 @@ class Replay:
         dry_run: Count the letters that would be sent, and send none.
 
     Raises:
-        ConfigurationError: Neither a target nor origins are given, or both.
+        ConfigurationError: Neither a target nor origins are given, or both. Or `most` is no whole number
+            above 0, or `per_second` no number above 0.
     """
 
     run: str
@@ -334,6 +337,13 @@ class Replay:
                 "give either one target for all dead letters (--to), or the original destinations that "
                 "they may go back to (--origin)"
             )
+        faults = [] if self.most is None else count_faults("most", self.most)
+        if self.per_second is not None and not (
+            isinstance(self.per_second, int | float) and 0 < self.per_second < math.inf
+        ):
+            faults.append(f"per_second is {self.per_second!r}; expected a number above 0")
+        if faults:
+            raise ConfigurationError(faults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,8 @@ class Database:
         Raises:
             TransientStoreError: The database (on SQLite its file) is missing, locked, full, read-only or
                 damaged; nothing was written.
+            ConfigurationError: A number is too large for SQLite, or a text isn't valid Unicode; nothing was
+                written.
         """
         begin = "BEGIN IMMEDIATE" if self.is_sqlite else None
         with self._transaction(begin, durable=durable) as connection:
@@ -163,6 +165,8 @@ class Database:
                     yield connection
         except (SQLAlchemyError, OSError) as error:
             raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
+        except (OverflowError, UnicodeEncodeError) as error:  # of the driver of SQLite
+            raise ConfigurationError(f"the store {self.name} can't hold a value: {_reason(error)}") from error
         finally:
             if engine is not self._engine:  # `close` was called while this connection was in use
                 engine.pool.dispose()

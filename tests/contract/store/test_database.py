@@ -30,7 +30,7 @@ from airflow_provider_jmsjca import (
     open_store,
 )
 from tests.contract.store.conftest import new_store, url_of
-from tests.internals.store import METADATA, REVISIONS, VERSION_TABLE, Database, SqlStore
+from tests.internals.store import METADATA, REVISIONS, VERSION_TABLE, Database, LimboEntry, SqlStore
 from tests.internals.store import database as module
 from tests.servers.postgres import Postgres
 
@@ -273,6 +273,19 @@ def test_damaged(tmp_path: Path) -> None:
 def test_a_name_of_a_file_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(TransientStoreError, match="File name too long"):
         open_store(f"sqlite:///{tmp_path}/{'x' * 5_000}")
+
+
+def test_values_that_sqlite_can_not_hold_are_refused(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    with pytest.raises(ConfigurationError, match="can't hold a value: OverflowError"):
+        store.limbo.page(limit=2**63)
+    entry = LimboEntry(
+        jms_conn_id="jms", destination="queue://\ud800", message=JmsMessage.text("x"), due_at=NOON
+    )
+    with pytest.raises(ConfigurationError, match="can't hold a value: UnicodeEncodeError"):
+        store.limbo.put([entry], NOON)
+    assert store.limbo.page() == []
+    store.close()
 
 
 def test_read_only_and_gone_and_back(

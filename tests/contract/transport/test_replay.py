@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -120,6 +123,22 @@ def test_letters_behind_many_that_stay_are_not_passed_over_in_silence(
     assert (dry.sent, dry.complete) == (Counter(), False)
     assert 200 <= dry.left.total() < MANY
     assert replay_dead_letters(connect(), source, Replay(run="r", target=queue)).complete
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fault"),
+    [
+        ({"per_second": 0}, "per_second is 0; expected a number above 0"),
+        ({"per_second": math.nan}, "per_second is nan"),
+        ({"per_second": math.inf}, "per_second is inf"),
+        ({"per_second": "5"}, "per_second is '5'"),
+        ({"most": 0}, "most is 0; expected a whole number of at least 1"),
+        ({"most": 1.5}, "most is 1.5"),
+    ],
+)
+def test_bounds_that_are_no_numbers_are_refused(bounds: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(fault)):
+        Replay(run="r", target=Destination.queue("orders"), **bounds)
 
 
 @pytest.mark.parametrize("lab", ["memory"], indirect=True)
