@@ -65,6 +65,7 @@ class AttemptLog:
     is idle. A crash before that leaves one count too many or one entry too few in the history, and loses no
     message. The id of a handled message is written before the message is acknowledged, or after the commit if
     the unit of work sends messages.
+    The ids of a batch are written together with the attempts at the messages that wait for the next one.
 
     Safe to use from several threads at once.
 
@@ -210,17 +211,7 @@ class AttemptLog:
             wanted = [each for each in messages if each not in found]
             if not wanted:
                 return found
-            generation = self._generation
-            begun = self._begun
-            coming = () if self._ended else ahead()
-            more = [each for each in coming if each not in begun and each not in self._ahead]
-            answers = self._store_attempts(dict.fromkeys((*wanted, *more)), handled_names)
-            with self._lock:
-                if generation == self._generation:
-                    self._ahead |= {each: answers[each] for each in more if each not in wanted}
-                else:  # they have gone back to the broker
-                    self._unused += [each for each in more if each not in wanted]
-                self._begun.update(wanted)
+            answers = self._write_attempts(wanted, ahead, handled_names)
             return found | {each: answers[each] for each in wanted}
 
     def counted_ahead(self, message: str) -> AttemptLookup | None:
@@ -238,8 +229,30 @@ class AttemptLog:
             self._begun.update(found)
             return found
 
+    def _write_attempts(
+        self,
+        wanted: Collection[str],
+        ahead: Callable[[], Iterable[str]],
+        handled_names: Mapping[str, str] = MappingProxyType({}),
+        handled: Collection[str] = (),
+    ) -> dict[str, AttemptLookup]:
+        """Store attempts at the wanted messages and at those ahead, and that messages are handled."""
+        generation, begun = self._generation, self._begun
+        coming = () if self._ended else ahead()
+        more = [
+            each for each in coming if each not in begun and each not in self._ahead and each not in wanted
+        ]
+        answers = self._store_attempts(dict.fromkeys((*wanted, *more)), handled_names, handled)
+        with self._lock:
+            if generation == self._generation:
+                self._ahead |= {each: answers[each] for each in more}
+            else:  # they have gone back to the broker
+                self._unused += more
+            self._begun.update(wanted)
+        return answers
+
     def _store_attempts(
-        self, names: Collection[str], handled_names: Mapping[str, str]
+        self, names: Collection[str], handled_names: Mapping[str, str], handled_now: Collection[str] = ()
     ) -> dict[str, AttemptLookup]:
         with self._in_order():
             now = self._clock()
@@ -248,6 +261,8 @@ class AttemptLog:
                 self._next_beat = now + BEAT_EVERY
             handled: frozenset[str] = frozenset()
             with self._pending_written():
+                if handled_now:
+                    self._store.handled.add(self._activation, handled_now, now)
                 numbers = self._store.attempts.begin(self._activation, names, now)
                 again = [each for each in names if numbers[each] > 1]
                 doubtful = self._store.attempts.doubtful(self._activation, again) if again else frozenset()
@@ -278,14 +293,20 @@ class AttemptLog:
             self._unused.append(message)
             self._begun.discard(message)
 
-    def settled(self, messages: Collection[str]) -> None:
+    def settled(self, messages: Iterable[str]) -> None:
         """Note that messages are settled; the next write to the store deletes their attempts."""
+        messages = tuple(messages)
         with self._lock:
             self._settled += messages
             self._begun.difference_update(messages)
             self._again.difference_update(messages)
 
-    def handled(self, messages: Collection[str], wanted: Callable[[], bool]) -> None:
+    def handled(
+        self,
+        messages: Collection[str],
+        wanted: Callable[[], bool],
+        ahead: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
         """Store that a handler has completed messages, before they are acknowledged.
 
         While the store is unavailable, this retries every second.
@@ -293,12 +314,17 @@ class AttemptLog:
         Args:
             messages: Names of these messages, as `handled_name` returns them.
             wanted: Called before each wait; returns whether the messages can still be acknowledged.
+            ahead: As for `begin`: attempts are stored in the same write. `None`: no attempts.
 
         Raises:
             TransientStoreError: The names are not stored, and the messages can no longer be acknowledged.
         """
-        if self.keeps_ids and messages:
+        if not (self.keeps_ids and messages):
+            return
+        if ahead is None:
             self.insist(lambda: self._store.handled.add(self._activation, messages, self._clock()), wanted)
+        else:
+            self.insist(lambda: self._write_attempts((), ahead, handled=messages), wanted)
 
     def insist(self, write: Callable[[], _T], wanted: Callable[[], bool]) -> _T:
         """Call a function that writes to the store; while the store is unavailable, retry every second.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, assert_never
@@ -58,9 +58,10 @@ from airflow_provider_jmsjca.core.delivery.settlement import TakeOut
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
-from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, delayed_messages_of
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AHEAD, AttemptLog, delayed_messages_of
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages, ParkingUnit, parked
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, context_name
 from airflow_provider_jmsjca.engine.delivering.receiver import (
@@ -382,7 +383,7 @@ class Driver(ABC):
         """
         with self.lock:
             self.counters.undeliver(seen)
-            self._unit_sizes.setdefault(unit, 0)
+            self._unit_sizes[unit] = self._unit_sizes.get(unit, 1) - 1
 
     def leave_unit(self, unit: int) -> int:
         """Forget a finished unit of work; return for how many of its messages a handler was called.
@@ -474,11 +475,11 @@ class Settler:
         outcome = UnitCommitted(unit=decision.unit) if error is None else _refusal(decision.unit, error)
         with driver.lock:
             self._count(decision, outcome, len(numbers))
-            for number in numbers if error is None else ():
-                if number in buffer.held:
-                    if self._attempt_log is not None and settled:
-                        self._attempt_log.settled(self._names(buffer, (number,)))
-                    driver.receiver.let_go(buffer, number, settled=settled, handled=handled)
+            held = [number for number in numbers if number in buffer.held] if error is None else ()
+            if self._attempt_log is not None and settled:
+                self._attempt_log.settled(self._names(buffer, held))
+            for number in held:
+                driver.receiver.let_go(buffer, number, settled=settled, handled=handled)
             todo = driver.handle((outcome,))
         if isinstance(outcome, UnitLost | UnitInDoubt):
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
@@ -586,7 +587,13 @@ class Settler:
             for number in decision.acknowledge
             if (message := buffer.held[number][1]) is not None and message.message_id is not None
         ]
-        attempt_log.handled(names, lambda: buffer.open and not machine.stopping)
+        last = max(decision.acknowledge, default=0)
+        attempt_log.handled(
+            names,
+            lambda: buffer.open and not machine.stopping,
+            # The attempts at the next batch, in the same write.
+            (lambda: self.names_ahead(buffer, last)) if self._batches else None,
+        )
 
     def _note_ids(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:
         """Store that acknowledged messages are handled; if that fails, log a warning."""
@@ -598,13 +605,36 @@ class Settler:
                 error,
             )
 
-    def _names(self, buffer: ReceiveBuffer, numbers: tuple[int, ...]) -> list[str]:
-        """Return the names of messages in the store; messages without an id have none."""
-        names = []
+    def _names(self, buffer: ReceiveBuffer, numbers: Iterable[int]) -> Iterator[str]:
+        """Yield the names of messages in the store; messages without an id have none."""
+        if self._attempt_log is None:
+            return
         for number in numbers:
             message = buffer.held[number][1]
-            if self._attempt_log is not None and message is not None and message.message_id is not None:
-                names.append(self._attempt_log.name(message.message_id, buffer.origin(number)))
+            if message is not None and message.message_id is not None:
+                yield self._attempt_log.name(message.message_id, buffer.origin(number))
+
+    def names_ahead(self, buffer: ReceiveBuffer, number: int) -> list[str]:
+        """Return the names of messages that wait behind message `number` and were not delivered before."""
+        attempt_log, driver = self._attempt_log, self._driver
+        settings = driver.settings
+        if attempt_log is None or not buffer.open:  # they have returned to the broker
+            return []
+        if settings.in_progress is not None:  # they are copied before they are handed over
+            return []
+        if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
+            return []
+        # All messages of a batch have an attempt before its commit anyway.
+        most = max(AHEAD, settings.delivery.batch_size)
+        with driver.lock:
+            waiting = [held[0] for each, held in buffer.held.items() if each > number][:most]
+            # A copy: the reader appends without the lock, which ends an iteration with an error.
+            waiting += tuple(buffer.arrivals)[: most - len(waiting)]
+        names = []
+        for received in waiting:
+            message = driver.receiver.reader.plain(received)
+            if message is not None and message.message_id is not None:
+                names.append(attempt_log.name(message.message_id, received.consumer.subscription.destination))
         return names
 
     def _commit(self, buffer: ReceiveBuffer, decision: CommitUnit) -> None:

@@ -544,14 +544,19 @@ class Receiver:
         self._machine.returned_to_broker(event)
         return here, as_published
 
-    def may_take(self, buffer: ReceiveBuffer) -> bool:
-        """Return whether a message has arrived that may be taken."""
+    def may_take(self, buffer: ReceiveBuffer, beside: int = 0) -> bool:
+        """Return whether a message has arrived that may be taken.
+
+        Args:
+            buffer: The receive buffer of the message.
+            beside: Number of messages taken and not passed to the machine yet.
+        """
         if buffer is not self.buffer or not buffer.open or not buffer.arrivals:
             return False
-        if self.takes_all:
-            if not buffer.ready:
-                return False
-        elif self._limit is not None and self._counters.settled + self._machine.in_flight >= self._limit:
+        if self.takes_all and not buffer.ready:
+            return False
+        limit = self._limit
+        if limit is not None and self._counters.settled + self._machine.in_flight + beside >= limit:
             return False
         if buffer.bytes < MOST_BYTES:
             return True
@@ -566,8 +571,9 @@ class Receiver:
 
     def take_all(self) -> list[MessageArrived]:
         """Take arrived messages up to the memory limit, so that the machine can choose among them."""
-        buffer, taken = self.buffer, []
-        while self.may_take(buffer):
+        buffer = self.buffer
+        taken: list[MessageArrived] = []
+        while self.may_take(buffer, len(taken)):
             if (event := self.take()) is not None:
                 taken.append(event)
             if buffer.bytes >= MOST_BYTES:  # whether another is wanted is known when the machine has this one

@@ -353,6 +353,7 @@ class Dispatcher(Driver):
         )
         self._connect = connect
         self._receives = settings
+        self._batches = delivery.batch_size > 1
         self._refusals = RefusedDestinations()
         self._in_doubt = InDoubt(None if attempt_log is None else attempt_log.left_in_doubt)
         self.stopped = threading.Event()
@@ -366,8 +367,9 @@ class Dispatcher(Driver):
             self.arrived,
             ReceiveBuffer.shut(self.link),
             # A machine that chooses among messages or enforces the limit itself receives every message at
-            # once. Any other receives a message when a thread is free for it.
-            takes_all=share is not None,
+            # once. So does one with batches: the thread of a batch then finds its next message without
+            # waiting for another thread. Any other receives a message when a thread is free for it.
+            takes_all=share is not None or self._batches,
             limit=None if share is not None else limit,
             wanted=self._wants_message,
             post=lambda work: self.post([work]),
@@ -416,25 +418,24 @@ class Dispatcher(Driver):
         now = self.clock()
         self.last_activity = now
         todo: list[Work] = []
-        answers: list[Event] = []
         handle = self.machine.handle
         receiver = self.receiver
-        if receiver.takes_all and receiver.buffer.arrivals:
-            events = (*receiver.take_all(), *events)
-        for event in events:
+        arrived = receiver.take_all() if receiver.takes_all and receiver.buffer.arrivals else ()
+        events = [*arrived, *events]
+        for event in events:  # the store's answers are appended
             for decision in handle(event, now):
                 kind = decision.__class__
                 if kind is Deliver:
                     self.counters.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
+                    if self._batches:
+                        self.join_unit(decision.unit)  # type: ignore[union-attr]
                     todo.append((receiver.buffer, decision))
                 elif kind is CommitUnit:
                     todo.append((receiver.buffer, decision))
                 elif kind is RecordAttempt and (answer := self._counted_ahead(decision)) is not None:  # type: ignore[arg-type]
-                    answers.append(answer)
+                    events.append(answer)
                 else:
                     self.carry_out(decision, todo)
-        if answers:
-            return [*todo, *self.handle(answers)]
         if receiver.held_up:
             receiver.go_on()
         if (deadline := self.machine.deadline) is not None and deadline < self.alarm:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import enum
-import itertools
 import queue
 import threading
 import weakref
@@ -31,9 +30,8 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.engine.delivering.attempt_log import AHEAD, AttemptLog, AttemptLookup, recorded
+from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLookup, recorded
 from airflow_provider_jmsjca.engine.delivering.delivery import (
     ENTER_LOGGER,
     EXIT_LOGGER,
@@ -365,8 +363,6 @@ class HandlerCaller:
             except Exception as error:  # noqa: BLE001 - a worker's edge: the batch must not slip out of hand
                 self._driver.not_delivered(decision.unit, decision.seen)
                 return self._over((HandlerRaised(call=call, failure=Failure.of(error)),))
-            with self._driver.lock:
-                self._driver.join_unit(decision.unit)
         given = decision.state.handling
         handling = self._handling if given is None else str(given)
         delivery = Delivery(message, self.engine, buffer, call, decision.unit, handling, received)
@@ -508,7 +504,7 @@ class HandlerCaller:
         event: Event
         try:
             name = attempt_log.name(decision.message_id, buffer.origin(number))
-            found = attempt_log.begin((name,), lambda: self._next_names(attempt_log, buffer, number))[name]
+            found = attempt_log.begin((name,), lambda: self._settler.names_ahead(buffer, number))[name]
             event = self.answer(number, found)
         except TransientStoreError as error:  # the attempt log has said it
             event = AttemptNotRecorded(delivery=number, failure=Failure.of(error, with_trace=False))
@@ -528,24 +524,3 @@ class HandlerCaller:
         if found.handled:
             return FoundHandled(delivery=number)
         return recorded(self._driver.settings, number, found)
-
-    def _next_names(self, attempt_log: AttemptLog, buffer: ReceiveBuffer, number: int) -> list[str]:
-        """Return the names of messages that wait behind message `number` and were not delivered before."""
-        settings = self._driver.settings
-        if not buffer.open:  # they have returned to the broker
-            return []
-        if settings.in_progress is not None:  # they are copied before they are handed over
-            return []
-        if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
-            return []
-        # All messages of a batch have an attempt before its commit anyway.
-        most = max(AHEAD, settings.delivery.batch_size - 1)
-        with self._driver.lock:
-            waiting = [held[0] for each, held in buffer.held.items() if each > number][:most]
-            waiting += itertools.islice(buffer.arrivals, most - len(waiting))
-        names = []
-        for received in waiting:
-            message = self._driver.receiver.reader.plain(received)
-            if message is not None and message.message_id is not None:
-                names.append(attempt_log.name(message.message_id, received.consumer.subscription.destination))
-        return names

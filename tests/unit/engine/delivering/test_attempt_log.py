@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Collection
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.listener import Listener
 from airflow_provider_jmsjca.engine.delivering.attempt_log import AttemptLog, AttemptLookup, activation_name
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.driver import Settler
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.store.base import KEPT_FOR
@@ -503,6 +507,90 @@ def test_an_attempt_is_taken_back_once_whatever_fails_with_it(store: Store) -> N
     store.attempts.away = False
     attempt_log.begin(["b"])
     assert sorted(store.counted()) == [1, 2]
+
+
+def test_the_ids_of_a_batch_and_the_attempts_at_the_next_are_one_write(store: Store) -> None:
+    attempt_log = AttemptLog(store, "orders", title="orders", keeps_ids=True, clock=Clock())
+    attempt_log.begin(["a"])
+    store.attempts.away, tries = True, iter([True, False])
+
+    def wanted() -> bool:
+        store.attempts.away = next(tries)
+        return True
+
+    attempt_log.handled(["a"], wanted, lambda: ["a", "b", "c"])
+    assert attempt_log.counted_ahead("a") is None
+    assert [attempt_log.counted_ahead(each) for each in "bc"] == [AttemptLookup(1), AttemptLookup(1)]
+    assert store.attempts.writes == [1, 2]
+    assert store.handled.known("orders", ["a", "b", "c"]) == {"a"}
+
+
+def test_an_attempt_at_the_next_batch_is_undone_when_its_messages_return(store: Store) -> None:
+    attempt_log = AttemptLog(store, "orders", title="orders", keeps_ids=True, clock=Clock())
+    attempt_log.begin(["a"])
+    attempt_log.handled(["a"], lambda: True, lambda: ["b"])
+    attempt_log.settled(["a"])
+    attempt_log.give_back()
+    attempt_log.flush()
+    assert store.counted() == []
+
+
+def test_a_batch_is_counted_with_the_ids_of_the_batch_before_it(site: Site, store: Store) -> None:
+    written: list[str] = []
+    begin, add = store.attempts.begin, store.handled.add
+
+    def begun(activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
+        written.append(f"attempts {len(messages)}")
+        return begin(activation, messages, now)
+
+    def added(activation: str, messages: Collection[str], now: datetime) -> None:
+        written.append(f"ids {len(messages)}")
+        add(activation, messages, now)
+
+    store.attempts.begin, store.handled.add = begun, added  # type: ignore[method-assign]
+    site.send(*map(str, range(140)))
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "0":  # both batches have arrived
+            until(lambda: len(delivery.buffer.held) + len(delivery.buffer.arrivals) == 140)
+
+    spec: dict[str, Any] = {"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 70}
+    activation = site.activation(handle, store=store, duplicate_event_elimination=True, **spec)
+    activation.start()
+    until(lambda: activation.counts.committed == 140)
+    assert activation.stop()
+    first = written.index("ids 70")
+    counted = sum(int(each.removeprefix("attempts ")) for each in written[:first])
+    assert written[first:] == ["ids 70", f"attempts {140 - counted}", "ids 70", "attempts 0"]
+
+
+def test_messages_may_arrive_while_the_next_are_named(site: Site) -> None:
+    """The reader takes no lock: a message may arrive between any two instructions."""
+    driver: Any = SimpleNamespace(
+        settings=site.listener_settings(concurrency_mode="cc", batch_size=100),
+        counters=None,
+        attempt_log=object(),
+        lock=nullcontext(),
+        receiver=SimpleNamespace(reader=SimpleNamespace(plain=lambda _: None)),
+    )
+    settler = Settler(driver)
+    buffer: Any = SimpleNamespace(open=True, held={}, arrivals=deque([None]))
+
+    def receive(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not Settler.names_ahead.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            buffer.arrivals.append(None)
+        return receive
+
+    before = sys.gettrace()
+    sys.settrace(receive)
+    try:
+        assert settler.names_ahead(buffer, 0) == []
+    finally:
+        sys.settrace(before)
+    assert len(buffer.arrivals) > 1
 
 
 def ended(activation: Listener) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.delivery.decisions import Leave
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.threaded import workers
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Work, Workers
-from tests.unit.engine.listening import Site, until
+from tests.unit.engine.listening import Site, nothing, until
 
 
 class Pool:
@@ -180,3 +181,34 @@ def test_what_is_posted_does_not_wait_until_nothing_comes_any_more(pool: Pool) -
         assert pool.begun.get(timeout=5) == 2
     finally:
         came.arrivals.clear()
+
+
+def test_the_thread_of_a_batch_takes_what_has_arrived(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It doesn't wait until another thread has taken it."""
+    site.send("a")
+    batches: list[int] = []
+    alone = threading.Event()
+    arrived, wake = Workers.arrived, Workers.wake
+    monkeypatch.setattr(Workers, "arrived", lambda *given: alone.is_set() or arrived(*given))
+    monkeypatch.setattr(Workers, "wake", lambda *given: alone.is_set() or wake(*given))
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.end_of_batch:
+            batches.append(listener.counts.delivered)
+        if delivery.body == "a":
+            alone.set()
+            site.send("b", "c")
+            until(lambda: len(delivery.buffer.arrivals) == 2)
+
+    listener = site.activation(handle, concurrency_mode="cc", endpoint_pool_max_size=1, batch_size=3)
+    listener.start()
+    until(lambda: listener.counts.committed == 3)
+    assert listener.stop()
+    assert batches == [3]
+
+
+def test_a_limited_run_of_batches_takes_no_more_than_its_limit(site: Site) -> None:
+    site.send(*map(str, range(8)))
+    listener = site.activation(nothing, concurrency_mode="cc", endpoint_pool_max_size=2, batch_size=3)
+    assert listener.run(max_messages=5).delivered == 5
+    assert site.broker.depth("orders") == 3
