@@ -41,6 +41,7 @@ from airflow_provider_jmsjca.spark.failing import Attempt
 from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
 from airflow_provider_jmsjca.spark.tables.columns import (
     ORIGIN,
+    quoted_name,
     quoted_text,
     reserved,
     type_name,
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 _PLACE: Final = ("batch_id", "segment", "position")
 _TRIED, _REASON, _VALUES, _CONVERTED, _KEPT, _READ, _RESCUED = (
     f"_jms_{name}" for name in ("tried", "reason", "values", "converted", "kept", "read", "rescued")
+)
+_PARSING: Final = (
+    f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{UNPARSED}', 'allowNonNumericNumbers', 'false'"
 )
 _AGAIN: Final = "failed when it was evaluated again; it may depend on more than the message"
 
@@ -104,26 +108,28 @@ def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
         sorted_messages: The result of `sort_json` or `sort_tried`.
         has_rejects: `False` if `failed_columns` has found no message to reject.
     """
-    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
 
-    def names_in(part: str) -> list[str]:
-        return sorted_messages.select(f"{part}.*").columns if part in sorted_messages.columns else []
-
-    converted = set(names_in(_CONVERTED))
+    # Each DataFrame that Spark analyses and each call into its JVM costs time. So the columns are one schema,
+    # and all expressions are SQL.
+    kinds = {field.name: field.dataType for field in sorted_messages.schema.fields}
+    names = {name: kind.names for name, kind in kinds.items() if isinstance(kind, StructType)}
+    converted = set(names.get(_CONVERTED, ()))
     places = {
-        name: _CONVERTED if name in converted else _VALUES for name in names_in(_VALUES) if name != UNPARSED
+        name: _CONVERTED if name in converted else _VALUES for name in names[_VALUES] if name != UNPARSED
     }
     for part in (_KEPT, _RESCUED):
-        places |= dict.fromkeys(names_in(part), part)
-    values = [sql.expr(member_of(place, name)).alias(name) for name, place in places.items()]
-    origin = sql.struct(*_PLACE).alias(ORIGIN)
-    fits = sql.col(_REASON).isNull() if has_rejects else sql.lit(True)
+        places |= dict.fromkeys(names.get(part, ()), part)
+    values = [f"{member_of(place, name)} AS {quoted_name(name)}" for name, place in places.items()]
+    origin = f"struct({', '.join(_PLACE)}) AS {ORIGIN}"
+    fits = f"{_REASON} IS NULL"
+    rows = sorted_messages.where(fits) if has_rejects else sorted_messages
     return Mapped(
-        rows=sorted_messages.where(fits).select(*values, origin),
-        rejects=sorted_messages.where(~fits).select(
+        rows=rows.selectExpr(*values, origin),
+        rejects=sorted_messages.where(f"NOT ({fits})" if has_rejects else "false").selectExpr(
             origin,
-            sql.lit(EXCEPTION_CLASS).alias("exception_class"),
-            sql.col(_REASON).alias("exception_message"),
+            f"{quoted_text(EXCEPTION_CLASS)} AS exception_class",
+            f"{_REASON} AS exception_message",
         ),
     )
 
@@ -326,28 +332,25 @@ def sort_json(
     forms.check(messages.sparkSession)
     kept = _kept(messages, fields, keep)
     rescued = None if rescue is None else _rescue_column(rescue, [*fields.names, *kept], body_format)
-    options = {
-        "mode": "PERMISSIVE",
-        "columnNameOfCorruptRecord": UNPARSED,
-        "allowNonNumericNumbers": "false",
-    }
-    text, more = sql.expr("CAST(body AS STRING)"), []
+    text, more = "CAST(body AS STRING)", []
     if body_format is not None:
         shape = _shape(fields, body_format)
         read_bodies = sql.udf(
             partial(read_body, body_format, shape), "text STRING, fault STRING", useArrow=False
         )
         messages = messages.withColumn(_READ, read_bodies("body", "body_type"))
-        text, more = sql.col(f"{_READ}.text"), [sql.col(f"{_READ}.fault").alias(UNREADABLE)]
+        text, more = f"{_READ}.text", [sql.expr(f"{_READ}.fault AS {UNREADABLE}")]
     attempts = {name: Attempt(messages, sql.expr(each)) for name, each in kept.items()}
     if attempts:
         more.append(sql.struct(*(each.tried().alias(name) for name, each in attempts.items())).alias(_TRIED))
+    parsed = quoted_text(f"STRUCT<{members_ddl(fields)}, {UNPARSED}: STRING>")
+    end = quoted_text(f',"{MARK}"]')
     read = sql.struct(
-        text.alias(TEXT),
-        sql.from_json(text, f"STRUCT<{members_ddl(fields)}, {UNPARSED}: STRING>", options).alias(PARSED),
+        sql.expr(f"{text} AS {TEXT}"),
+        sql.expr(f"from_json({text}, {parsed}, map({_PARSING})) AS {PARSED}"),
         # Spark ignores text after the first value. In an array with the mark, such text is an error, or the
         # mark isn't the second item.
-        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit(f',"{MARK}"]'))).alias(WHOLE),
+        sql.expr(f"try_parse_json(concat('[', {text}, {end})) AS {WHOLE}"),
         *more,
     )
     # Spark's optimizer would repeat an expression for each use of its result, and so parse a body once for
@@ -368,7 +371,7 @@ def sort_json(
     else:
         why = sql.expr(_doubt(f"coalesce({ordinary}, false)", attempts))
     # The parsed struct is copied as a whole, at the cost of one value. Converted values have another struct.
-    values = [sql.col(PARSED).alias(_VALUES)]
+    values = [f"{PARSED} AS {_VALUES}"]
     found = {field.name: member_of(PARSED, field.name) for field in fields.fields}
     converted = {
         field.name: converted_value(forms, field.dataType, found[field.name]) for field in fields.fields
@@ -376,12 +379,12 @@ def sort_json(
     if pairs := [
         f"{quoted_text(name)}, {value}" for name, value in converted.items() if value != found[name]
     ]:
-        values.append(sql.expr(f"named_struct({', '.join(pairs)})").alias(_CONVERTED))
+        values.append(f"named_struct({', '.join(pairs)}) AS {_CONVERTED}")
     if attempts:
-        values.append(sql.expr(_tried_values(attempts)).alias(_KEPT))
+        values.append(f"{_tried_values(attempts)} AS {_KEPT}")
     if rescued is not None:
-        values.append(sql.expr(_rescued_struct(fields, rescued)).alias(_RESCUED))
-    return apart.select(*_PLACE, why.alias(_REASON), *values)
+        values.append(f"{_rescued_struct(fields, rescued)} AS {_RESCUED}")
+    return apart.select(*_PLACE, why.alias(_REASON), *map(sql.expr, values))
 
 
 def rescue_name(rescue: str) -> str:

@@ -36,7 +36,7 @@ def reserved(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.lower() in ours or name.lower().startswith(ORIGIN)]
 
 
-def stored_rows(table: str, df: DataFrame) -> DataFrame:
+def stored_rows(table: str, df: DataFrame, batch_id: str | None = None) -> DataFrame:
     """Return the rows as a table stores them.
 
     The column `ORIGIN`, if there is one, is replaced by `jms_segment` and `jms_position`.
@@ -44,23 +44,26 @@ def stored_rows(table: str, df: DataFrame) -> DataFrame:
     Args:
         table: The table's name, for the error.
         df: The rows.
+        batch_id: The value of the column `BATCH_COLUMN`, which is added; `None`: no column is added.
 
     Raises:
         ConfigurationError: A column has a reserved name.
     """
-    taken = reserved(name for name in df.columns if name != ORIGIN)
+    names = df.schema.names
+    taken = reserved(name for name in names if name != ORIGIN)
     if taken:
         raise ConfigurationError(
             f"table {table}: column {taken[0]!r}: the name is reserved for columns that write adds; drop the "
             "column, or give it another name"
         )
-    if ORIGIN not in df.columns:
-        return df
-    check_origin("write", df)
-    return df.select(
-        *(quoted_name(name) for name in df.columns if name != ORIGIN),
-        *(df[ORIGIN][part].alias(name) for name, part in _STORED.items()),
-    )
+    columns = ["*"]
+    if ORIGIN in names:
+        check_origin("write", df)
+        columns = [quoted_name(name) for name in names if name != ORIGIN]
+        columns += [f"{ORIGIN}.{part} AS {name}" for name, part in _STORED.items()]
+    if batch_id is not None:
+        columns.append(f"{quoted_text(batch_id)} AS {BATCH_COLUMN}")
+    return df.selectExpr(*columns)
 
 
 def check_upsert(table: str, df: DataFrame, write: TableWrite) -> None:

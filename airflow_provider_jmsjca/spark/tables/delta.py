@@ -66,6 +66,8 @@ _OUTPACED: Final = (
 )
 _TRIES: Final = 5
 _RECORD: Final = "jmsjca"
+# Where Delta puts the version of the last commit in a session, to any table.
+_LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
 # Version of the only transaction of a batch with a table.
 _VERSION: Final = "0"
 # Numbers of the newest commits that are searched for the batch's commit, one after the other; `None`: all.
@@ -140,8 +142,6 @@ class _DeltaWrite:
     """One write of a batch to a Delta table."""
 
     def __init__(self, df: DataFrame, write: TableWrite, attempt: TableAttempt) -> None:
-        from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
-
         self._spark = df.sparkSession
         self._table = write.table
         self._write = write
@@ -151,9 +151,9 @@ class _DeltaWrite:
         self._is_upsert = write.mode == UPSERT
         self._deletes = f"coalesce({write.delete_when or 'false'}, false)"
         self._is_new = False
+        self._location = None if self._is_name else write.table
         self._given = df
-        rows = stored_rows(write.table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
-        self._rows = rows
+        self._rows = stored_rows(write.table, df, attempt.batch_id)
 
     def columns(self) -> dict[str, str]:
         """Return the types of the table's columns."""
@@ -212,6 +212,7 @@ class _DeltaWrite:
         self._is_new = found is None
         if found is None:
             return keys
+        self._location = found.location
         if found.format != "delta":
             raise ConfigurationError(f"table {self._table}: expected a Delta table, found {found.format}")
         checks: list[str] = []
@@ -394,8 +395,8 @@ class _DeltaWrite:
 
     def _outcome(self) -> int:
         """Return the batch's number of rows; if an earlier attempt committed, take over its rejects."""
-        record, rows = None, None
-        for newest in _LOOKED_AT:
+        record, rows = self._own_commit()
+        for newest in () if record is not None else _LOOKED_AT:
             record, rows = self._commit(newest)
             if record is not None:
                 break
@@ -407,6 +408,26 @@ class _DeltaWrite:
                 self._attempt.rejects.adopt(record.rejects, self._given, None)
             return rows or 0
         return self._committed_before(record)
+
+    def _own_commit(self) -> tuple[_Record | None, int | None]:
+        """Return the record and the number of rows of this attempt's commit, each `None` if not found.
+
+        Only the file of the last commit in the session is read, which costs much less than Delta's history.
+        It is another table's commit if Delta has skipped the write, or a thread has committed to that table.
+        """
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
+
+        version = self._spark.conf.get(_LAST_COMMIT, None)
+        if version is None or self._location is None:
+            return None, None
+        try:
+            lines = self._spark.read.text(f"{self._location}/_delta_log/{int(version):020}.json").head(1)
+            commit = json.loads(lines[0][0])["commitInfo"]
+        except (AnalysisException, IndexError, KeyError, ValueError):
+            return None, None  # the history has it
+        record, rows = self._found(commit.get("userMetadata"), commit.get("operationMetrics"))
+        is_own = record is not None and record.fence == self._attempt.fence
+        return (record, rows) if is_own else (None, None)
 
     def _commit(self, newest: int | None) -> tuple[_Record | None, int | None]:
         """Return the record and the number of rows of the batch's commit, each `None` if not found.
@@ -420,14 +441,28 @@ class _DeltaWrite:
             history = history.where(history["userMetadata"].contains(json.dumps(self._attempt.batch_id)))
         # Without a further selection, Spark returns the rows of the command without starting a job.
         for row in history.collect():
-            record = _Record.parsed(row["userMetadata"])
-            if record is not None and record.batch_id == self._attempt.batch_id:
-                metrics = row["operationMetrics"] or {}
-                counts = [metrics[name] for name in _METRICS[self._is_upsert] if name in metrics]
-                # If rows replaced by a replay share files with other batches, Delta copies the others' rows.
-                copied = int(metrics.get("numCopiedRows", 0))
-                return record, sum(map(int, counts)) - copied if counts else None
+            record, rows = self._found(row["userMetadata"], row["operationMetrics"])
+            if record is not None:
+                return record, rows
         return None, None
+
+    def _found(
+        self, said: str | None, metrics: Mapping[str, str] | None
+    ) -> tuple[_Record | None, int | None]:
+        """Return the record and the number of rows of a commit, each `None` if it isn't of the batch.
+
+        Args:
+            said: The commit's `userMetadata`.
+            metrics: The commit's metrics.
+        """
+        record = _Record.parsed(said)
+        if record is None or record.batch_id != self._attempt.batch_id:
+            return None, None
+        metrics = metrics or {}
+        counts = [metrics[name] for name in _METRICS[self._is_upsert] if name in metrics]
+        # If rows replaced by a replay share files with other batches, Delta copies the others' rows.
+        copied = int(metrics.get("numCopiedRows", 0))
+        return record, sum(map(int, counts)) - copied if counts else None
 
     def _committed_before(self, record: _Record | None) -> int:
         from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
@@ -494,6 +529,7 @@ class _Described:
     """The description of a table in the catalog."""
 
     format: str
+    location: str | None
     partitions: tuple[str, ...]
     has_constraints: bool
 
@@ -520,6 +556,7 @@ def _describe(spark: SparkSession, table: str) -> _Described | None:
             details[name] = said
     return _Described(
         format=details.get("Provider", "").lower(),
+        location=details.get("Location"),
         partitions=tuple(partitions),
         has_constraints=_CHECK in details.get("Table Properties", ""),
     )

@@ -150,7 +150,7 @@ def write_in_one_transaction(df: DataFrame, write: TableWrite, attempt: TableAtt
     within = f"{_quoted(schema)}." if schema else ""
     target, aside = within + _quoted(name), f"{within}{_quoted(f'{prefix}{attempt.fence}')}"
     given = {"driver": _DRIVER, **options, "dbtable": aside}
-    rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
+    rows = stored_rows(table, df, attempt.batch_id)
     _check_types(table, rows)
     rows = _storable(rows, missing_keys(write.keys)).withColumn(_PARTITION, sql.spark_partition_id())
     if is_upsert:
