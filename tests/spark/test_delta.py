@@ -94,6 +94,20 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
 
 
+@pytest.mark.parametrize("version", [0, 1, 99])
+def test_a_retry_counts_its_own_rows_whichever_commit_was_the_last_in_the_session(
+    writer: Writer, version: int
+) -> None:
+    """Delta skips the retry. The last commit may be that of another batch, or to a table with more commits."""
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
+    assert writer.write("SELECT 3 AS n", "two") == 1
+    last = "spark.databricks.delta.lastCommitVersionInSession"
+    writer.spark.conf.set(last, str(version))
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
+    assert writer.spark.conf.get(last) == str(version)
+    assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
+
+
 def test_the_rows_of_a_batch_are_counted_without_reading_the_table(
     spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
 ) -> None:

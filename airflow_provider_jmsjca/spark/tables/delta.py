@@ -151,7 +151,6 @@ class _DeltaWrite:
         self._is_upsert = write.mode == UPSERT
         self._deletes = f"coalesce({write.delete_when or 'false'}, false)"
         self._is_new = False
-        self._location = None if self._is_name else write.table
         self._given = df
         self._rows = stored_rows(write.table, df, attempt.batch_id)
 
@@ -212,7 +211,6 @@ class _DeltaWrite:
         self._is_new = found is None
         if found is None:
             return keys
-        self._location = found.location
         if found.format != "delta":
             raise ConfigurationError(f"table {self._table}: expected a Delta table, found {found.format}")
         checks: list[str] = []
@@ -414,14 +412,15 @@ class _DeltaWrite:
 
         Only the file of the last commit in the session is read, which costs much less than Delta's history.
         It is another table's commit if Delta has skipped the write, or a thread has committed to that table.
+        The folder of a table with a name isn't read: a catalog may keep jobs from its files.
         """
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
 
         version = self._spark.conf.get(_LAST_COMMIT, None)
-        if version is None or self._location is None:
+        if version is None or self._is_name:
             return None, None
         try:
-            lines = self._spark.read.text(f"{self._location}/_delta_log/{int(version):020}.json").head(1)
+            lines = self._spark.read.text(f"{self._table}/_delta_log/{int(version):020}.json").head(1)
             commit = json.loads(lines[0][0])["commitInfo"]
         except (AnalysisException, IndexError, KeyError, ValueError):
             return None, None  # the history has it
@@ -529,7 +528,6 @@ class _Described:
     """The description of a table in the catalog."""
 
     format: str
-    location: str | None
     partitions: tuple[str, ...]
     has_constraints: bool
 
@@ -556,7 +554,6 @@ def _describe(spark: SparkSession, table: str) -> _Described | None:
             details[name] = said
     return _Described(
         format=details.get("Provider", "").lower(),
-        location=details.get("Location"),
         partitions=tuple(partitions),
         has_constraints=_CHECK in details.get("Table Properties", ""),
     )
