@@ -98,7 +98,7 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
 def test_a_retry_counts_its_own_rows_whichever_commit_was_the_last_in_the_session(
     writer: Writer, version: int
 ) -> None:
-    """Delta skips the retry. The last commit may be that of another batch, or to a table with more commits."""
+    """Delta skips the retry. The last commit may be of another batch, or to a table with more commits."""
     assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
     assert writer.write("SELECT 3 AS n", "two") == 1
     last = "spark.databricks.delta.lastCommitVersionInSession"
