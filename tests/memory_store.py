@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.query import write_named
+from airflow_provider_jmsjca.core.query import write_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
@@ -239,7 +239,7 @@ class MemoryOwners:
         """Return the time by the clock of this host."""
         return datetime.now(UTC)
 
-    def beat(self, now: datetime) -> None:
+    def heartbeat(self, now: datetime) -> None:
         """Say that this process lives."""
         self._seen[self._where] = _stored(now)
 
@@ -247,7 +247,7 @@ class MemoryOwners:
         """Say that this process holds nothing any more."""
         self._seen.pop(self._where, None)
 
-    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+    def live(self, owners: Collection[str], now: datetime) -> frozenset[str]:
         """Return those that live."""
         oldest = _stored(now - SILENT_FOR)
         return frozenset(each for each in owners if each in self._seen and self._seen[each] >= oldest)
@@ -293,7 +293,7 @@ def _swept(seen: Mapping[tuple[str, str], datetime], oldest: datetime, keep: int
 
 def _is_for(message: LimboMessage, destination: str) -> bool:
     return message.destination == destination or message.destination.startswith(
-        f"{write_named(destination, ())}&"
+        f"{write_named_destination(destination, ())}&"
     )
 
 
@@ -530,7 +530,7 @@ class MemoryActivations:
         other._where, other._owners = where, owners  # of the same class
         return other
 
-    def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
+    def request_state(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
         """Store the state requested from now on."""
         order = ActivationOrder(
             activation=listed_name(activation),
@@ -565,7 +565,7 @@ class MemoryActivations:
     def report(self, reports: Collection[RunReport]) -> None:
         """Store the state of runs of this process."""
         now = datetime.now(UTC)
-        self._owners.beat(now)
+        self._owners.heartbeat(now)
         with self._lock:
             for each in reports:
                 title = stored_text(each.title or each.activation)
@@ -606,11 +606,11 @@ class MemoryActivations:
         names = None if activations is None else {listed_name(each) for each in activations}
         with self._lock:
             found = [each for each in self._runs.values() if names is None or each.report.activation in names]
-        living = self._owners.living({each.process for each in found}, datetime.now(UTC))
+        live = self._owners.live({each.process for each in found}, datetime.now(UTC))
         found.sort(key=lambda each: (each.report.activation, each.report.started_at, each.report.run))
         return [
             each
-            if each.report.status is RunStatus.ENDED or each.process in living
+            if each.report.status is RunStatus.ENDED or each.process in live
             else replace(each, report=replace(each.report, status=RunStatus.LOST))
             for each in found
         ]
@@ -646,22 +646,22 @@ class MemoryActivations:
         self,
         *,
         keep: int = KEPT_RUNS,
-        ended_for: timedelta = KEPT_ENDED_FOR,
-        lost_for: timedelta = KEPT_FOR,
-        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        max_ended_age: timedelta = KEPT_ENDED_FOR,
+        max_lost_age: timedelta = KEPT_FOR,
+        max_sample_age: timedelta = KEPT_SAMPLES_FOR,
         keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Drop old runs that have ended or are lost."""
         now = _stored(datetime.now(UTC))
         minutes = sorted((at for _, at in self._samples), reverse=True)
-        oldest = now - samples_for
+        oldest = now - max_sample_age
         with self._lock:
             for key in list(self._samples):
                 if key[1] < oldest or (len(minutes) > keep_samples and key[1] <= minutes[keep_samples]):
                     del self._samples[key]
         dead = [each for each in self.runs() if each.report.status in {RunStatus.ENDED, RunStatus.LOST}]
         dead.sort(key=lambda each: (-each.seen_at.timestamp(), each.report.run))
-        old = {RunStatus.ENDED: now - ended_for, RunStatus.LOST: now - lost_for}
+        old = {RunStatus.ENDED: now - max_ended_age, RunStatus.LOST: now - max_lost_age}
         gone = dead[keep:] + [each for each in dead[:keep] if each.seen_at < old[each.report.status]]
         with self._lock:
             for each in gone:

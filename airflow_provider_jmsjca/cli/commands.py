@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.stored_connections import undefined, use_stored_connections
+from airflow_provider_jmsjca.hooks.stored_connections import undefined_text, use_stored_connections
 
 _BETWEEN = 3
 """Width of the space between two columns, in characters."""
@@ -225,7 +225,7 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
         except JmsError as error:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
-                is_unknown = fault == undefined(str(getattr(args, "conn_id", None)))
+                is_unknown = fault == undefined_text(str(getattr(args, "conn_id", None)))
                 # Airflow also reports a connection as undefined if it can't decrypt the stored values.
                 way_out = (
                     "; airflow connections list shows those that are. If it is there, this process may have "

@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.core.configuration.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.destinations import looked_up
+from airflow_provider_jmsjca.hooks.destinations import with_lookups
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.migrate.descriptor import Descriptor, read_descriptor, spec_of
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
@@ -41,11 +41,11 @@ def explain_command(args: argparse.Namespace) -> None:
     resolved = resolve_levels(None if conn_id is None else JmsHook(conn_id), activation)
     print_rows([dataclasses.asdict(row) for row in explain(resolved, only_set=args.only_set)], args.output)
     if named is not None and named != conn_id:
-        echo(f"note: {_left_out(named, conn_id)}")
+        echo(f"note: {_connection_note(named, conn_id)}")
     if resolved.url is not None:
         check_url(resolved.url)
     if activation is not None:
-        spec = looked_up(ActivationSpec.from_resolved(resolved))
+        spec = with_lookups(ActivationSpec.from_resolved(resolved))
         if resolved.url is not None and resolved.url.scheme.startswith("stomp"):
             for reference in spec.destination_references:
                 check_name(reference.resolve({}))
@@ -164,7 +164,7 @@ def _connection_of(activation: Layer | None) -> str | None:
     return next((str(value) for value in named if value), None)
 
 
-def _left_out(named: str, shown: str | None) -> str:
+def _connection_note(named: str, shown: str | None) -> str:
     """Return a note that a DAG will use another connection than the one shown."""
     try:
         JmsHook.get_connection(named)

@@ -20,10 +20,10 @@ from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_ro
 from airflow_provider_jmsjca.cli.queues import (
     administration_of,
     broker_connection,
-    nothing_on,
+    no_message_note,
+    note_without_warning,
     print_message,
-    say_before_browsing,
-    unsaid,
+    warn_before_browsing,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -38,11 +38,11 @@ from airflow_provider_jmsjca.operating.dead_letters import (
     edited_message,
     list_dead_letter_queues,
     list_dead_letters,
+    move_details,
     replay_dead_letters,
     require_selection,
     resend_edited,
     times,
-    why_dead,
 )
 from airflow_provider_jmsjca.operating.messages import moment
 from airflow_provider_jmsjca.operating.queues import (
@@ -50,8 +50,8 @@ from airflow_provider_jmsjca.operating.queues import (
     change_messages,
     count_messages,
     find_message,
+    incomplete_count_reason,
     queue_name,
-    uncounted,
 )
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueOperation
 
@@ -84,18 +84,18 @@ def list_command(args: argparse.Namespace) -> None:
     notes: list[str] = []
     if args.queue is not None:
         with administration_of(args.conn_id) as administration:
-            say_before_browsing(administration)
+            warn_before_browsing(administration)
             found = list_dead_letters(
                 administration, queue_name(args.queue), selector=args.selector, limit=limit
             )
-            note = unsaid(administration, found.note)
+            note = note_without_warning(administration, found.note)
         rows += [_row(each) for each in found.groups]
         if found.more:
             way_on = "; --all reads all, --limit more" if found.examined == limit else ""
             notes.append(found.coverage + way_on)
         notes += filter(None, [note])
         if not found.examined:
-            notes.append(nothing_on(args.queue, args.selector))
+            notes.append(no_message_note(args.queue, args.selector))
         elif (example := found.groups[0].example) and example.isprintable() and args.output == "table":
             arguments = f"--conn-id {shlex.quote(args.conn_id)} {shell_arguments(args.queue, example)}"
             notes.append(f"the whole reason and the message: airflow jms dlq show {arguments}")
@@ -187,9 +187,9 @@ def show_command(args: argparse.Namespace) -> None:
     """Print one dead letter, or with `--rejects` one rejected row of a batch."""
     if not args.rejects:
         with administration_of(args.conn_id) as administration:
-            say_before_browsing(administration)
+            warn_before_browsing(administration)
             message = find_message(administration, queue_name(args.queue), args.message)
-        print_message(message, args.output, why_dead(message))
+        print_message(message, args.output, move_details(message))
         if args.output == "table" and args.message.isprintable():
             options = f"--to DESTINATION --conn-id {shlex.quote(args.conn_id)}"
             letter = shell_arguments(args.queue, args.message)
@@ -278,7 +278,7 @@ def edit_command(args: argparse.Namespace) -> None:
         contextlib.closing(connection.administration()) as administration,
     ):
         require_selection(connection, administration)
-        say_before_browsing(administration)
+        warn_before_browsing(administration)
         letter = find_message(administration, queue, args.message)
     edited = _edited(edit_text(editable_message(letter)))
     if edited is None:
@@ -311,7 +311,7 @@ def purge_command(args: argparse.Namespace) -> None:
         if not count:
             sys.stdout.write("0 messages deleted\n")
             return
-        more = " or more" if uncounted(administration, queue, selection, count) else ""
+        more = " or more" if incomplete_count_reason(administration, queue, selection, count) else ""
         question = f"Delete {count}{more} messages of {escaped(queue)} for good? [y/N] "
         if not args.yes and _answer(question) not in {"y", "yes"}:
             sys.stdout.write("nothing deleted\n")

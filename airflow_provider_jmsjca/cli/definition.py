@@ -79,18 +79,18 @@ def _store_commands() -> GroupCommand:
     )
 
 
-def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Return a parser for a whole number from `least` to `most`.
+def _integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
+    """Return a parser for a whole number from `minimum` to `maximum`.
 
-    The default of `most` is the largest number that a database column can hold.
+    The default of `maximum` is the largest number that a database column can hold.
     """
 
     def read(text: str) -> int:
         # Python itself refuses to convert a text with too many digits.
-        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
-        if not least <= number <= most:
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(maximum)) else -1
+        if not minimum <= number <= maximum:
             raise argparse.ArgumentTypeError(
-                f"got {text[:40]!r}, expected a whole number from {least} to {most}"
+                f"got {text[:40]!r}, expected a whole number from {minimum} to {maximum}"
             )
         return number
 
@@ -112,13 +112,13 @@ def _days(text: str) -> float:
     return number
 
 
-_LIMIT = Arg(("--limit",), type=_whole(1, 2**31 - 1), default=100, help="list at most LIMIT (default 100)")
+_LIMIT = Arg(("--limit",), type=_integer(1, 2**31 - 1), default=100, help="list at most LIMIT (default 100)")
 _ALL = Arg(("--all",), action="store_true", help="all messages; give it instead of ids or a filter")
 
 
 def _limbo_commands() -> GroupCommand:
     chosen = (
-        Arg(("numbers",), nargs="*", type=_whole(1), metavar="NUMBER", help="messages with these numbers"),
+        Arg(("numbers",), nargs="*", type=_integer(1), metavar="NUMBER", help="messages with these numbers"),
         Arg(("--state",), choices=("waiting", "failed"), help="messages in this state"),
         _OF_ACTIVATION,
         Arg(("--conn-id",), help="messages to be sent over this Airflow connection"),
@@ -140,7 +140,9 @@ def _limbo_commands() -> GroupCommand:
                 args=(
                     *chosen,
                     _LIMIT,
-                    Arg(("--after",), type=_whole(0), default=0, help="those with higher numbers than this"),
+                    Arg(
+                        ("--after",), type=_integer(0), default=0, help="those with higher numbers than this"
+                    ),
                     ARG_OUTPUT,
                     ARG_VERBOSE,
                 ),
@@ -149,16 +151,16 @@ def _limbo_commands() -> GroupCommand:
                 name="show",
                 help="Show a message with its content",
                 func=lazy_load_command(f"{_LIMBO}.show_command"),
-                args=(Arg(("number",), type=_whole(1), metavar="NUMBER", help="its number"), ARG_VERBOSE),
+                args=(Arg(("number",), type=_integer(1), metavar="NUMBER", help="its number"), ARG_VERBOSE),
             ),
             *(
                 ActionCommand(
                     name=name,
-                    help=said,
+                    help=help_text,
                     func=lazy_load_command(f"{_LIMBO}.{name}_command"),
                     args=(*chosen, _ALL, ARG_VERBOSE),
                 )
-                for name, said in changes.items()
+                for name, help_text in changes.items()
             ),
         ),
     )
@@ -167,13 +169,13 @@ def _limbo_commands() -> GroupCommand:
 _OF_ACTIVATION = Arg(
     ("--activation",), help="messages of this activation, as it is listed, or by its name alone"
 )
-_SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out the first AFTER")
+_SKIP = Arg(("--after",), type=_integer(0), default=0, help="leave out the first AFTER")
 _ONE_MESSAGE = (
     Arg(("activation",), help="the activation, as it is listed, or by its name alone"),
     Arg(("message",), help="the id of the message, as it is listed"),
 )
 _AT_LEAST = Arg(
-    ("--at-least",), type=_whole(1, 2**31 - 1), default=1, metavar="NUMBER", help="with so many attempts"
+    ("--at-least",), type=_integer(1, 2**31 - 1), default=1, metavar="NUMBER", help="with so many attempts"
 )
 _MESSAGE = Arg(("--message",), help="the message with this id, as it is listed")
 
@@ -304,7 +306,7 @@ def _in_doubt_commands() -> GroupCommand:
                 func=lazy_load_command(f"{_ATTEMPTS}.in_doubt_list_command"),
                 args=(
                     _OF_ACTIVATION,
-                    Arg(("--state",), choices=("in doubt", "in hand"), help="messages in this state"),
+                    Arg(("--state",), choices=("in doubt", "in flight"), help="messages in this state"),
                     _LIMIT,
                     _SKIP,
                     ARG_OUTPUT,
@@ -623,7 +625,7 @@ def _dead_letter_commands() -> GroupCommand:
                     _SELECTOR,
                     Arg(
                         ("--limit",),
-                        type=_whole(1, 2**31 - 1),
+                        type=_integer(1, 2**31 - 1),
                         help="look at the first LIMIT dead letters (default 1000)",
                     ),
                     Arg(("--all",), action="store_true", help="look at all dead letters"),
@@ -675,7 +677,7 @@ def _dead_letter_commands() -> GroupCommand:
                         "repeated",
                     ),
                     _SELECTOR,
-                    Arg(("--limit",), type=_whole(1), help="send no more than LIMIT letters"),
+                    Arg(("--limit",), type=_integer(1), help="send no more than LIMIT letters"),
                     Arg(
                         ("--max-age",),
                         type=_positive,
@@ -757,7 +759,7 @@ def _send_command() -> ActionCommand:
             Arg(("--correlation-id",), help="JMSCorrelationID"),
             Arg(("--reply-to",), help="JMSReplyTo, as queue://name"),
             Arg(("--type",), help="JMSType"),
-            Arg(("--priority",), type=_whole(0, 9), help="0 to 9; without, 4"),
+            Arg(("--priority",), type=_integer(0, 9), help="0 to 9; without, 4"),
             Arg(("--expires",), type=_positive, metavar="SECONDS", help="time to live"),
             Arg(("--non-persistent",), action="store_true", help="the message may be lost with the broker"),
             ARG_VERBOSE,
@@ -779,7 +781,7 @@ def _schema_command() -> ActionCommand:
             Arg(("--batch",), action="append", metavar="NAME", help="read this batch; may be repeated"),
             Arg(
                 ("--limit",),
-                type=_whole(1, 10_000),
+                type=_integer(1, 10_000),
                 default=1000,
                 help="read the first LIMIT messages (default 1000)",
             ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, print_rows
-from airflow_provider_jmsjca.hooks.metadata import impatient_settings
+from airflow_provider_jmsjca.hooks.metadata import settings_with_short_timeouts
 from airflow_provider_jmsjca.operating.findings import Finding, FindingKind, by_kind
 from airflow_provider_jmsjca.triggers.examination import examine_installation
 
@@ -21,7 +21,7 @@ _MOST_SHOWN: Final = 5
 def doctor_command(args: argparse.Namespace) -> None:
     """Print findings; exit with code 1 if there are problems, else with 2 if a part could not be examined."""
     every = examine_installation(
-        impatient_settings,
+        settings_with_short_timeouts,
         conn_ids=args.conn_id or (),
         dead_letter_queues=args.dead_letter_queue or (),
         least_free=args.min_free * _GIB,

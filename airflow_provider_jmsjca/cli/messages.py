@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.engine.activations.activation import activation_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
+from airflow_provider_jmsjca.hooks.destinations import cached_find_destination, with_lookups
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.hooks.store import store_for
 from airflow_provider_jmsjca.operating.checking import check_connection
@@ -63,9 +63,11 @@ def check_command(args: argparse.Namespace) -> None:
         listener = None
         if args.spec is not None:
             activation = activation_layer(Path(args.spec), args.name)
-            spec = looked_up(ActivationSpec.from_resolved(resolve_levels(JmsHook(args.conn_id), activation)))
+            spec = with_lookups(
+                ActivationSpec.from_resolved(resolve_levels(JmsHook(args.conn_id), activation))
+            )
             store = opened.enter_context(store_for(spec))
-            context = ListenerContext(find=finder(), store=store, jms_conn_id=args.conn_id)
+            context = ListenerContext(find=cached_find_destination(), store=store, jms_conn_id=args.conn_id)
             listener = activation_of(spec, settings, lambda _: None, context).settings
         checks = list(check_connection(settings, queue, listener=listener))
     print_rows(

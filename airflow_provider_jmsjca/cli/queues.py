@@ -38,13 +38,13 @@ from airflow_provider_jmsjca.operating.queues import (
     browse_queue,
     change_messages,
     find_message,
+    incomplete_count_reason,
     list_queues_of_brokers,
     matching,
     open_administration,
     open_connection,
     queue_name,
     registered_uses,
-    uncounted,
 )
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
@@ -128,9 +128,9 @@ def browse_command(args: argparse.Namespace) -> None:
             found = browse_by_consuming(connection, queue_name(args.queue), **page)
         else:
             with contextlib.closing(connection.administration()) as administration:
-                say_before_browsing(administration)
+                warn_before_browsing(administration)
                 found = browse_queue(administration, queue_name(args.queue), **page)
-                found = replace(found, note=unsaid(administration, found.note))
+                found = replace(found, note=note_without_warning(administration, found.note))
     if args.messages:
         for each in found.messages:
             sys.stdout.write(json.dumps(each.to_json()) + "\n")
@@ -139,21 +139,21 @@ def browse_command(args: argparse.Namespace) -> None:
     if found.note:
         echo(f"note: {found.note}")
     elif not found.messages and not args.after:
-        echo(f"note: {nothing_on(args.queue, args.selector)}")
+        echo(f"note: {no_message_note(args.queue, args.selector)}")
 
 
-def say_before_browsing(administration: QueueAdministration) -> None:
+def warn_before_browsing(administration: QueueAdministration) -> None:
     """Print the side effect that browsing has on this broker, if it has one, before it happens."""
     if administration.browse_note and QueueOperation.BROWSE in administration.operations:
         echo(f"note: {administration.browse_note}")
 
 
-def unsaid(administration: QueueAdministration, note: str) -> str:
-    """Return the note on browsed messages without the part that `say_before_browsing` has printed."""
+def note_without_warning(administration: QueueAdministration, note: str) -> str:
+    """Return the note on browsed messages without the part that `warn_before_browsing` has printed."""
     return note.removeprefix(administration.browse_note).lstrip()
 
 
-def nothing_on(queue: str, selector: str | None) -> str:
+def no_message_note(queue: str, selector: str | None) -> str:
     """Return a note that no message was found on a queue."""
     if selector is not None:
         return f"no message on queue {queue!r} matches the selector"
@@ -167,7 +167,7 @@ def nothing_on(queue: str, selector: str | None) -> str:
 def show_command(args: argparse.Namespace) -> None:
     """Print one message with the attempts at it, headers, properties and body."""
     with administration_of(args.conn_id) as administration:
-        say_before_browsing(administration)
+        warn_before_browsing(administration)
         message = find_message(administration, queue_name(args.queue), args.message)
     print_message(message, args.output, _attempts(args.message))
 
@@ -190,19 +190,19 @@ def delete_command(args: argparse.Namespace) -> None:
     _change(args, "deleted", QueueChange.DELETE)
 
 
-def print_message(message: JmsMessage, output: str, besides: Mapping[str, str] = _NOTHING) -> None:
+def print_message(message: JmsMessage, output: str, further: Mapping[str, str] = _NOTHING) -> None:
     """Print one message as lines, or as one line of JSON for `airflow jms send --messages`.
 
     Args:
         message: The message.
         output: The format: `table`, `plain`, `json` or `yaml`.
-        besides: Further names and values to print above the headers; not in JSON.
+        further: Further names and values to print above the headers; not in JSON.
     """
     view = message_view(message)
     if output == "json":
         sys.stdout.write(json.dumps(message.to_json()) + "\n")
         return
-    rows = [{"name": name, "value": value, "type": ""} for name, value in {**besides, **view.headers}.items()]
+    rows = [{"name": name, "value": value, "type": ""} for name, value in {**further, **view.headers}.items()]
     rows += [
         {"name": f"property {name}", "value": value, "type": kind}
         for name, (value, kind) in view.properties.items()
@@ -235,7 +235,11 @@ def _change(args: argparse.Namespace, done: str, change: QueueChange) -> None:
             target="" if change is QueueChange.DELETE else queue_name(args.target),
             dry_run=args.dry_run,
         )
-        more = uncounted(administration, queue_name(args.queue), selection, count) if args.dry_run else ""
+        more = (
+            incomplete_count_reason(administration, queue_name(args.queue), selection, count)
+            if args.dry_run
+            else ""
+        )
     sys.stdout.write(f"{count} messages {'would be ' if args.dry_run else ''}{done}\n")
     if more:
         echo(f"note: there are more: {more}")

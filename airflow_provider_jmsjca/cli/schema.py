@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from airflow_provider_jmsjca.cli.commands import echo, one_line_errors, shortened
-from airflow_provider_jmsjca.cli.queues import administration_of, say_before_browsing
+from airflow_provider_jmsjca.cli.queues import administration_of, warn_before_browsing
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.spool import spool_path
@@ -40,7 +40,7 @@ def schema_command(args: argparse.Namespace) -> None:
 
 def _browsed(args: argparse.Namespace) -> Iterator[tuple[str, JmsMessage]]:
     with administration_of(args.conn_id) as administration:
-        say_before_browsing(administration)
+        warn_before_browsing(administration)
         found = administration.browse(queue_name(args.queue), selector=args.selector, limit=args.limit)
     for number, message in enumerate(found):
         yield message.message_id or f"message {number}", message

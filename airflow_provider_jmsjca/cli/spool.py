@@ -49,7 +49,7 @@ def show_command(args: argparse.Namespace) -> None:
     """Print all details of one batch, including its tables and the reasons of its rejects."""
     [batch] = batches(spool_path(args.spool_path), [args.batch])
     key = TaskKey.parse(batch.batch_id)
-    said = {
+    values = {
         **_row(batch),
         "bytes": str(batch.bytes),
         "folder": str(batch.folder),
@@ -65,10 +65,10 @@ def show_command(args: argparse.Namespace) -> None:
     if exists(batch.folder / MANIFEST):
         manifest = Manifest.read(batch.folder / MANIFEST)
         reasons = reject_reasons(manifest) if batch.rejected else {}
-        said |= {f"rejected, {reason}": str(count) for reason, count in reasons.items()}
+        values |= {f"rejected, {reason}": str(count) for reason, count in reasons.items()}
         parts = lineage(manifest)
-        said |= {f"part, rows {rows}": became for rows, became in parts}
-    _print(args, ({"name": name, "value": value} for name, value in said.items()))
+        values |= {f"part, rows {rows}": became for rows, became in parts}
+    _print(args, ({"name": name, "value": value} for name, value in values.items()))
 
 
 @one_line_errors
@@ -105,7 +105,7 @@ def prune_command(args: argparse.Namespace) -> None:
     if outcome.removed or args.output in {"json", "yaml"}:
         _print_removed(args, outcome)
     if not outcome.removed:
-        echo(f"note: {_why_nothing(spool, args.older_than)}")
+        echo(f"note: {_spool_summary(spool, args.older_than)}")
     for line in outcome.kept_summary():
         echo(line)
 
@@ -125,7 +125,7 @@ def _print_removed(args: argparse.Namespace, outcome: PruneResult) -> None:
     )
 
 
-def _why_nothing(spool: SpoolPath, days: float) -> str:
+def _spool_summary(spool: SpoolPath, days: float) -> str:
     """Return the number of batches with messages in the spool and the age of the oldest, as a sentence."""
     found = [each for each in batches(spool) if each.state is not State.PRUNED]
     if not found:
@@ -240,12 +240,12 @@ def replay_command(args: argparse.Namespace) -> None:
         echo("note: no message is selected")
         return
     fields = ("batch_id", "rows", "rejected", "dead_lettered")
-    said = {name: str(report[name]) for name in fields} | {
+    values = {name: str(report[name]) for name in fields} | {
         "replay_of": ", ".join(report["replay_of"]),
         **{f"stored in {table}": str(rows) for table, rows in report["stored"].items()},
         **{f"rejected, {reason}": str(count) for reason, count in report["reasons"].items()},
     }
-    _print(args, ({"name": name, "value": value} for name, value in said.items()))
+    _print(args, ({"name": name, "value": value} for name, value in values.items()))
 
 
 def _row(batch: BatchState) -> dict[str, str]:

@@ -86,7 +86,7 @@ def masked_text(text: str) -> str:
     return "".join(shown) + text[max(done, 0) :]
 
 
-def blotted(text: str, secrets: Iterable[str]) -> str:
+def mask_values(text: str, secrets: Iterable[str]) -> str:
     """Return untrusted text with the given values masked in any context.
 
     Values are found in plain and in percent-encoded form.

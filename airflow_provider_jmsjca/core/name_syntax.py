@@ -70,7 +70,7 @@ class NameSyntax:
     def reaches(self, target: Destination, source: Destination) -> bool:
         """Return whether a consumer of `source` may receive messages sent to `target`."""
         sources = self.parts(source)
-        return any(self._meet(sent, each) for sent in self._sent_to(target) for each in sources)
+        return any(self._may_match(sent, each) for sent in self._sent_to(target) for each in sources)
 
     def home(self, found: Destination | None, source: Destination) -> Destination | None:
         """Return the single destination to which a message can be returned; `None` if there is none.
@@ -86,7 +86,7 @@ class NameSyntax:
             return source
         if found is None or not self.can_return(source) or self.meaning(found) is not None:
             return None
-        return found if any(self._meet(found, part) for part in self.parts(source)) else None
+        return found if any(self._may_match(found, part) for part in self.parts(source)) else None
 
     def can_return(self, source: Destination) -> bool:
         """Return whether a message can be sent back to exactly the queue from which it was received.
@@ -149,7 +149,7 @@ class NameSyntax:
             if self.virtual_topics and part.kind is DestinationKind.TOPIC and words[0] == _VIRTUAL_TOPIC:
                 yield Destination.queue(_WORDS.join((*_VIRTUAL_TOPIC_CONSUMERS, *words)))
 
-    def _meet(self, sent: Destination, source: Destination) -> bool:
+    def _may_match(self, sent: Destination, source: Destination) -> bool:
         if self.qualifier and (self.qualifier in sent.name or self.qualifier in source.name):
             (address, _, queue), (other_address, _, other) = (
                 each.name.partition(self.qualifier) for each in (sent, source)

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 # Default prefetch of an activation, shared between its receivers. It is raised for more in-flight messages.
-_USUAL: Final = 100
+_DEFAULT: Final = 100
 # A run that settles at least this number of messages keeps its prefetch.
 _LARGE: Final = 500
 _SPARE: Final = 10
@@ -28,7 +28,7 @@ _OF_TOPIC: Final = 1000
 
 
 def for_activation(
-    asked: int | None, *, is_topic: bool, concurrency: int, batch_size: int, receivers: int
+    requested: int | None, *, is_topic: bool, concurrency: int, batch_size: int, receivers: int
 ) -> int | None:
     """Return the prefetch of each receiver: enough to avoid stalls, without hoarding messages.
 
@@ -37,40 +37,40 @@ def for_activation(
     batches isn't larger, because that only slows commits.
 
     Args:
-        asked: The configured prefetch; raised to the number of in-flight messages if it is lower.
+        requested: The configured prefetch; raised to the number of in-flight messages if it is lower.
         is_topic: Whether the messages come from a topic.
         concurrency: Maximum number of concurrent units of work.
         batch_size: Number of messages in each unit of work.
         receivers: Number of consumers that share the work.
     """
-    if asked is not None:
-        return max(asked, math.ceil(concurrency * batch_size / receivers))
+    if requested is not None:
+        return max(requested, math.ceil(concurrency * batch_size / receivers))
     if batch_size > 1:
         # One receiver may supply all batches. Their messages plus one, because messages that fill the whole
         # prefetch are acknowledged before their commit. At least two batches, because a prefetch of a single
         # batch would delay each commit by the wait for messages.
         return 1 + max(2, concurrency) * batch_size
     if receivers > 1:
-        return max(2, math.ceil(_USUAL / receivers))
+        return max(2, math.ceil(_DEFAULT / receivers))
     if is_topic:
         return None
-    return None if concurrency <= _USUAL // 2 else 2 * concurrency
+    return None if concurrency <= _DEFAULT // 2 else 2 * concurrency
 
 
-def for_unit(asked: int | None, *, concurrency: int, batch_size: int) -> int:
+def for_unit(requested: int | None, *, concurrency: int, batch_size: int) -> int:
     """Return the prefetch of a consumer that handles one batch at a time, in order.
 
     With several such consumers, the prefetch is one batch. Further messages would have to wait for this
     consumer, although another one may be free.
 
     Args:
-        asked: The configured prefetch.
+        requested: The configured prefetch.
         concurrency: Number of such consumers.
         batch_size: Messages in each batch.
     """
     if concurrency > 1:
         return batch_size
-    return max(batch_size, min(2 * batch_size, MOST_IN_ORDER) if asked is None else asked)
+    return max(batch_size, min(2 * batch_size, MOST_IN_ORDER) if requested is None else requested)
 
 
 def for_limited_run(prefetch: int | None, limit: int) -> int | None:
@@ -90,36 +90,36 @@ def consumers_of_limited_run(count: int, prefetch: int, limit: int) -> int:
     return count if most >= _LARGE else min(count, max(1, most // prefetch))
 
 
-def for_session(asked: int | None, *, is_topic: bool, one_by_one: bool) -> int:
+def for_session(requested: int | None, *, is_topic: bool, settles_each: bool) -> int:
     """Return the prefetch of a session, which limits the caller's unsettled messages.
 
     Args:
-        asked: The prefetch set on the destination or the session.
+        requested: The prefetch set on the destination or the session.
         is_topic: Whether the messages come from a topic.
-        one_by_one: Whether each message is settled when it is received.
+        settles_each: Whether each message is settled when it is received.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if is_topic:
         return _OF_TOPIC
-    return 1 if one_by_one else _OF_UNSETTLED
+    return 1 if settles_each else _OF_UNSETTLED
 
 
-def for_session_that_keeps(prefetch: int) -> int:
+def for_unsettled_session(prefetch: int) -> int:
     """Return the prefetch of a session after unsettled messages have used up the previous prefetch."""
     return max(_OF_UNSETTLED, 2 * prefetch)
 
 
-def for_batch(asked: int | None, wanted: int, *, unit_frees_prefetch: bool) -> int:
+def for_batch(requested: int | None, missing: int, *, unit_frees_prefetch: bool) -> int:
     """Return the prefetch of a batch.
 
     Args:
-        asked: The prefetch in the spec.
-        wanted: Number of messages that this segment still needs.
+        requested: The prefetch in the spec.
+        missing: Number of messages that this segment still needs.
         unit_frees_prefetch: The broker's capability of that name. Without it, a smaller prefetch would never
             fill a segment.
     """
     if unit_frees_prefetch:
         # Not more than wanted, because further messages would have to be returned.
-        return asked or min(wanted, _OF_BATCH)
-    return max(asked or 0, wanted)
+        return requested or min(missing, _OF_BATCH)
+    return max(requested or 0, missing)

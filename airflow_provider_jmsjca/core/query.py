@@ -17,7 +17,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
+def read_query(text: str, source: str, faults: list[str]) -> dict[str, str]:
     """Return the pairs of `key=value&key=value`; add a fault for each invalid pair.
 
     Pairs end at `&` or `&amp;`; keys and values are percent-encoded UTF-8, `+` stands for a blank. A key
@@ -25,7 +25,7 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
 
     Args:
         text: The text after the question mark.
-        what: Name of the URL or text with the query, for errors.
+        source: Name of the URL or text with the query, for errors.
         faults: The list to which faults are added.
 
     Source: J73.
@@ -35,18 +35,18 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
         return query
     for number, pair in enumerate(_PAIR_END.split(text), start=1):
         raw_key, equals, raw_value = pair.partition("=")
-        key = percent_decoded(raw_key.replace("+", " "), f"{what}: key of option {number}", faults)
+        key = percent_decoded(raw_key.replace("+", " "), f"{source}: key of option {number}", faults)
         if not equals:
             shown = MASK if "@" in key or is_secret(key) else repr(key[:40])
-            faults.append(f"{what}: option {number} is {shown} without a value, expected key=value")
+            faults.append(f"{source}: option {number} is {shown} without a value, expected key=value")
         elif not key:
-            faults.append(f"{what}: option {number} has a value without a key, expected key=value")
+            faults.append(f"{source}: option {number} has a value without a key, expected key=value")
         else:
-            query[key] = percent_decoded(raw_value.replace("+", " "), f"{what}: option {key}", faults)
+            query[key] = percent_decoded(raw_value.replace("+", " "), f"{source}: option {key}", faults)
     return query
 
 
-def read_named(text: str, faults: list[str]) -> tuple[str, dict[str, str]]:
+def read_named_destination(text: str, faults: list[str]) -> tuple[str, dict[str, str]]:
     """Return the destination and the options in `jmsjca://?name=destination&key=value`.
 
     Source: J91.
@@ -61,29 +61,29 @@ def read_named(text: str, faults: list[str]) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def write_named(name: str, options: Iterable[tuple[str, str]]) -> str:
-    """Return the text that `read_named` reads back."""
+def write_named_destination(name: str, options: Iterable[tuple[str, str]]) -> str:
+    """Return the text that `read_named_destination` reads back."""
     pairs = (("name", name), *options)
     return f"{NAMED}?" + "&".join(f"{quote(key)}={quote(given, safe='/:$')}" for key, given in pairs)
 
 
-def percent_decoded(text: str, what: str, faults: list[str]) -> str:
+def percent_decoded(text: str, source: str, faults: list[str]) -> str:
     """Decode percent-encoded UTF-8; for invalid text, add a fault that doesn't show the text."""
     if text.isascii():
         if "%" not in text:
             return text
     elif _SURROGATE.search(text):
-        faults.append(f"{what}: lone surrogate, which is not a character")
+        faults.append(f"{source}: lone surrogate, which is not a character")
         return text
     broken = _PERCENT.search(text)
     if broken is not None:
         faults.append(
-            f"{what}: broken escape at character {broken.start() + 1}, "
+            f"{source}: broken escape at character {broken.start() + 1}, "
             "expected % and two hex digits (%25 for a percent sign)"
         )
         return text
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
-        faults.append(f"{what}: the percent-encoded bytes are not valid UTF-8")
+        faults.append(f"{source}: the percent-encoded bytes are not valid UTF-8")
         return text

@@ -22,11 +22,11 @@ class JmsSensorDecoratedOperator(FirstArgumentOperator, JmsSensor):
 
     function_argument = "predicate"
 
-    def _look(self, context: Context) -> Any:
+    def _probe(self, context: Context) -> Any:
         self._bind(context)
-        return super()._look(context)
+        return super()._probe(context)
 
-    def _wants(self, message: JmsMessage) -> object:
+    def _accepts(self, message: JmsMessage) -> object:
         return self._call(message)
 
 

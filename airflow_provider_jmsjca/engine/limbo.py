@@ -48,7 +48,7 @@ _ENDING_SECONDS: Final = 3.0
 
 _AT_ONCE = 100
 _RETRY = timedelta(seconds=1)
-_RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
+_PAUSES = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
 
 _NOTED_AT_ONCE = 50
 # A sender removes its send markers at this number, because ActiveMQ applies a selector only to the first 200
@@ -98,16 +98,16 @@ class LimboSender:
         self._now = datetime.fromtimestamp(0, UTC)
         self._owner = uuid.uuid4().hex
         self._outages: dict[str, tuple[int, datetime]] = {}
-        self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
+        self._open_connections: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
         # Numbers of messages that are sent, but not yet recorded as sent in the store.
-        self._unnoted: list[int] = []
+        self._unrecorded: list[int] = []
         # By connection: number of send markers at the broker; end of the time without send markers, after a
         # refusal. And the connections whose expired send markers were removed.
         self._send_markers: Counter[str] = Counter()
-        self._without: dict[str, datetime] = {}
-        self._rid: set[str] = set()
+        self._marker_refusals: dict[str, datetime] = {}
+        self._cleaned: set[str] = set()
         # Whether leased messages may have been sent, because a connection was lost during the send.
-        self._doubtful = False
+        self._in_doubt = False
         # Messages that were refused together with a send marker. The marker may be the cause, so they are
         # sent once more without one.
         self._refused_with_marker: dict[int, JmsError] = {}
@@ -121,25 +121,25 @@ class LimboSender:
         """
         done = SendResult()
         try:
-            self._note_sent([], done)
-            self._start_over()
+            self._record_sent([], done)
+            self._renew_owner()
             self._take_over(done)
             self._send_all_due(done)
-            for name in list(self._held):
-                self._take_send_markers(name, least=1)
+            for name in list(self._open_connections):
+                self._remove_own_markers(name, least=1)
         finally:
-            for name in list(self._held):
-                self._let_go(name)
+            for name in list(self._open_connections):
+                self._close_connection(name)
         return done
 
-    def _start_over(self) -> None:
+    def _renew_owner(self) -> None:
         """Lease messages under a new owner name from now on.
 
         So a send marker with the old owner name lists only messages that were leased under that name.
         """
         self._owner = uuid.uuid4().hex
         self._send_markers.clear()
-        self._doubtful = False
+        self._in_doubt = False
 
     def _take_over(self, done: SendResult) -> None:
         """Take over messages of killed senders: record the sent messages, and end the lease of the others.
@@ -152,21 +152,21 @@ class LimboSender:
         """
         now = self._now = self._clock()
         found = self._limbo.take_over(
-            now, until=now + self._lease, leave=self._resting(now), connections=self._connections
+            now, until=now + self._lease, leave=self._pausing(now), connections=self._connections
         )
         for owner, messages in found.items():
             for name, numbers in _by_connection(messages).items():
                 try:
                     if self._uses_send_markers(name):
-                        self._take(name, owner, done)
+                        self._apply_markers(name, owner, done)
                 except TransientStoreError:
                     raise
                 except JmsError as error:
-                    self._note_outage(name, error)
+                    self._record_outage(name, error)
                 else:
                     self._limbo.give_back(owner, [each.number for each in numbers])
 
-    def _take(self, name: str, owner: str, done: SendResult | None = None) -> None:
+    def _apply_markers(self, name: str, owner: str, done: SendResult | None = None) -> None:
         """Record messages named by an owner's send markers as sent, and remove the markers from the broker.
 
         If the broker refuses this, send markers are not used on the connection for a while.
@@ -183,16 +183,16 @@ class LimboSender:
                 done.sent += sent
 
         try:
-            send_markers.take(self._hold(name), owner, note)
-            if name not in self._rid:
-                send_markers.drop_old(self._hold(name), self._now)
-                self._rid.add(name)
+            send_markers.apply_markers(self._connection(name), owner, note)
+            if name not in self._cleaned:
+                send_markers.remove_expired(self._connection(name), self._now)
+                self._cleaned.add(name)
         except (PermanentBrokerError, ConfigurationError) as error:
-            self._let_go(name)
-            self._leave_none(name, error)
+            self._close_connection(name)
+            self._disable_markers(name, error)
 
-    def _leave_none(self, name: str, error: JmsError) -> None:
-        self._without[name] = self._now + _SWEEP_EVERY
+    def _disable_markers(self, name: str, error: JmsError) -> None:
+        self._marker_refusals[name] = self._now + _SWEEP_EVERY
         _log.warning(
             "The user of connection %r has no access to %s, so a crash may send messages of limbo twice. "
             "Grant it read and write access: %s",
@@ -202,10 +202,10 @@ class LimboSender:
         )
 
     def _uses_send_markers(self, name: str) -> bool:
-        until = self._without.get(name)
-        return (until is None or until <= self._now) and send_markers.are_supported(self._hold(name))
+        until = self._marker_refusals.get(name)
+        return (until is None or until <= self._now) and send_markers.supports_markers(self._connection(name))
 
-    def _take_send_markers(self, name: str, *, least: int) -> None:
+    def _remove_own_markers(self, name: str, *, least: int) -> None:
         """Remove this sender's own send markers from the broker if there are at least `least`.
 
         If the connection fails, it is not used again until a pause is over.
@@ -213,21 +213,21 @@ class LimboSender:
         if self._send_markers[name] < least:
             return
         try:
-            self._take(name, self._owner)
+            self._apply_markers(name, self._owner)
         except TransientStoreError:
             raise
         except JmsError as error:
-            self._note_outage(name, error)
+            self._record_outage(name, error)
         else:
             self._send_markers[name] = 0
 
-    def _resting(self, now: datetime) -> set[str]:
+    def _pausing(self, now: datetime) -> set[str]:
         return {name for name, (_, until) in self._outages.items() if until > now}
 
-    def _note_outage(self, name: str, error: JmsError) -> None:
-        self._let_go(name)
+    def _record_outage(self, name: str, error: JmsError) -> None:
+        self._close_connection(name)
         outages = self._outages.get(name, (0, None))[0]
-        rest = _RESTS[min(outages, len(_RESTS) - 1)]
+        rest = _PAUSES[min(outages, len(_PAUSES) - 1)]
         self._outages[name] = outages + 1, self._now + rest
         _log.warning(
             "Messages in limbo wait for the connection %r; next attempt in %d s: %s",
@@ -244,15 +244,15 @@ class LimboSender:
                 owner=self._owner,
                 until=now + self._lease,
                 limit=_AT_ONCE,
-                leave=self._resting(now),
+                leave=self._pausing(now),
                 connections=self._connections,
             )
             if not leased:
                 return
             for name, messages in _by_connection(leased).items():
                 self._send_over(name, messages, done)
-            if self._doubtful:
-                self._start_over()
+            if self._in_doubt:
+                self._renew_owner()
 
     def _send_over(self, name: str, messages: Sequence[LimboMessage], done: SendResult) -> None:
         readable = self._read(messages, done)
@@ -260,33 +260,33 @@ class LimboSender:
         try:
             while left:
                 if self._send_until_refused(name, left, done):
-                    self._let_go(name)  # a broker may close the connection after a refusal
+                    self._close_connection(name)  # a broker may close the connection after a refusal
         except TransientStoreError:
             raise
         except JmsError as error:
             # If the outcome of the send is unknown, the lease is kept. A later sender then learns from the
             # send marker whether the broker has the messages.
             doubtful = isinstance(error, InDoubtError) and self._send_markers[name] > 0
-            self._note_outage(name, error)
+            self._record_outage(name, error)
             kept = {each.number for each, _ in left[0]} if doubtful else set()
             self._limbo.give_back(
                 self._owner, [each.number for each, _ in readable if each.number not in kept]
             )
-            self._doubtful |= doubtful
+            self._in_doubt |= doubtful
         else:
             self._outages.pop(name, None)
-            self._take_send_markers(name, least=_MOST_SEND_MARKERS)
+            self._remove_own_markers(name, least=_MOST_SEND_MARKERS)
 
-    def _hold(self, name: str) -> JmsConnection:
+    def _connection(self, name: str) -> JmsConnection:
         """Return the connection with this name, which stays open during a call of `send_due`."""
-        if name not in self._held:
+        if name not in self._open_connections:
             with contextlib.ExitStack() as opened:
                 connection = opened.enter_context(self._connect(name))
-                self._held[name] = connection, opened.pop_all()
-        return self._held[name][0]
+                self._open_connections[name] = connection, opened.pop_all()
+        return self._open_connections[name][0]
 
-    def _let_go(self, name: str) -> None:
-        _, opened = self._held.pop(name, (None, None))
+    def _close_connection(self, name: str) -> None:
+        _, opened = self._open_connections.pop(name, (None, None))
         if opened is None:
             return
         try:
@@ -305,11 +305,11 @@ class LimboSender:
                     try:
                         target = read_text(each.destination)
                     except ConfigurationError as error:
-                        self._failed(each, error, done, for_good=True)
+                        self._failed(each, error, done, is_permanent=True)
                     else:
                         found.append((each, Outgoing(destination=target, message=message)))
                 case error:
-                    self._failed(each, error, done, for_good=True)
+                    self._failed(each, error, done, is_permanent=True)
         return found
 
     def _send_until_refused(self, name: str, left: deque[_Group], done: SendResult) -> bool:
@@ -324,7 +324,7 @@ class LimboSender:
         Raises:
             JmsError: The connection is unavailable.
         """
-        connection, uses_markers = self._hold(name), self._uses_send_markers(name)
+        connection, uses_markers = self._connection(name), self._uses_send_markers(name)
         if not (connection.capabilities.atomic_commit or connection.capabilities.deduplicating_send):
             # Without transactions and deduplication, messages are sent one by one: after the refusal of a
             # group, it would be unknown which of its messages the broker has.
@@ -349,11 +349,11 @@ class LimboSender:
                 left.popleft()
                 if refusal is None and uses_markers and blamed is not None:
                     uses_markers = False
-                    self._leave_none(name, blamed)
+                    self._disable_markers(name, blamed)
                 if refusal is None:
                     sent += [each.number for each, _ in group]
                     if len(sent) >= _NOTED_AT_ONCE:
-                        self._note_sent(sent, done)
+                        self._record_sent(sent, done)
                         sent = []
                     continue
                 if len(group) == 1:
@@ -364,14 +364,14 @@ class LimboSender:
                 return True
             return False
         finally:
-            self._note_sent(sent, done)
+            self._record_sent(sent, done)
 
-    def _note_sent(self, numbers: Sequence[int], done: SendResult) -> None:
-        self._unnoted += numbers
-        if not self._unnoted:
+    def _record_sent(self, numbers: Sequence[int], done: SendResult) -> None:
+        self._unrecorded += numbers
+        if not self._unrecorded:
             return
-        noted = self._limbo.sent(self._owner, self._unnoted)
-        numbers, self._unnoted = self._unnoted, []
+        noted = self._limbo.sent(self._owner, self._unrecorded)
+        numbers, self._unrecorded = self._unrecorded, []
         if noted < len(numbers):
             _log.warning(
                 "Sending %d messages from limbo took longer than %d s; another process may have sent them "
@@ -382,10 +382,10 @@ class LimboSender:
         done.sent += len(numbers)
 
     def _failed(
-        self, message: LimboMessage, error: JmsError, done: SendResult, *, for_good: bool = False
+        self, message: LimboMessage, error: JmsError, done: SendResult, *, is_permanent: bool = False
     ) -> None:
         failure = Failure.of(error, with_trace=False)
-        again = not for_good and message.tries + 1 < message.most_tries
+        again = not is_permanent and message.tries + 1 < message.most_tries
         due_at = self._clock() + _RETRY if again else None
         self._limbo.give_back(self._owner, [message.number], due_at=due_at, failure=failure)
         if again:
@@ -438,7 +438,7 @@ class StoreUpkeep:
 
 
 @contextlib.contextmanager
-def kept_up(
+def maintained(
     open_store: Callable[[], AbstractContextManager[Store]],
     connect: Callable[[str], AbstractContextManager[JmsConnection]],
     *,
@@ -459,7 +459,7 @@ def kept_up(
     stopped = threading.Event()
     upkeep_of = functools.partial(StoreUpkeep, connect=connect, connections=connections)
     thread = threading.Thread(
-        target=_keep_up, args=(open_store, upkeep_of, wanted, stopped), name="jms-limbo", daemon=True
+        target=_maintain, args=(open_store, upkeep_of, wanted, stopped), name="jms-limbo", daemon=True
     )
     thread.start()
     try:
@@ -469,7 +469,7 @@ def kept_up(
         thread.join(_ENDING_SECONDS)
 
 
-def _keep_up(
+def _maintain(
     open_store: Callable[[], AbstractContextManager[Store]],
     upkeep_of: Callable[[Store], StoreUpkeep],
     wanted: Callable[[], bool],

@@ -34,7 +34,7 @@ _PREFETCH: Final = 200
 _log = safe_logger(__name__)
 
 
-def are_supported(connection: JmsConnection) -> bool:
+def supports_markers(connection: JmsConnection) -> bool:
     """Return whether the broker supports send markers: transactions and selectors.
 
     A broker that drops duplicates needs none, so this returns `False` for it.
@@ -55,19 +55,20 @@ def send_marker(owner: str, numbers: Sequence[int]) -> Outgoing:
     )
 
 
-def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], object]) -> None:
+def apply_markers(connection: JmsConnection, owner: str, note: Callable[[list[int]], object]) -> None:
     """Read an owner's send markers, record their contents, then remove them from the broker.
 
     The call sends an end message behind the send markers. When this message arrives, all send markers have
     been received.
 
     Guarantee: after a crash, the send markers are still at the broker or `note` has returned. Both may be
-    true: the next call of `take` then passes the same numbers to `note` again.
+    true: the next call of `apply_markers` then passes the same numbers to `note` again.
 
     Args:
         connection: A connection to the owner's broker.
         owner: Owner of the leases, as in `send_marker`. The owner must send nothing during this call.
-        note: Records the numbers of the messages that the broker has. Each `take` calls it at most once.
+        note: Records the numbers of the messages that the broker has. Each `apply_markers` calls it at most
+            once.
 
     Raises:
         TransientBrokerError: The broker doesn't deliver the send markers in time; they are still there.
@@ -94,7 +95,7 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
         session.commit()
 
 
-def drop_old(connection: JmsConnection, now: datetime) -> None:
+def remove_expired(connection: JmsConnection, now: datetime) -> None:
     """Remove expired send markers from the broker.
 
     Raises:

@@ -14,12 +14,12 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread, start_uncancelled
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerContext, listener_settings
 from airflow_provider_jmsjca.engine.session.tracing import current_traceparent, with_traceparent
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.destinations import find_destination, with_lookups
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -233,23 +233,23 @@ class AsyncJmsConnection:
         self._closed = True
         streams, self._streams = self._streams, []
         # Each stream is closed by its own asyncio task, which continues if this one is cancelled.
-        await asyncio.gather(*(asyncio.shield(leave_to_task(stream.aclose())) for stream in streams))
+        await asyncio.gather(*(asyncio.shield(start_uncancelled(stream.aclose())) for stream in streams))
 
     async def _stream(self, spec: ActivationSpec) -> DeliveryStream:
         layer = spec.layer()
 
         async def find() -> tuple[ActivationSpec, ConnectionSettings]:
-            resolved = await self._hook.alevels(layer)
-            in_force = looked_up(ActivationSpec.from_resolved(resolved), variables=False)
+            resolved = await self._hook.aresolved(layer)
+            effective = with_lookups(ActivationSpec.from_resolved(resolved), variables=False)
             settings = settings_for(self._hook.jms_conn_id, resolved)
-            return in_force, with_client_id_of(settings, in_force, "")
+            return effective, with_client_id_of(settings, effective, "")
 
         async def find_settings() -> ConnectionSettings:
             return (await find())[1]
 
-        in_force, settings = await find()
-        listener = listener_settings(in_force, ListenerContext(find=_find).over(settings))
-        connection = AsyncConnection(find_settings, minimal_logging=in_force.minimal_reconnect_logging)
+        effective, settings = await find()
+        listener = listener_settings(effective, ListenerContext(find=_find).over(settings))
+        connection = AsyncConnection(find_settings, minimal_logging=effective.minimal_reconnect_logging)
         stream = DeliveryStream(listener, connection)
         self._check_open()
         self._streams.append(stream)

@@ -49,12 +49,12 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
     return _resolve(DestinationReference.parse(text, default=DestinationKind.QUEUE), variables=variables)
 
 
-def finder() -> Callable[[str], Destination]:
+def cached_find_destination() -> Callable[[str], Destination]:
     """Return `find_destination` with a cache, because each Airflow variable costs a query."""
     return lru_cache(maxsize=_REMEMBERED)(find_destination)
 
 
-def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
+def with_lookups(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
     """Return the spec with every reference to an administered object replaced by its destination.
 
     References are replaced in three places: the spec's destinations, the options that name further

@@ -21,20 +21,20 @@ from airflow_provider_jmsjca.core.configuration.precedence import Resolved, reso
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
+from airflow_provider_jmsjca.hooks.destinations import cached_find_destination, with_lookups
 from airflow_provider_jmsjca.hooks.settings import (
     connection_layer,
+    jms_entries,
     lookup_name,
     lookup_of,
-    own_entries,
     resolve_connection,
     settings_for,
     with_client_id_of,
 )
-from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined
+from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined_text
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
+from airflow_provider_jmsjca.transports.members import settings_for_member, split_limbo_name
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -133,7 +133,7 @@ class JmsHook(BaseHook):
         asked = _asked.setdefault(loop, {})
         conn_id = self.jms_conn_id
         if (answer := asked.get(conn_id)) is None:
-            answer = asked[conn_id] = loop.create_task(self._ask())
+            answer = asked[conn_id] = loop.create_task(self._look_up())
             answer.add_done_callback(
                 lambda _: loop.call_later(_ANSWER_HOLDS_SECONDS, asked.pop, conn_id, None)
             )
@@ -142,7 +142,7 @@ class JmsHook(BaseHook):
             raise copy.copy(found) from found  # one exception object isn't raised in several tasks
         return found
 
-    async def _ask(self) -> _ConnectionLookup | JmsError:
+    async def _look_up(self) -> _ConnectionLookup | JmsError:
         try:
             found = await self._afind()
             return _ConnectionLookup(found, self._resolve(found))
@@ -198,11 +198,11 @@ class JmsHook(BaseHook):
 
         optional = spec.connection_url and self.jms_conn_id == self.default_conn_name
         resolved = resolve_levels(None if optional and not self._is_defined() else self, spec.layer())
-        in_force = looked_up(ActivationSpec.from_resolved(resolved))
+        effective = with_lookups(ActivationSpec.from_resolved(resolved))
         settings = settings_for(self.jms_conn_id, resolved)
-        return in_force, with_client_id_of(settings, in_force, instance)
+        return effective, with_client_id_of(settings, effective, instance)
 
-    async def alevels(self, activation: Layer) -> Resolved:
+    async def aresolved(self, activation: Layer) -> Resolved:
         """Return the effective options of an activation over this connection; for an event loop.
 
         Options are merged as in `activation`. Concurrent calls share one query of Airflow, as in `aoptions`.
@@ -231,7 +231,7 @@ class JmsHook(BaseHook):
         layer = connection_layer(found[0]) if found else None
         return _resolved(layer, activation, connections)
 
-    async def asaid(self, activation: Layer) -> tuple[object, ...]:
+    async def astored_fields(self, activation: Layer) -> tuple[object, ...]:
         """Return the stored fields of this Airflow connection and of the connections that URLs refer to.
 
         Use this to find out whether a connection was edited: while the result stays equal, so do the
@@ -245,15 +245,15 @@ class JmsHook(BaseHook):
             ConfigurationError: A connection can't be used.
             TransientBrokerError: Airflow can't be queried now.
         """
-        said: list[object] = []
+        fields: list[object] = []
         for name in (self.jms_conn_id, *_lookups(activation)):
             try:
                 found = (await JmsHook(name)._answer()).found  # noqa: SLF001  # the same class
             except _UndefinedError:
-                said.append(None)
+                fields.append(None)
                 continue
-            said += [tuple(getattr(each, part) for part in _PARTS) for each in found]
-        return tuple(said)
+            fields += [tuple(getattr(each, part) for part in _PARTS) for each in found]
+        return tuple(fields)
 
     def _is_defined(self) -> bool:
         try:
@@ -286,7 +286,7 @@ class JmsHook(BaseHook):
         other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
         call = call_layer(username, password) if username or password else None
         # A new cache for each connection, so that a name is looked up only once (J89).
-        return self.connect(self._resolve([*found, *other], call), finder())
+        return self.connect(self._resolve([*found, *other], call), cached_find_destination())
 
     def connect(self, options: Resolved, find: Callable[[str], Destination]) -> JmsConnection:
         """Connect as `get_conn` does, but with given options and without querying Airflow.
@@ -316,12 +316,12 @@ class JmsHook(BaseHook):
             ConfigurationError: The Airflow connection can't be used, or has no such host any more.
             JmsError: Any error of `get_conn`.
         """
-        conn_id, member = in_limbo(name)
+        conn_id, member = split_limbo_name(name)
         options = cls(conn_id).options() if options is None else options
         settings = settings_for(conn_id, options)
         if member is not None:
-            settings = settings_of(member, settings)
-        return _shared(replace(settings, client_id=None), options, find or finder())
+            settings = settings_for_member(member, settings)
+        return _shared(replace(settings, client_id=None), options, find or cached_find_destination())
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and describe broker, encryption and user; on failure return the error in one line."""
@@ -330,8 +330,8 @@ class JmsHook(BaseHook):
             connection = connect(settings)
         except JmsError as error:
             # Airflow tests a copy under a generated name, which would mean nothing to the user.
-            said = str(error).replace(f"connection {self.jms_conn_id!r}", "this connection")
-            return False, " ".join(said.split())
+            text = str(error).replace(f"connection {self.jms_conn_id!r}", "this connection")
+            return False, " ".join(text.split())
         try:
             broker = connection.broker
         finally:
@@ -339,8 +339,8 @@ class JmsHook(BaseHook):
         product = _PRODUCTS.get(broker.product, broker.product)
         encrypted = ", with TLS" if settings.scheme.endswith("ssl") else ""
         user = f", as {settings.username!r}" if settings.username else ", without a user"
-        said = f"{product} {broker.version} at {broker.address}{encrypted}{user}"
-        return True, said.replace("  ", " ")
+        summary = f"{product} {broker.version} at {broker.address}{encrypted}{user}"
+        return True, summary.replace("  ", " ")
 
     def _get(self, conn_id: str) -> Connection:
         with _connection_found(conn_id):
@@ -394,7 +394,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
-        raise _UndefinedError(undefined(conn_id)) from error
+        raise _UndefinedError(undefined_text(conn_id)) from error
 
 
 def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
@@ -424,7 +424,7 @@ def _resolved(
     Tasks, commands and triggers all use this function. `connections` has the layers of connections that
     URLs refer to, by id.
     """
-    layers = [connector_layer(own_entries(_section()), os.environ)]
+    layers = [connector_layer(jms_entries(_section()), os.environ)]
     layers += [each for each in (connection, activation) if each is not None]
     return resolve(layers, connections)
 

@@ -45,7 +45,7 @@ def jms_connections() -> list[str]:
     return sorted({*stored, *environment_connections()})
 
 
-def impatient_settings(conn_id: str) -> ConnectionSettings:
+def settings_with_short_timeouts(conn_id: str) -> ConnectionSettings:
     """Return a connection's settings, with timeouts of at most ten seconds.
 
     Raises:

@@ -50,7 +50,7 @@ class Statistics(Protocol):
         """Set a gauge."""
 
 
-def statistics_on() -> bool:
+def has_statistics() -> bool:
     """Return whether `[metrics]` configures statistics."""
     return any(conf.getboolean("metrics", each, fallback=False) for each in _SWITCHES)
 
@@ -114,7 +114,7 @@ class MetricsSender:
         self._watches: list[Watch] = []
         self._left: list[tuple[Watch, Measured]] = []
         self._runs = False
-        self._trouble = ""
+        self._last_error = ""
 
     def watch(self, measure: Measure, probe: ProbedQueues | None = None) -> Watch:
         """Send the metrics of a listener, trigger or collector from now on, until `leave`.
@@ -179,9 +179,9 @@ class MetricsSender:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - metrics must not stop what they measure
-            said = f"{doing}: {error!r}"
-            if said != self._trouble:
-                self._trouble = said
+            error_text = f"{doing}: {error!r}"
+            if error_text != self._last_error:
+                self._last_error = error_text
                 _log.warning("Metrics could not be sent, because %s them failed", doing, exc_info=True)
 
     @staticmethod
@@ -239,7 +239,7 @@ _making = threading.Lock()
 
 def sender() -> MetricsSender | None:
     """Return the sender of this process; `None` if no statistics are configured."""
-    if not statistics_on():
+    if not has_statistics():
         return None
     pid = os.getpid()
     with _making:
@@ -276,5 +276,5 @@ def count(name: str, number: float, tags: Mapping[str, str]) -> None:
         number: The increment; 0 makes the counter visible to alerts before it grows.
         tags: The tags and their values.
     """
-    if statistics_on():
+    if has_statistics():
         statistics().incr(BY_NAME[name].statistic, number, tags=_tags(tags))

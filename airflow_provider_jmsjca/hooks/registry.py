@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.engine.activations.registry import Registrar, Supervision
-from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use, store_url
+from airflow_provider_jmsjca.hooks.store import release_shared_store, shared_store, store_in_use, store_url
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.base import Store
@@ -62,4 +62,4 @@ def _shared() -> Iterator[Store]:
     try:
         yield store
     finally:
-        leave_shared_store(store)
+        release_shared_store(store)

@@ -7,7 +7,7 @@ from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import Destination
 
 
-def selector_in_force(
+def effective_selector(
     options: Resolved, destination: Destination, own: str | None, subscription_name: str | None = None
 ) -> str | None:
     """Return the selector to consume with; `None` selects all messages.

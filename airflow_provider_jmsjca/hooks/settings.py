@@ -82,7 +82,7 @@ def resolve_connection(
 
     Source: J65-J80, J113.
     """
-    layers = [connector_layer(own_entries(section or {}), environment), connection_layer(connection)]
+    layers = [connector_layer(jms_entries(section or {}), environment), connection_layer(connection)]
     if call is not None:
         layers.append(call)
     return resolve(layers, {name: connection_layer(found) for name, found in (lookups or {}).items()})
@@ -107,7 +107,7 @@ def connection_layer(connection: AirflowConnection) -> Layer:
     return Layer(level=Level.CONNECTION_FACTORY, source=title, fields=fields | extra)
 
 
-def own_entries(section: Mapping[str, str]) -> dict[str, str]:
+def jms_entries(section: Mapping[str, str]) -> dict[str, str]:
     """Return the entries of `[jmsjca]` that are JMS options."""
     return {name: value for name, value in section.items() if name not in SHELL_ENTRIES}
 

@@ -17,8 +17,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined
-from airflow_provider_jmsjca.hooks.task_failures import of_context
+from airflow_provider_jmsjca.hooks.stored_connections import airflow_connection, undefined_text
+from airflow_provider_jmsjca.hooks.task_failures import context_entry
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import ObjectPath, SpoolPath
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
@@ -107,7 +107,7 @@ def _object_path(text: str) -> ObjectPath:
         connection = airflow_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
-            f"spool_path is {text!r}: {undefined(conn_id)}. Or leave {conn_id}@ out to use the "
+            f"spool_path is {text!r}: {undefined_text(conn_id)}. Or leave {conn_id}@ out to use the "
             "credentials of the environment"
         ) from error
     options = _store_options(store, conn_id, connection)
@@ -202,7 +202,7 @@ def reference_retention() -> timedelta:
 
 def task_key(context: Context) -> TaskKey:
     """Return the key of the task instance, which all its attempts share."""
-    instance = of_context(context, "ti")
+    instance = context_entry(context, "ti")
     return TaskKey(
         dag_id=instance.dag_id,
         run_id=instance.run_id,
@@ -211,7 +211,7 @@ def task_key(context: Context) -> TaskKey:
     )
 
 
-def known_with(jms_conn_id: str, queue: Destination) -> str:
+def known_ids_key(jms_conn_id: str, queue: Destination) -> str:
     """Return the key of a queue; batches with the same key share the ids of messages they know.
 
     Batches that compete for the messages of a queue need the same key, to recognise redelivered messages.

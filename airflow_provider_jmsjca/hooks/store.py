@@ -32,8 +32,8 @@ def store_url() -> str | URL:
     """Return `[jmsjca] store_url`, by default the SQLite file `jms-store.db` under AIRFLOW_HOME."""
     from sqlalchemy import URL  # noqa: PLC0415 - see above
 
-    if said := str(conf.get("jmsjca", "store_url", fallback="")).strip():
-        return said
+    if configured := str(conf.get("jmsjca", "store_url", fallback="")).strip():
+        return configured
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
     return URL.create("sqlite", database=str(home / _DEFAULT))
 
@@ -99,7 +99,7 @@ _sharing = threading.Lock()
 
 
 def shared_store() -> SqlStore:
-    """Return the store that all callers in this process share; call `leave_shared_store` after use.
+    """Return the store that all callers in this process share; call `release_shared_store` after use.
 
     The first caller opens the store, and the others wait until it is open. So a thousand triggers share one
     pool of database connections. In the store, all callers are one owner, which lives until the last of them
@@ -127,7 +127,7 @@ def shared_store() -> SqlStore:
     return share.opened.result()
 
 
-def leave_shared_store(store: SqlStore) -> None:
+def release_shared_store(store: SqlStore) -> None:
     """Stop using the store of `shared_store`; the last user closes it."""
     with _sharing:
         key = next(

@@ -37,7 +37,7 @@ def airflow_connection(conn_id: str) -> Connection:
     Raises:
         AirflowNotFoundException: The connection is not defined in this process.
     """
-    if os.environ.get(_CONTEXT) != _SERVER or _asks_airflow():
+    if os.environ.get(_CONTEXT) != _SERVER or _runs_in_airflow():
         return BaseHook.get_connection(conn_id)
     from airflow.models.connection import (  # noqa: PLC0415 - not in tasks and triggers
         Connection as StoredConnection,
@@ -48,11 +48,11 @@ def airflow_connection(conn_id: str) -> Connection:
     return cast("Connection", found)  # the task SDK returns this class, too
 
 
-def undefined(conn_id: str) -> str:
+def undefined_text(conn_id: str) -> str:
     """Return the error text, with the remedy, for a connection that isn't defined in this process."""
-    said = f"connection {conn_id!r} is not defined in Airflow"
-    if _asks_airflow() or os.environ.get(_CONTEXT):
-        return said
+    missing = f"connection {conn_id!r} is not defined in Airflow"
+    if _runs_in_airflow() or os.environ.get(_CONTEXT):
+        return missing
     return (
         f"connection {conn_id!r} is not defined in Airflow, as far as this process sees: it doesn't read "
         "Airflow's database. In a script of your own "
@@ -60,7 +60,7 @@ def undefined(conn_id: str) -> str:
     )
 
 
-def _asks_airflow() -> bool:
+def _runs_in_airflow() -> bool:
     """Return whether a task, a trigger or DAG parsing runs in this process.
 
     These read connections from Airflow's API, not from its database.

@@ -32,7 +32,7 @@ def task_failures() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def of_context(context: Context, name: str) -> Any:
+def context_entry(context: Context, name: str) -> Any:
     """Return an entry of a task's context.
 
     Raises:
@@ -53,7 +53,7 @@ class Task(Protocol):
     execution_timeout: timedelta | None
 
 
-def timed_out(task: Task) -> str:
+def timeout_text(task: Task) -> str:
     """Return the error text for a task that has exceeded its timeout."""
     return f"execution_timeout of {task.execution_timeout} is over, including the time deferred"
 

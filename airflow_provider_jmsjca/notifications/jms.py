@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread
-from airflow_provider_jmsjca.engine.session.tracing import stamped
+from airflow_provider_jmsjca.engine.session.tracing import with_current_trace
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.sending import SENDING_FIELDS, Sending, json_text, send
@@ -129,7 +129,7 @@ class JmsNotifier(BaseNotifier):
         hook = JmsHook(self.jms_conn_id)
         options = await hook.aoptions()
         find = functools.partial(find_destination, variables=False)
-        outgoing = stamped(self._sending(context, find).outgoing())  # the thread has no span
+        outgoing = with_current_trace(self._sending(context, find).outgoing())  # the thread has no span
 
         def work() -> None:
             with hook.connect(options, find) as connection:
@@ -154,20 +154,20 @@ def _report(context: Mapping[str, Any]) -> dict[str, Any]:
         "try_number": _part(task, "try_number"),
         "state": _part(task, "state") or _part(run, "state"),
         "logical_date": _part(run, "logical_date"),
-        "exception": None if exception is None else _said(f"{type(exception).__name__}: {exception}"),
-        "reason": context.get("reason") and _said(str(context["reason"])),
+        "exception": None if exception is None else _masked_error(f"{type(exception).__name__}: {exception}"),
+        "reason": context.get("reason") and _masked_error(str(context["reason"])),
         "deadline": _part(context.get("deadline"), "deadline_time"),
         "log_url": _part(task, "log_url"),
     }
     return {name: _plain(value) for name, value in known.items() if value not in (None, "")}
 
 
-def _part(whole: object, name: str) -> Any:
+def _part(source: object, name: str) -> Any:
     """Return a field of an object, or of the mapping that replaces it in the triggerer."""
-    return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
-def _said(text: str) -> str:
+def _masked_error(text: str) -> str:
     """Return the text of an exception with the secrets known to Airflow, and likely passwords, masked."""
     # Mask before shortening: part of a secret would not be recognised.
     return masked_text(str(redact(text)))

@@ -99,7 +99,7 @@ def request_activation_state(
     """
     found = _named(store, names, also_new=True)
     for name in found:
-        store.activations.want(name, wanted, reason=reason, asked_by=user)
+        store.activations.request_state(name, wanted, reason=reason, asked_by=user)
     return found
 
 
@@ -121,7 +121,7 @@ def resume_activations(store: Store, names: Collection[str] | None) -> list[str]
     if names is None:
         chosen = sorted(ordered)
     else:
-        chosen = [as_listed(each, ordered) or "" for each in names]
+        chosen = [resolve_name(each, ordered) or "" for each in names]
         for typed, name in zip(names, chosen, strict=True):
             if name not in ordered:
                 raise ConfigurationError(
@@ -132,7 +132,7 @@ def resume_activations(store: Store, names: Collection[str] | None) -> list[str]
     return chosen
 
 
-def as_listed(typed: str | None, known: Collection[str]) -> str | None:
+def resolve_name(typed: str | None, known: Collection[str]) -> str | None:
     """Return the stored name of an activation for a name that a user typed.
 
     Args:
@@ -157,7 +157,7 @@ def _named(store: Store, names: Iterable[str], *, also_new: bool) -> list[str]:
     known = {each.name for each in list_activations(store, ended=True)}
     found = []
     for typed in names:
-        name = as_listed(typed, known) or ""
+        name = resolve_name(typed, known) or ""
         if name not in known and not (also_new and _FULL_NAME.search(typed)):
             raise ConfigurationError(
                 f"activation {typed!r} is not registered; see airflow jms activations list --ended, or "

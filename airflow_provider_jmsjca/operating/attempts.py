@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operating.activations import as_listed
+from airflow_provider_jmsjca.operating.activations import resolve_name
 from airflow_provider_jmsjca.store.base import (
     AttemptEntry,
     AttemptSelection,
@@ -22,7 +22,7 @@ _PAGE: Final = 1_000
 class UnsettledState(enum.StrEnum):
     """State of a message that was received and is not settled."""
 
-    IN_HAND = "in hand"
+    IN_FLIGHT = "in flight"
     """A live process is handling the message."""
     IN_DOUBT = "in doubt"
     """The process that handled the message has died; the outcome is not known."""
@@ -134,14 +134,14 @@ def list_unsettled(
         TransientStoreError: The store can't be used now.
     """
     name = _listed(store, activation)
-    living = store.owners.living(store.attempts.open_at(), store.owners.now())
+    living = store.owners.live(store.attempts.open_at(), store.owners.now())
     found: list[MessageAttempts] = []
     while some := store.attempts.page(name, open_only=True, after=len(found), limit=_PAGE):
         found += some
     unsettled = [
         UnsettledMessage(
             attempts=each,
-            state=UnsettledState.IN_HAND if each.where in living else UnsettledState.IN_DOUBT,
+            state=UnsettledState.IN_FLIGHT if each.where in living else UnsettledState.IN_DOUBT,
         )
         for each in found
     ]
@@ -163,14 +163,14 @@ def resolve_in_doubt(store: Store, *, activation: str | None = None, message: st
         TransientStoreError: The store can't be used now; nothing was changed.
     """
     everywhere = store.attempts.open_at()
-    dead = everywhere - store.owners.living(everywhere, store.owners.now())
+    dead = everywhere - store.owners.live(everywhere, store.owners.now())
     return store.attempts.resolve(
         AttemptSelection(activation=_listed(store, activation), message=_message(message), open_at=dead)
     )
 
 
 def _listed(store: Store, activation: str | None) -> str | None:
-    return as_listed(activation, store.attempts.activations())
+    return resolve_name(activation, store.attempts.activations())
 
 
 def _message(message: str | None) -> str | None:

@@ -260,7 +260,7 @@ class _Groups:
         return sorted(found, key=lambda group: (-group.count, group.reason))
 
 
-def why_dead(letter: JmsMessage) -> dict[str, str]:
+def move_details(letter: JmsMessage) -> dict[str, str]:
     """Return what is known about a dead letter's move, such as reason, origin and time, as texts by name."""
     known = dead_letter(letter)
     found = {
@@ -499,7 +499,7 @@ class _Replayer:
     ) -> None:
         self._connection = connection
         self._source = source
-        self._asked = asked
+        self._replay = asked
         self._stopped = stopped
         self._progress = progress
         self._sent: Counter[str] = Counter()
@@ -513,14 +513,14 @@ class _Replayer:
         browses = self._connection.capabilities.browse
         with contextlib.closing(self._connection.administration()) as administration:
             if self._missing and administration.selects_ids and len(self._missing) <= IDS_PER_SELECTOR:
-                self._selector = both(self._selector, ids_selector(self._asked.ids))
+                self._selector = both(self._selector, ids_selector(self._replay.ids))
             if self._selector is not None and administration.page_in(self._source.name):
                 self._complete = False
-            if self._asked.dry_run and browses:
+            if self._replay.dry_run and browses:
                 self._browse()
             else:
                 self._consume()
-            if self._asked.ids and not self._missing:
+            if self._replay.ids and not self._missing:
                 self._complete = True
             elif browses and self._complete and not self._is_done():
                 self._check_for_more(administration)
@@ -549,9 +549,9 @@ class _Replayer:
 
     def _check_for_more(self, administration: QueueAdministration) -> None:
         """Set the result to incomplete if the queue has letters that were not examined."""
-        looked_at = self._left.total() + (self._sent.total() if self._asked.dry_run else 0)
+        looked_at = self._left.total() + (self._sent.total() if self._replay.dry_run else 0)
         selector, found = self._selector, looked_at
-        if not self._asked.dry_run:  # which has browsed to the end
+        if not self._replay.dry_run:  # which has browsed to the end
             found = sum(1 for _ in islice(self._connection.browse(self._source, selector), looked_at + 1))
         if found > looked_at or administration.unseen(self._source.name, selector=selector, shown=found):
             self._complete = False
@@ -562,13 +562,13 @@ class _Replayer:
         The replay ends when it is stopped, when all requested ids were found, or when the maximum number of
         letters was sent.
         """
-        if self._stopped.is_set() or (self._asked.ids and not self._missing):
+        if self._stopped.is_set() or (self._replay.ids and not self._missing):
             return True
-        return self._asked.most is not None and self._sent.total() >= self._asked.most
+        return self._replay.most is not None and self._sent.total() >= self._replay.most
 
     def _consume(self) -> None:
         """Receive and settle letters unit by unit until none arrives, or too many are left on the queue."""
-        most_held = _MOST_COUNTED if self._asked.dry_run else _MOST_LEFT
+        most_held = _MOST_COUNTED if self._replay.dry_run else _MOST_LEFT
         consumer = BufferedConsumer(
             self._connection,
             Subscription(destination=self._source, selector=self._selector, prefetch=_UNIT + most_held),
@@ -579,7 +579,7 @@ class _Replayer:
                 self._progress(self._sent.total())
                 if self._ends_early():
                     break
-                if self._asked.dry_run and self._left.total() + self._sent.total() >= _MOST_COUNTED:
+                if self._replay.dry_run and self._left.total() + self._sent.total() >= _MOST_COUNTED:
                     self._complete = False
                     break
         finally:
@@ -587,10 +587,10 @@ class _Replayer:
 
     def _next(self, consumer: BufferedConsumer) -> ReceivedUnit | None:
         most = _UNIT
-        if self._asked.most is not None:
-            most = min(most, self._asked.most - self._sent.total())
-        if self._asked.per_second is not None:
-            most = max(1, min(most, int(self._asked.per_second)))
+        if self._replay.most is not None:
+            most = min(most, self._replay.most - self._sent.total())
+        if self._replay.per_second is not None:
+            most = max(1, min(most, int(self._replay.per_second)))
         try:
             return consumer.next_unit(most, within=_SILENCE_SECONDS, each_within=_GATHER_SECONDS)
         except ConnectionLostError as lost:
@@ -607,10 +607,10 @@ class _Replayer:
             if outgoing is None:
                 continue
             sent[str(outgoing.destination)] += 1
-            if not self._asked.dry_run:
+            if not self._replay.dry_run:
                 work.send(outgoing)
                 work.acknowledge(received)
-        if sent and not self._asked.dry_run:
+        if sent and not self._replay.dry_run:
             work.commit()
         else:
             work.rollback()
@@ -619,8 +619,8 @@ class _Replayer:
 
     def _wait(self) -> None:
         """Sleep until the rate allows the next unit."""
-        if self._asked.per_second is not None and not self._asked.dry_run:
-            due = self._began + self._sent.total() / self._asked.per_second
+        if self._replay.per_second is not None and not self._replay.dry_run:
+            due = self._began + self._sent.total() / self._replay.per_second
             self._stopped.wait(min(max(0.0, due - time.monotonic()), threading.TIMEOUT_MAX))
 
     def _outgoing(self, received: Received) -> Outgoing | None:
@@ -636,7 +636,7 @@ class _Replayer:
 
     def _chosen(self, letter: JmsMessage) -> Outgoing | None:
         """Return the message to send for a decoded letter, or count why it stays and return `None`."""
-        asked = self._asked
+        asked = self._replay
         if asked.ids and letter.message_id not in self._missing:
             self._left["not chosen"] += 1
             return None
@@ -658,7 +658,7 @@ class _Replayer:
     def _replayed(self, letter: JmsMessage, target: Destination) -> Outgoing:
         message = restored(letter)
         properties = _not_own(message)
-        properties |= {REPLAY_RUN: self._asked.run, REPLAY_COUNT: _replay_count(letter) + 1}
+        properties |= {REPLAY_RUN: self._replay.run, REPLAY_COUNT: _replay_count(letter) + 1}
         if letter.message_id is not None:
             properties[REPLAY_OF] = letter.message_id
         deduplicates = self._connection.capabilities.deduplicating_send and letter.message_id is not None

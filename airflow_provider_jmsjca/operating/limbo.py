@@ -10,7 +10,7 @@ from typing import assert_never
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operating.activations import as_listed
+from airflow_provider_jmsjca.operating.activations import resolve_name
 from airflow_provider_jmsjca.store.base import LimboMessage, LimboSelection, LimboState, Store
 
 
@@ -77,7 +77,7 @@ def limbo_selection(
     return LimboSelection(
         numbers=None if numbers is None else frozenset(numbers),
         state=state,
-        activation=None if activation is None else as_listed(activation, store.limbo.activations()),
+        activation=None if activation is None else resolve_name(activation, store.limbo.activations()),
         jms_conn_id=jms_conn_id,
         destination=None if destination is None else _destination(destination),
     )

@@ -55,12 +55,12 @@ def moment(milliseconds: int | None) -> str:
         return str(milliseconds)
 
 
-def message_view(message: JmsMessage, *, most: int | None = None) -> MessageView:
+def message_view(message: JmsMessage, *, limit: int | None = None) -> MessageView:
     """Return a message with headers, properties and body in a form that people can read.
 
     Args:
         message: The message.
-        most: Maximum length of the body, in bytes, or in characters for a text or JSON; the rest is left
+        limit: Maximum length of the body, in bytes, or in characters for a text or JSON; the rest is left
             out. `None`: no limit.
     """
     headers = {
@@ -76,7 +76,7 @@ def message_view(message: JmsMessage, *, most: int | None = None) -> MessageView
         "redelivered": message.redelivered,
         "delivery count": message.delivery_count,
     }
-    form, body, size, is_cut = _body(message, most)
+    form, body, size, is_cut = _body(message, limit)
     return MessageView(
         headers={name: str(value) for name, value in headers.items() if value not in {None, ""}},
         properties={
@@ -107,24 +107,24 @@ def body_preview(message: JmsMessage, characters: int = 60) -> str:
     return line if len(line) <= characters else line[: characters - 3] + "..."
 
 
-def _body(message: JmsMessage, most: int | None) -> tuple[str, str, int, bool]:
+def _body(message: JmsMessage, limit: int | None) -> tuple[str, str, int, bool]:
     """Return form and text of a body, its length in bytes, and whether it was cut."""
     body = message.body
     if body is None:
         return "text", "", 0, False
     if isinstance(body, bytes):
-        is_cut = most is not None and len(body) > most
+        is_cut = limit is not None and len(body) > limit
         try:
             # An incomplete character at the end is left out.
-            text = codecs.getincrementaldecoder("utf-8")().decode(body[:most], final=not is_cut)
+            text = codecs.getincrementaldecoder("utf-8")().decode(body[:limit], final=not is_cut)
         except UnicodeDecodeError:
-            return "hex", hex_dump(body[:most]), len(body), is_cut
+            return "hex", hex_dump(body[:limit]), len(body), is_cut
         return (*_text(text, is_cut=is_cut), len(body), is_cut)
     if isinstance(body, str):
-        is_cut = most is not None and len(body) > most
-        return (*_text(body[:most], is_cut=is_cut), len(body.encode("utf-8", "surrogatepass")), is_cut)
+        is_cut = limit is not None and len(body) > limit
+        return (*_text(body[:limit], is_cut=is_cut), len(body.encode("utf-8", "surrogatepass")), is_cut)
     text = json.dumps(message.to_json()["body"], indent=2, ensure_ascii=False)
-    return "json", text[:most], len(text.encode()), most is not None and len(text) > most
+    return "json", text[:limit], len(text.encode()), limit is not None and len(text) > limit
 
 
 def _text(text: str, *, is_cut: bool) -> tuple[str, str]:

@@ -444,7 +444,7 @@ def change_messages(
         selection: The messages to change.
         target: Name of the other queue, for `MOVE` and `COPY`.
         dry_run: Count the messages, and change nothing. The queue may have more matching messages than
-            counted, see `uncounted`.
+            counted, see `incomplete_count_reason`.
 
     Raises:
         ConfigurationError: Source and target are the same queue.
@@ -472,7 +472,7 @@ def change_messages(
             assert_never(change)
 
 
-def uncounted(
+def incomplete_count_reason(
     administration: QueueAdministration, queue: str, selection: MessageSelection, counted: int
 ) -> str:
     """Return why the queue may have more messages of a selection than were counted; "" if the count is exact.
@@ -491,7 +491,7 @@ def uncounted(
 def count_messages(administration: QueueAdministration, queue: str, selector: str | None) -> int:
     """Return the number of messages on a queue, or of those that match a selector; 0 for a missing queue.
 
-    With a selector the queue may have more matching messages than counted, see `uncounted`.
+    With a selector the queue may have more matching messages than counted, see `incomplete_count_reason`.
 
     Raises:
         CapabilityError: The broker does not count its messages, or can't select them.

@@ -9,14 +9,14 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.triggers.payload import (
-    HEARD_KEY,
+    OUTCOME_LIST_KEY,
     hold_token,
+    is_still_held,
     message_ids,
     outcome_key,
-    still_waits,
-    with_heard,
+    with_listed_outcome,
 )
 
 _OUTCOMES = ("acknowledge", "roll_back")
@@ -75,13 +75,13 @@ class JmsAcknowledgeOperator(BaseOperator):
                 raise ConfigurationError(
                     f"outcome is {self.outcome!r}; expected one of {', '.join(map(repr, _OUTCOMES))}"
                 )
-            stores = of_context(context, "asset_state_store")
-            triggering = of_context(context, "triggering_asset_events")
-        word: dict[str, Any] = {"acknowledged": True}
+            stores = context_entry(context, "asset_state_store")
+            triggering = context_entry(context, "triggering_asset_events")
+        outcome: dict[str, Any] = {"acknowledged": True}
         if self.outcome != _OUTCOMES[0]:
-            instance = of_context(context, "ti")
+            instance = context_entry(context, "ti")
             where = f"DAG {instance.dag_id} rolled it back in run {instance.run_id}"
-            word = {"acknowledged": False, "why": f"task {self.task_id} of {where}"}
+            outcome = {"acknowledged": False, "why": f"task {self.task_id} of {where}"}
         store = stores[self.asset]
         events = triggering[self.asset]
         # Only events from triggers have held messages. A task that passes an event on creates a new event,
@@ -91,14 +91,14 @@ class JmsAcknowledgeOperator(BaseOperator):
         spoken = 0
         for token, extra in waiting.items():
             key = outcome_key(token)
-            said = store.get(key)
-            whole = self._merged_outcome(word, said, extra)
-            if whole is None:
+            stored = store.get(key)
+            merged = self._merged_outcome(outcome, stored, extra)
+            if merged is None:
                 continue
             spoken += 1
-            if whole != said and still_waits(extra, store.get):
-                store.set(key, whole)
-                store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), token, whole))
+            if merged != stored and is_still_held(extra, store.get):
+                store.set(key, merged)
+                store.set(OUTCOME_LIST_KEY, with_listed_outcome(store.get(OUTCOME_LIST_KEY), token, merged))
         if not waiting:
             self.log.warning(
                 "Nothing to acknowledge: this run was started by no event of %r that waits for it. The "
@@ -107,26 +107,28 @@ class JmsAcknowledgeOperator(BaseOperator):
             )
         return spoken
 
-    def _merged_outcome(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
+    def _merged_outcome(
+        self, outcome: dict[str, Any], stored: object, extra: object
+    ) -> dict[str, Any] | None:
         """Return the outcome to store for an event: the stored outcome, supplemented by this task's.
 
         Args:
-            word: The outcome of this task.
-            said: The value stored for the event: an outcome, or something else if a task wrote it.
+            outcome: The outcome of this task.
+            stored: The value stored for the event: an outcome, or something else if a task wrote it.
             extra: The event's `extra`, with the ids of its messages.
 
         Returns:
             The merged outcome, in which a final stored outcome takes precedence. `None` if the event has no
             message with an id in `message_ids`.
         """
-        before = said if isinstance(said, dict) else {}
-        meant: dict[str, Any] = {}
+        before = stored if isinstance(stored, dict) else {}
+        by_id: dict[str, Any] = {}
         if self.message_ids is not None:
-            meant = dict.fromkeys(sorted({*message_ids(extra)} & {*self.message_ids}), word)
-            if not meant:
+            by_id = dict.fromkeys(sorted({*message_ids(extra)} & {*self.message_ids}), outcome)
+            if not by_id:
                 return None
         if "awaits" in before:  # not final: the outcome waits for DAGs without a run, perhaps for this DAG
             before = {name: value for name, value in before.items() if name not in {"acknowledged", "awaits"}}
         if "acknowledged" in before:
             return before
-        return {**before, **(word if not meant else {"messages": meant | before.get("messages", {})})}
+        return {**before, **(outcome if not by_id else {"messages": by_id | before.get("messages", {})})}

@@ -40,10 +40,10 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.metrics import sending
 from airflow_provider_jmsjca.hooks.registry import installed_registrar, task_name
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.selectors import effective_selector
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id
-from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.spool import known_ids_key, spool_path, task_key
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import SpoolPath
@@ -221,7 +221,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             *count_faults("segment_bytes", self.segment_bytes),
             *seconds_faults("max_time", self.max_time),
             *seconds_faults("idle_time", self.idle_time),
-            *(() if self.adopt_after is None else seconds_faults("adopt_after", self.adopt_after, least=0)),
+            *(() if self.adopt_after is None else seconds_faults("adopt_after", self.adopt_after, minimum=0)),
         ]
         if faults:
             raise ConfigurationError(faults)
@@ -234,7 +234,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         spec = BatchSpec(
             subscription=Subscription(
                 destination=destination,
-                selector=selector_in_force(
+                selector=effective_selector(
                     options, destination, self.message_selector or None, self.subscription_name or None
                 ),
                 durable_name=self.subscription_name or None,
@@ -255,7 +255,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                 str(destination), settings.url, self.subscription_name or None, settings.client_id
             ),
             kind=ActivationKind.COLLECTOR,
-            owner=task_name(of_context(context, "ti")),
+            owner=task_name(context_entry(context, "ti")),
             destination=str(destination),
             broker=settings.url.partition("?")[0],
             probed=probed_queues(settings, [destination]),
@@ -266,10 +266,10 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             with batch:
                 registrar = installed_registrar() if batch.manifest is None else None
                 with (
-                    collecting(registrar, identity, self._stop.set) as steering,
-                    sending(lambda: measured_collection(identity, steering), identity.probed),
+                    collecting(registrar, identity, self._stop.set) as control,
+                    sending(lambda: measured_collection(identity, control), identity.probed),
                 ):
-                    result = collect(connect, batch, spec, stop=self._stop, steering=steering)
+                    result = collect(connect, batch, spec, stop=self._stop, control=control)
         except DeliveryStoppedError as error:
             # A batch with sealed messages is kept: once the activation is resumed, the next attempt continues
             # it.
@@ -346,9 +346,9 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
 
         Batches get the same name if the broker may deliver the same message to either of them.
         """
-        shared = known_with(self.jms_conn_id, destination)
+        shared = known_ids_key(self.jms_conn_id, destination)
         if destination.kind is DestinationKind.QUEUE:
             return shared
         # On a topic each subscription gets its own copy.
-        instance = of_context(context, "ti")
+        instance = context_entry(context, "ti")
         return f"{shared} {self.subscription_name or f'{instance.dag_id}.{instance.task_id}'}"

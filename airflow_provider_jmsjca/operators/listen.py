@@ -34,11 +34,16 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 )
 from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.destinations import finder
+from airflow_provider_jmsjca.hooks.destinations import cached_find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import installed_store, store_for
-from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, of_context, task_failures, timed_out
+from airflow_provider_jmsjca.hooks.task_failures import (
+    context_entry,
+    deferral_timeout,
+    task_failures,
+    timeout_text,
+)
 from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.store.base import ActivationOrder, WantedState
@@ -63,15 +68,15 @@ class _Killed:
     """
 
     def __init__(self) -> None:
-        self._told = False
+        self._reported = False
 
     def set(self) -> None:
         """Record the request to end the task."""
-        self._told = True
+        self._reported = True
 
     def is_set(self) -> bool:
         """Return whether the task was requested to end."""
-        return self._told
+        return self._reported
 
 
 class JmsListenOperator(SecretsRefused, BaseOperator):
@@ -213,15 +218,15 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             from airflow_provider_jmsjca.engine.activations.limits import run_report  # noqa: PLC0415 - not at parse time
 
             down = run_state.members_down
-            report = run_report(run_state.so_far, EndReason.TIME)
+            report = run_report(run_state.counts, EndReason.TIME)
             return report if down is None else report | {"members_down": list(down)}
         if run_state.timeout_at is None:
             return self._listen(context, run_state)
         # Airflow's own timer restarts when a deferred task resumes on a worker.
         left = run_state.timeout_at - time.time()
         if left <= 0 or (event["event"] == "deadline" and run_state.ends_by_timeout):
-            raise AirflowTaskTimeout(timed_out(self))
-        with execution_timer(left, error_message=timed_out(self)):
+            raise AirflowTaskTimeout(timeout_text(self))
+        with execution_timer(left, error_message=timeout_text(self)):
             return self._listen(context, run_state)
 
     def on_kill(self) -> None:
@@ -243,7 +248,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         if self.defer_after is not None:
             faults += seconds_faults("defer_after", self.defer_after, otherwise="None to keep the worker")
         faults += seconds_faults("poll_interval", self.poll_interval)
-        faults += seconds_faults("stop_timeout", self.stop_timeout, least=0)
+        faults += seconds_faults("stop_timeout", self.stop_timeout, minimum=0)
         if faults:
             raise ConfigurationError(faults)
 
@@ -251,21 +256,21 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         from airflow_provider_jmsjca.engine.activations.activation import activation_of  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.limits import FAILURE_TIMEOUT, duration  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.activations.metrics import measured  # noqa: PLC0415 - not at parse time
-        from airflow_provider_jmsjca.engine.limbo import kept_up  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.engine.limbo import maintained  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.engine.watching.depths import probed_queues  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.metrics import sending  # noqa: PLC0415 - not at parse time
         from airflow_provider_jmsjca.hooks.registry import task_supervision  # noqa: PLC0415 - not at parse time
 
         with task_failures(), contextlib.ExitStack() as resources:
             plain_function("on_message", self.on_message)
-            spec, settings = self._resolved(_instance(of_context(context, "ti")))
+            spec, settings = self._resolved(_instance(context_entry(context, "ti")))
             store = resources.enter_context(store_for(spec))
             if store is not None:
                 # The task itself sends due messages of limbo, because there may be no triggerer to do so.
                 resources.enter_context(
-                    kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
+                    maintained(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
                 )
-            supervision = task_supervision(of_context(context, "ti"), settings)
+            supervision = task_supervision(context_entry(context, "ti"), settings)
             activation = activation_of(
                 spec,
                 settings,
@@ -274,7 +279,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                     confirm_acknowledgements=self.confirm_acknowledgements,
                     non_blocking_redelivery=self.non_blocking_redelivery,
                     subscribes=self.subscribes,
-                    find=finder(),
+                    find=cached_find_destination(),
                     store=store,
                     # Messages in limbo are sent over the Airflow connection. So limbo is used only if that
                     # connection leads to the same broker as the spec.
@@ -286,7 +291,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 note_input(JmsHook(self._conn_id), settings, source)
             defer_after = self.defer_after if self._may_defer(activation, settings) else None
             quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
-            so_far, until, began = run_state.so_far, run_state.until, time.time()
+            so_far, until, began = run_state.counts, run_state.until, time.time()
             failure_timeout = duration(
                 "failure_timeout", self.failure_timeout or self.idle_for or FAILURE_TIMEOUT
             )
@@ -304,7 +309,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 failure_timeout=failure_timeout,
                 within=self.stop_timeout,
                 within_if_stopped=_WITHIN_IF_KILLED,
-                progress=lambda now: self._log_progress(so_far + now, _not_up(activation)),
+                progress=lambda now: self._log_progress(so_far + now, _down_hosts(activation)),
                 progress_every=_PROGRESS,
             )
         if counts.moved:
@@ -394,8 +399,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         from airflow_provider_jmsjca.engine.activations.limits import failures_of_each  # noqa: PLC0415 - not at parse time
 
         failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
-        if state.only_fails(now, failure_timeout=failure_timeout, failures=failures):
-            raise _only_fails(state.so_far)
+        if state.has_only_failures(now, failure_timeout=failure_timeout, failures=failures):
+            raise _only_fails(state.counts)
 
     def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self._given_spec()
@@ -455,7 +460,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=run_state.deadline,
-                not_before={name: rest.until for name, rest in run_state.rests.items()},
+                not_before={name: rest.until for name, rest in run_state.pauses.items()},
                 retry_permanent_errors=listener.retry_permanent_errors,
                 activation=listener.whole or listener.name,
                 broker=listener.url.partition("?")[0],
@@ -484,7 +489,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
 
-def _not_up(activation: Listener) -> Sequence[str]:
+def _down_hosts(activation: Listener) -> Sequence[str]:
     """Return the hosts of members that are down, for the log.
 
     If no member is down, return the activation's state instead; nothing if that is `UP`.

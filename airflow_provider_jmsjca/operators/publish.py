@@ -11,11 +11,11 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_jmsjca.assets.jms import note_output
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.message import PropertyValue
-from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
+from airflow_provider_jmsjca.hooks.destinations import cached_find_destination, find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.settings import settings_for
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.operators.sending import SENDING_FIELDS, Sending, send, with_delivery_dates
 
 
@@ -110,7 +110,7 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
             options = hook.options()
             if options["allow_message_delays"] is True:
                 outgoing = with_delivery_dates(outgoing)
-            with hook.connect(options, finder()) as connection:
+            with hook.connect(options, cached_find_destination()) as connection:
                 broker = connection.broker
                 limbo = send(connection, outgoing, transacted=self.transacted, limbo=self.jms_conn_id)
         note_output(hook, settings_for(self.jms_conn_id, options), sending.destination)
@@ -130,5 +130,5 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     def _deduplication(self, context: Context) -> str | None:
         if not self.deduplicate:
             return None
-        instance = of_context(context, "ti")
+        instance = context_entry(context, "ti")
         return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.map_index}"

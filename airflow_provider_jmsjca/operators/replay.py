@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.spark.replays import make_replay
 from airflow_provider_jmsjca.spool.batch_id import replay_id
@@ -107,7 +107,7 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the replay, submit it and send dead letters; completed steps aren't repeated."""
         with task_failures():
-            self._push = of_context(context, "ti").xcom_push
+            self._push = context_entry(context, "ti").xcom_push
             self._properties = self._spark_properties(context)
             report = self.replay(task_key(context).batch_id())
         if report is None:

@@ -19,10 +19,10 @@ from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec
 from airflow_provider_jmsjca.engine.delivering.delivery import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
-from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
+from airflow_provider_jmsjca.hooks.destinations import cached_find_destination, find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, argument_text, send
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
@@ -149,7 +149,7 @@ class JmsRequestOperator(JmsSensor):
         self.time_to_live = time_to_live
         self.deduplicate = deduplicate
         self._number = 0
-        self._own = self._correlation = ""
+        self._request_id = self._correlation = ""
         self._selects = False
 
     def execute(self, context: Context) -> Any:
@@ -170,16 +170,16 @@ class JmsRequestOperator(JmsSensor):
             self._begin(context)
             outgoing = self._outgoing()
             self._source()  # raises errors of the configuration before the request is sent
-            repeated = getattr(of_context(context, "ti"), "try_number", 1) > 1 or is_folder(
+            repeated = getattr(context_entry(context, "ti"), "try_number", 1) > 1 or is_folder(
                 self._folder(context)
             )
             hook = JmsHook(self.jms_conn_id)
             options = hook.options()
-            with hook.connect(options, finder()) as connection:
+            with hook.connect(options, cached_find_destination()) as connection:
                 self._selects = connection.capabilities.selector
                 if repeated:
-                    with self._softened():
-                        found = self._look(context)
+                    with self._soft_failures():
+                        found = self._probe(context)
                     if found.value is not None:
                         return found.value
                 send(connection, outgoing)
@@ -232,8 +232,8 @@ class JmsRequestOperator(JmsSensor):
         names = [key.dag_id, key.run_id, key.task_id, str(key.map_index)]
         if self._number:
             names.append(str(self._number))
-        self._own = "/".join([*names, secret_code(spool_path(self.spool_path), *names)])
-        self._correlation = argument_text("correlation_id", self.correlation_id) or self._own
+        self._request_id = "/".join([*names, secret_code(spool_path(self.spool_path), *names)])
+        self._correlation = argument_text("correlation_id", self.correlation_id) or self._request_id
 
     def _outgoing(self) -> list[Outgoing]:
         return Sending(
@@ -245,7 +245,7 @@ class JmsRequestOperator(JmsSensor):
             reply_to=self.reply_to,
             priority=self.priority,
             time_to_live=self.time_to_live,
-        ).outgoing(self._own if self.deduplicate else None)
+        ).outgoing(self._request_id if self.deduplicate else None)
 
     def _note_request(self) -> None:
         hook = JmsHook(self.jms_conn_id)
@@ -265,20 +265,20 @@ class JmsRequestOperator(JmsSensor):
         return {_SELECTS: self._selects}
 
     def _watched(self) -> tuple[str, str | None]:
-        if selector := self._own_selector():
+        if selector := self._response_selector():
             return self.reply_to, selector
         quoted = self._correlation.replace("'", "''")
         return self.reply_to, f"JMSCorrelationID = '{quoted}'" if self._selects else None
 
     def _claim_spec(self, source: Any) -> ClaimSpec:
-        if self._own_selector():
+        if self._response_selector():
             return super()._claim_spec(source)
-        return replace(super()._claim_spec(source), choose=self._choose, looks_past=not self._selects)
+        return replace(super()._claim_spec(source), choose=self._choose, filters_messages=not self._selects)
 
-    def _wants(self, message: JmsMessage) -> object:
-        return bool(self._own_selector()) or message.correlation_id == self._correlation
+    def _accepts(self, message: JmsMessage) -> object:
+        return bool(self._response_selector()) or message.correlation_id == self._correlation
 
-    def _own_selector(self) -> str | None:
+    def _response_selector(self) -> str | None:
         return selector_text(argument_text("response_selector", self.response_selector))
 
     def _response(self, message: JmsMessage) -> Response:

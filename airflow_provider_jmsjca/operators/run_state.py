@@ -34,23 +34,23 @@ class RunState:
     """State of a listener when it starts or resumes on a worker. Times are seconds since the epoch.
 
     Attributes:
-        so_far: Counts of the previous runs.
+        counts: Counts of the previous runs.
         until: End of `run_for`; `None`: never.
         idle_until: End of `idle_for` if no message arrives; `None` until the first run on a worker has ended.
         timeout_at: End of Airflow's `execution_timeout`, counted from the first run.
         woken_by: The event of the queue with messages; `None`: another reason resumed the task.
-        rests: Pauses of queues, by the name of their watch.
+        pauses: Pauses of queues, by the name of their watch.
         members_down: The members that were down when the task left the worker; `None`: it has no members.
         failing_since: Start of the period with failures only; `None`: there is no such period.
         failures_before: Number of failures before that period.
     """
 
-    so_far: Counts = field(default_factory=Counts)
+    counts: Counts = field(default_factory=Counts)
     until: float | None = None
     idle_until: float | None = None
     timeout_at: float | None = None
     woken_by: Mapping[str, Any] | None = None
-    rests: Mapping[str, QueuePause] = field(default_factory=dict)
+    pauses: Mapping[str, QueuePause] = field(default_factory=dict)
     members_down: tuple[str, ...] | None = None
     failing_since: float | None = None
     failures_before: int = 0
@@ -113,37 +113,37 @@ class RunState:
             idle_for: Argument of the operator.
             interval: Seconds of the shortest pause.
         """
-        came = counts != self.so_far
+        has_arrived = counts != self.counts
         idle_until = self.idle_until
         if idle_for is None:
             idle_until = None
-        elif came or idle_until is None:
+        elif has_arrived or idle_until is None:
             idle_until = now - quiet + idle_for
-        rests = dict(self.rests)
+        pauses = dict(self.pauses)
         if self.woken_by is not None:
-            last = rests.pop(self.woken_by["watch"], None)
-            if not came:
-                rests[self.woken_by["watch"]] = _queue_pause(self.woken_by, last, now, interval)
+            last = pauses.pop(self.woken_by["watch"], None)
+            if not has_arrived:
+                pauses[self.woken_by["watch"]] = _queue_pause(self.woken_by, last, now, interval)
         since, before = self._failing(counts, began)
         return replace(
             self,
-            so_far=counts,
+            counts=counts,
             idle_until=idle_until,
             woken_by=None,
-            rests=rests,
+            pauses=pauses,
             failing_since=since,
             failures_before=before,
         )
 
     def _failing(self, counts: Counts, began: float) -> tuple[float | None, int]:
-        before, failures = self.so_far, _failures(counts)
+        before, failures = self.counts, _failures(counts)
         if counts.settled != before.settled or _first_deliveries(counts) != _first_deliveries(before):
             return None, failures
         if self.failing_since is None and failures > _failures(before):
             return began, _failures(before)
         return self.failing_since, self.failures_before
 
-    def only_fails(self, now: float, *, failure_timeout: float, failures: int) -> bool:
+    def has_only_failures(self, now: float, *, failure_timeout: float, failures: int) -> bool:
         """Return whether the same messages failed for too long, the time before deferrals included.
 
         Args:
@@ -151,17 +151,19 @@ class RunState:
             failure_timeout: Seconds for which the messages may fail.
             failures: Number of failures below which the method returns `False`.
         """
-        since, many = self.failing_since, _failures(self.so_far) - self.failures_before
+        since, many = self.failing_since, _failures(self.counts) - self.failures_before
         return since is not None and now - since >= failure_timeout and many >= failures
 
     def as_state(self) -> dict[str, Any]:
         """Return the state for `resumed`, with JSON values only."""
         return {
-            "so_far": self.so_far.as_dict(),
+            "so_far": self.counts.as_dict(),
             "until": self.until,
             "idle_until": self.idle_until,
             "timeout_at": self.timeout_at,
-            "rests": {name: [rest.message_id, rest.repeats, rest.until] for name, rest in self.rests.items()},
+            "rests": {
+                name: [rest.message_id, rest.repeats, rest.until] for name, rest in self.pauses.items()
+            },
             "members_down": None if self.members_down is None else list(self.members_down),
             "failing": [self.failing_since, self.failures_before],
         }
@@ -173,12 +175,12 @@ class RunState:
         down = state["members_down"]
         since, before = state["failing"]
         run_state = cls(
-            so_far=Counts(**state["so_far"]),
+            counts=Counts(**state["so_far"]),
             until=state["until"],
             idle_until=state["idle_until"],
             timeout_at=state["timeout_at"],
             woken_by=event if event["event"] == "ready" else None,
-            rests={
+            pauses={
                 name: QueuePause(message_id=message_id, repeats=repeats, until=until)
                 for name, (message_id, repeats, until) in state["rests"].items()
             },

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
 from airflow_provider_jmsjca.core.quantities import number_of, seconds_faults
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session.tracing import stamped
+from airflow_provider_jmsjca.engine.session.tracing import with_current_trace
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.store import installed_store
@@ -257,7 +257,9 @@ def send(
         PermanentBrokerError: The broker refused a message; it may have stored other messages.
         InDoubtError: The connection was lost; the broker may have stored some of the messages.
     """
-    outgoing = stamped(outgoing)  # before messages are put in limbo, which must contain the trace, too
+    outgoing = with_current_trace(
+        outgoing
+    )  # before messages are put in limbo, which must contain the trace, too
     shelved = limbo is not None and not connection.capabilities.delayed_delivery
     _check(connection, outgoing, transacted=transacted, shelved=shelved)
     if limbo is not None and shelved and any(item.delay for item in outgoing):

@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
     submitted_application,
 )
 from airflow_provider_jmsjca.hooks.spool import spark_properties, store_environment
-from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
+from airflow_provider_jmsjca.hooks.task_failures import context_entry, task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.web_links import (
     JmsBatchLink,
@@ -208,7 +208,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook: Any = None
         self._killed = False
         self._dead_letters_link = ""
-        self._push: Callable[[str, Any], object] = _nowhere
+        self._push: Callable[[str, Any], object] = _discard
         self._spark_ui = ""
         self._submission: dict[str, bool] = {}
         self._resource_manager = ""
@@ -230,15 +230,15 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             target = self._dead_letter_target(find_destination(self.destination))
             hook_class = self._submit_hook()
             self._moves_to = (target,)
-            self._push = of_context(context, "ti").xcom_push
+            self._push = context_entry(context, "ti").xcom_push
             collected = self.collected(context)
             report = self._report = collected.report()
             self._properties = self._spark_properties(context)
             own = dict(NOTHING_STORED)
             if collected.result.manifest is not None:
                 own = self._store(hook_class, Manifest.read(collected.folder / MANIFEST), target)
-            for manifest, said in zip(collected.adopted, report["adopted"], strict=True):
-                said.update(self._store(hook_class, manifest, target))
+            for manifest, entry in zip(collected.adopted, report["adopted"], strict=True):
+                entry.update(self._store(hook_class, manifest, target))
         self._report = report | own
         return self._report
 
@@ -448,7 +448,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             ) from error
         except AirflowException as failure:
             _explain(failure, manifest)
-            self._blame_data(manifest, fence, failure)
+            self._suggest_bisect(manifest, fence, failure)
             # Without a traceback, because Airflow logs the one of the raised error.
             self.log.error(  # noqa: TRY400
                 "%s; batch %s stays in the spool: a retry, or the cleared task, submits its %d messages "
@@ -472,7 +472,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         return done
 
-    def _blame_data(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
+    def _suggest_bisect(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
         """Raise an error that suggests `bisect=True` if the job failed because of its data.
 
         Do nothing if `bisect` is set, or if the failure has another cause.
@@ -514,7 +514,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             f"Spark application {application.name} ended ({escaped(how)}), and batch {manifest.batch_id} is "
             "not done: see the driver's log on the cluster"
         )
-        self._blame_data(manifest, fence, failure)
+        self._suggest_bisect(manifest, fence, failure)
         raise failure
 
     def _wait_for(self, application: SparkApplication) -> NoReturn:
@@ -587,7 +587,7 @@ def _count_rows(source: str, done: Done) -> None:
     count("rejected_rows", done.rejected, {"destination": source})
 
 
-def _nowhere(_key: str, _value: object) -> None:
+def _discard(_key: str, _value: object) -> None:
     """Discard an XCom while no task is running."""
 
 
@@ -622,10 +622,10 @@ def _explain(failure: AirflowException, manifest: Manifest) -> None:
         SpoolError: A file of the batch is missing or damaged; the error names the file and the damage.
         AirflowException: The worker has no Java.
     """
-    said = f"{ConfigurationError.__name__}: "
+    prefix = f"{ConfigurationError.__name__}: "
     for line in str(failure).splitlines():
-        if line.startswith(said):
-            raise ConfigurationError(f"the Spark job: {line.removeprefix(said)}") from failure
+        if line.startswith(prefix):
+            raise ConfigurationError(f"the Spark job: {line.removeprefix(prefix)}") from failure
     try:
         manifest.verify()
     except SpoolError as fault:

@@ -80,9 +80,9 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         del context
         with task_failures():
             faults = [
-                *seconds_faults("older_than", self.older_than, least=0),
-                *seconds_faults("care_after", self.care_after, least=0),
-                *(() if self.forget is None else seconds_faults("forget", self.forget, least=0)),
+                *seconds_faults("older_than", self.older_than, minimum=0),
+                *seconds_faults("care_after", self.care_after, minimum=0),
+                *(() if self.forget is None else seconds_faults("forget", self.forget, minimum=0)),
             ]
             if faults:
                 raise ConfigurationError(faults)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.metadata import scheduling_assets
-from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
+from airflow_provider_jmsjca.hooks.store import release_shared_store, shared_store, store_in_use
 from airflow_provider_jmsjca.operating.activations import (
     ActivationStatus,
     activation_status,
@@ -58,10 +58,10 @@ def open_store() -> Iterator[Store]:
     try:
         yield store
     finally:
-        leave_shared_store(store)
+        release_shared_store(store)
 
 
-def listed(visit: Visit) -> Response:
+def list_view(visit: Visit) -> Response:
     """Show activations with their runs in all processes."""
     ended, match = "ended" in visit.query, visit.query.get("match", "")
     dag_id, task_id = visit.query.get("dag_id", ""), visit.query.get("task_id", "")
@@ -84,7 +84,7 @@ def listed(visit: Visit) -> Response:
     )
 
 
-def shown(visit: Visit) -> Response:
+def detail_view(visit: Visit) -> Response:
     """Show one activation, with its actions."""
     with open_store() as store:
         found = activation_status(store, visit.query.get("name", ""))
@@ -104,7 +104,7 @@ def shown(visit: Visit) -> Response:
     )
 
 
-def changed(visit: Visit) -> Response:
+def change_view(visit: Visit) -> Response:
     """Suspend, resume, drain or stop an activation."""
     visit.require(Permission.OPERATE)
     action, reason = visit.form.get("action", ""), visit.form.get("reason", "").strip()
@@ -120,7 +120,7 @@ def changed(visit: Visit) -> Response:
         else:
             user = f"user {visit.user.get_name()}"
             request_activation_state(store, [name], _ACTIONS[action], reason=reason, user=user)
-    return visit.go("activation", name=name, done=action)
+    return visit.redirect("activation", name=name, done=action)
 
 
 def _belongs(status: ActivationStatus, dag_id: str, task_id: str, assets: Sequence[str]) -> bool:

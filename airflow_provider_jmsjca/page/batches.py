@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.spool.upkeep.states import NEEDS_CARE, BatchState, 
 _MOST: Final = 500
 
 
-def listed(visit: Visit) -> Response:
+def list_view(visit: Visit) -> Response:
     """Show the batches in states that need attention; with the parameter `all`, every batch."""
     every_state = "all" in visit.query
     found: list[BatchState] = []

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.metadata import impatient_settings, jms_connections
+from airflow_provider_jmsjca.hooks.metadata import jms_connections, settings_with_short_timeouts
 from airflow_provider_jmsjca.operating.queues import open_connection
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
@@ -35,7 +35,7 @@ def chosen_connection(visit: Visit) -> tuple[str | None, list[str]]:
     return conn_id, known
 
 
-def asked_connection(visit: Visit) -> str:
+def selected_connection(visit: Visit) -> str:
     """Return the Airflow connection that a view shows.
 
     Raises:
@@ -50,7 +50,7 @@ def asked_connection(visit: Visit) -> str:
     return conn_id
 
 
-def required(visit: Visit, name: str) -> str:
+def required_parameter(visit: Visit, name: str) -> str:
     """Return a parameter of the URL.
 
     Raises:
@@ -62,20 +62,20 @@ def required(visit: Visit, name: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
+def open_broker(conn_id: str) -> Iterator[tuple[Connection, QueueAdministration]]:
     """Connect to a broker, and close the connection at the end of the block.
 
     Raises:
         JmsError: The broker cannot be reached, or refuses the login.
     """
     with (
-        open_connection(impatient_settings(conn_id)) as connection,
+        open_connection(settings_with_short_timeouts(conn_id)) as connection,
         contextlib.closing(connection.administration()) as administration,
     ):
         yield connection, administration
 
 
-def ask_before_browsing(visit: Visit, administration: QueueAdministration) -> None:
+def require_browse_consent(visit: Visit, administration: QueueAdministration) -> None:
     """Raise `AskFirstError` if browsing this broker has a side effect that the form did not confirm."""
     if administration.browse_note and not visit.form:
         raise AskFirstError(administration.browse_note)

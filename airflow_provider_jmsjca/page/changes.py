@@ -22,12 +22,12 @@ from airflow_provider_jmsjca.operating.queues import (
     QueueChange,
     change_messages,
     find_message,
+    incomplete_count_reason,
     queue_name,
-    uncounted,
 )
 from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.audit import record
-from airflow_provider_jmsjca.page.brokers import asked_connection, opened, required
+from airflow_provider_jmsjca.page.brokers import open_broker, required_parameter, selected_connection
 from airflow_provider_jmsjca.page.visit import Visit
 from airflow_provider_jmsjca.transports.administration import MessageSelection, QueueOperation
 
@@ -40,14 +40,14 @@ def changes_offered(
     visit: Visit, conn_id: str, operations: Collection[QueueOperation]
 ) -> tuple[QueueChange, ...]:
     """Return the changes that the broker offers and that the user may make."""
-    if not visit.may(Permission.OPERATE, conn_id):
+    if not visit.is_allowed(Permission.OPERATE, conn_id):
         return ()
     return tuple(each for each in QueueChange if QueueOperation(each.value) in operations)
 
 
-def changed(visit: Visit) -> Response:
+def change_view(visit: Visit) -> Response:
     """Move, copy or delete one message, or those that match a selector, after a confirmation."""
-    conn_id, queue, change = asked_connection(visit), required(visit, "queue"), _change(visit)
+    conn_id, queue, change = selected_connection(visit), required_parameter(visit, "queue"), _change(visit)
     visit.require(Permission.OPERATE, conn_id)
     message_id = visit.query.get("id", "")
     selection = MessageSelection(
@@ -57,7 +57,7 @@ def changed(visit: Visit) -> Response:
     target = "" if change is QueueChange.DELETE else queue_name(to)
     where = f" to {target}" if target else ""
     back = visit.link("queue", conn_id=conn_id, queue=queue, selector=selection.selector)
-    with opened(conn_id) as (connection, administration):
+    with open_broker(conn_id) as (connection, administration):
         if QueueOperation(change.value) not in administration.operations:
             raise CapabilityError(f"{change} is not offered by {connection.broker}; {administration.way_out}")
         if "confirmed" not in visit.form:
@@ -66,7 +66,7 @@ def changed(visit: Visit) -> Response:
                 "confirm.html",
                 title=queue,
                 question=f"{change.capitalize()} {_counted(count)} of {queue}{where}?",
-                text=uncounted(administration, queue, selection, count),
+                text=incomplete_count_reason(administration, queue, selection, count),
                 fields={"action": change, "to": to},
                 button=change.capitalize(),
                 back=back,
@@ -85,15 +85,19 @@ def changed(visit: Visit) -> Response:
     )
 
 
-def edited(visit: Visit) -> Response:
+def edit_view(visit: Visit) -> Response:
     """Show a message as text to edit. Then show the user's changes, and ask for a confirmation.
 
     After the confirmation, send the edited copy and delete the message.
     """
-    conn_id, queue, message_id = asked_connection(visit), required(visit, "queue"), required(visit, "id")
+    conn_id, queue, message_id = (
+        selected_connection(visit),
+        required_parameter(visit, "queue"),
+        required_parameter(visit, "id"),
+    )
     visit.require(Permission.READ_MESSAGES, conn_id)
     visit.require(Permission.OPERATE, conn_id)
-    with opened(conn_id) as (connection, administration):
+    with open_broker(conn_id) as (connection, administration):
         # First, because browsing has side effects on brokers that can't delete a single message anyway.
         require_selection(connection, administration)
         message = find_message(administration, queue, message_id)

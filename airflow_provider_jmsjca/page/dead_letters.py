@@ -23,10 +23,10 @@ from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.brokers import (
     AskFirstError,
-    ask_before_browsing,
-    asked_connection,
-    opened,
-    required,
+    open_broker,
+    require_browse_consent,
+    required_parameter,
+    selected_connection,
 )
 from airflow_provider_jmsjca.page.queues import dead_letter_queues
 from airflow_provider_jmsjca.page.visit import Visit
@@ -37,16 +37,16 @@ _MOST_SENT: Final = 10_000
 _REPLAY_SECONDS: Final = 12.0
 
 
-def listed(visit: Visit) -> Response:
+def list_view(visit: Visit) -> Response:
     """Show the dead-letter queues of a connection, or the dead letters of one queue in groups."""
     if not visit.query.get("queue"):
         return dead_letter_queues(visit)
-    conn_id = asked_connection(visit)
+    conn_id = selected_connection(visit)
     queue, selector = visit.query["queue"], visit.query.get("selector", "")
     visit.require(Permission.READ_MESSAGES, conn_id)
-    with opened(conn_id) as (_, administration):
+    with open_broker(conn_id) as (_, administration):
         try:
-            ask_before_browsing(visit, administration)
+            require_browse_consent(visit, administration)
         except AskFirstError as asked:
             return visit.page("ask.html", title=queue, note=str(asked))
         if administration.browse_note:
@@ -64,20 +64,20 @@ def listed(visit: Visit) -> Response:
         found=found,
         moment=moment,
         origins=sorted(origins),
-        may_change=visit.may(Permission.OPERATE, conn_id),
+        may_change=visit.is_allowed(Permission.OPERATE, conn_id),
         most_sent=_MOST_SENT,
     )
 
 
-def changed(visit: Visit) -> Response:
+def change_view(visit: Visit) -> Response:
     """Send dead letters back or delete them, depending on the form's `action`.
 
     A form without `action` only confirms that browsing may have a side effect; then show the dead letters.
     """
     if "action" not in visit.form:
-        return listed(visit)
-    conn_id = asked_connection(visit)
-    queue = required(visit, "queue")
+        return list_view(visit)
+    conn_id = selected_connection(visit)
+    queue = required_parameter(visit, "queue")
     visit.require(Permission.OPERATE, conn_id)
     match visit.form["action"]:
         case "replay":
@@ -116,7 +116,7 @@ def _replayed(visit: Visit, conn_id: str, queue: str) -> list[str]:
         if time.monotonic() > until:
             stopped.set()
 
-    with opened(conn_id) as (connection, _):
+    with open_broker(conn_id) as (connection, _):
         if dry_run and not connection.capabilities.browse:  # it receives the letters and returns them
             record(visit.user, "browse_queue", conn_id=conn_id, queue=queue)
         result = replay_dead_letters(
@@ -137,7 +137,7 @@ def _purged(visit: Visit, conn_id: str, queue: str) -> str:
         raise ConfigurationError(f"nothing was deleted: type the name of the queue, {queue}, to confirm")
     selector = selector_text(visit.query.get("selector"))
     record(visit.user, "purge_dead_letters", conn_id=conn_id, queue=queue, selector=selector or "")
-    with opened(conn_id) as (_, administration):
+    with open_broker(conn_id) as (_, administration):
         count = change_messages(
             administration, QueueChange.DELETE, queue, MessageSelection(selector=selector)
         )

@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from airflow_provider_jmsjca.hooks.metadata import impatient_settings
+from airflow_provider_jmsjca.hooks.metadata import settings_with_short_timeouts
 from airflow_provider_jmsjca.operating.findings import Finding, FindingKind, Part, by_kind
 from airflow_provider_jmsjca.page.access import Permission
 from airflow_provider_jmsjca.page.visit import Visit
@@ -66,15 +66,15 @@ class _Section:
     elsewhere: bool
 
 
-def of_installation(visit: Visit) -> Response:
+def installation_view(visit: Visit) -> Response:
     """Show findings about triggerer, DAGs, watchers, store, spool and disks."""
-    found = examine_installation(impatient_settings, brokers=False, within=_SECONDS)
+    found = examine_installation(settings_with_short_timeouts, brokers=False, within=_SECONDS)
     return _page(visit, found, (Part.INSTALLATION, Part.DAGS), still="Brokers: examining…")
 
 
-def of_everything(visit: Visit) -> Response:
+def everything_view(visit: Visit) -> Response:
     """Show findings about the installation and the brokers of all JMS connections."""
-    found = examine_installation(impatient_settings, within=_SECONDS)
+    found = examine_installation(settings_with_short_timeouts, within=_SECONDS)
     return _page(visit, found, tuple(Part))
 
 
@@ -84,7 +84,7 @@ def _page(visit: Visit, found: Sequence[Finding], parts: Sequence[Part], *, stil
     def row(finding: Finding) -> _Row:
         conn_id = finding.conn_id
         if conn_id not in permissions:
-            permissions[conn_id] = visit.may(Permission.READ_MESSAGES, conn_id or None)
+            permissions[conn_id] = visit.is_allowed(Permission.READ_MESSAGES, conn_id or None)
         follows = finding.consequences
         return _Row(
             finding,

@@ -19,7 +19,7 @@ _MOST_SHOWN: Final = 256 * 1024
 _MOST_DIGITS: Final = 18
 
 
-def listed(visit: Visit) -> Response:
+def list_view(visit: Visit) -> Response:
     """Show the messages in limbo, in the order of their numbers."""
     text = visit.query.get("state", "")
     if text not in {"", *LimboState}:
@@ -38,7 +38,7 @@ def listed(visit: Visit) -> Response:
     )
 
 
-def shown(visit: Visit) -> Response:
+def detail_view(visit: Visit) -> Response:
     """Show one message in limbo with its content."""
     number = _number(visit.query.get("number", ""))
     with open_store() as store:
@@ -48,7 +48,7 @@ def shown(visit: Visit) -> Response:
     return visit.page(
         "message.html",
         title=f"Limbo, message {number}",
-        view=message_view(content.message, most=_MOST_SHOWN),
+        view=message_view(content.message, limit=_MOST_SHOWN),
         back=visit.link("limbo"),
         back_name="Limbo",
         changes=(),

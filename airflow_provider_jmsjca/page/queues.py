@@ -10,7 +10,7 @@ from starlette.responses import Response
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError
-from airflow_provider_jmsjca.hooks.metadata import impatient_settings
+from airflow_provider_jmsjca.hooks.metadata import settings_with_short_timeouts
 from airflow_provider_jmsjca.hooks.store import store_in_use
 from airflow_provider_jmsjca.operating.dead_letters import is_dead_letter_queue
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
@@ -28,13 +28,13 @@ from airflow_provider_jmsjca.page.activations import open_store
 from airflow_provider_jmsjca.page.audit import record
 from airflow_provider_jmsjca.page.brokers import (
     AskFirstError,
-    ask_before_browsing,
-    asked_connection,
     chosen_connection,
-    opened,
-    required,
+    open_broker,
+    require_browse_consent,
+    required_parameter,
+    selected_connection,
 )
-from airflow_provider_jmsjca.page.changes import changed, changes_offered
+from airflow_provider_jmsjca.page.changes import change_view, changes_offered
 from airflow_provider_jmsjca.page.visit import Visit
 
 _PAGE: Final = 50
@@ -44,7 +44,7 @@ _MOST_SHOWN: Final = 256 * 1024
 _MOST_DIGITS: Final = 9
 
 
-def listed(visit: Visit) -> Response:
+def list_view(visit: Visit) -> Response:
     """Show the queues of a connection, and the activations of this installation that use them."""
     return _listed(visit, "queues", "Queues", lambda _: True)
 
@@ -63,9 +63,9 @@ def _listed(visit: Visit, path: str, title: str, chosen: Callable[[str], bool]) 
         if store_in_use():
             with open_store() as store:
                 uses = registered_uses(store)
-        used = used_queues(uses, jms_conn_id=conn_id, settings=impatient_settings(conn_id))
+        used = used_queues(uses, jms_conn_id=conn_id, settings=settings_with_short_timeouts(conn_id))
         try:
-            with opened(conn_id) as (_, administration):
+            with open_broker(conn_id) as (_, administration):
                 queues = list_queues(administration, used=used)
         except CapabilityError as error:
             queues = QueueList(queues=(), note=str(error))
@@ -85,17 +85,17 @@ def _listed(visit: Visit, path: str, title: str, chosen: Callable[[str], bool]) 
     )
 
 
-def browsed(visit: Visit) -> Response:
+def browse_view(visit: Visit) -> Response:
     """Show the messages on a queue, page by page, or change them."""
     if "action" in visit.form:
-        return changed(visit)
-    conn_id = asked_connection(visit)
-    queue, selector = required(visit, "queue"), visit.query.get("selector", "")
+        return change_view(visit)
+    conn_id = selected_connection(visit)
+    queue, selector = required_parameter(visit, "queue"), visit.query.get("selector", "")
     visit.require(Permission.READ_MESSAGES, conn_id)
     skip = _number(visit.query.get("skip", ""))
-    with opened(conn_id) as (_, administration):
+    with open_broker(conn_id) as (_, administration):
         try:
-            ask_before_browsing(visit, administration)
+            require_browse_consent(visit, administration)
         except AskFirstError as asked:
             return visit.page("ask.html", title=queue, note=str(asked))
         if administration.browse_note:
@@ -116,23 +116,23 @@ def browsed(visit: Visit) -> Response:
     )
 
 
-def shown(visit: Visit) -> Response:
+def detail_view(visit: Visit) -> Response:
     """Show one message with headers, properties and body, or change it."""
     if "action" in visit.form:
-        return changed(visit)
-    conn_id = asked_connection(visit)
-    queue, message_id = required(visit, "queue"), required(visit, "id")
+        return change_view(visit)
+    conn_id = selected_connection(visit)
+    queue, message_id = required_parameter(visit, "queue"), required_parameter(visit, "id")
     visit.require(Permission.READ_MESSAGES, conn_id)
-    with opened(conn_id) as (_, administration):
+    with open_broker(conn_id) as (_, administration):
         try:
-            ask_before_browsing(visit, administration)
+            require_browse_consent(visit, administration)
         except AskFirstError as asked:
             return visit.page("ask.html", title=message_id, note=str(asked))
         if administration.browse_note:
             record(visit.user, "browse_message", conn_id=conn_id, queue=queue, message=message_id)
         message = find_message(administration, queue, message_id)
         operations = administration.operations
-    view = message_view(message, most=_MOST_SHOWN)
+    view = message_view(message, limit=_MOST_SHOWN)
     return visit.page(
         "message.html",
         title=message_id,

@@ -40,13 +40,13 @@ class Visit:
     form: Mapping[str, str]
     polls: bool
 
-    def may(self, permission: Permission, conn_id: str | None = None) -> bool:
+    def is_allowed(self, permission: Permission, conn_id: str | None = None) -> bool:
         """Return whether the user has a permission."""
         return is_permitted(self.user, permission, conn_id)
 
     def require(self, permission: Permission, conn_id: str | None = None) -> None:
         """Raise `ForbiddenError` if the user lacks a permission."""
-        if not self.may(permission, conn_id):
+        if not self.is_allowed(permission, conn_id):
             raise ForbiddenError(permission)
 
     def link(self, path: str, /, **parameters: object) -> str:
@@ -55,7 +55,7 @@ class Visit:
         query = urlencode(given, errors="replace")
         return f"{self.base}/{path}" + (f"?{query}" if query else "")
 
-    def here(self, /, **changed: object) -> str:
+    def current_url(self, /, **changed: object) -> str:
         """Return the URL of this view with other parameters."""
         return self.link(self.path, **{**self.query, **changed})
 
@@ -65,15 +65,15 @@ class Visit:
             template,
             visit=self,
             link=self.link,
-            here=self.here(),
-            may_operate=self.may(Permission.OPERATE),
-            may_read=self.may(Permission.READ_MESSAGES),
+            current_url=self.current_url(),
+            may_operate=self.is_allowed(Permission.OPERATE),
+            may_read=self.is_allowed(Permission.READ_MESSAGES),
             reading=Permission.READ_MESSAGES.value,
             token=form_token(self.user),
             **values,
         )
         return HTMLResponse(text, status_code=status)
 
-    def go(self, path: str, /, **parameters: object) -> Response:
+    def redirect(self, path: str, /, **parameters: object) -> Response:
         """Return a redirect to a view, as the response to a form."""
         return RedirectResponse(self.link(path, **parameters), status_code=303)

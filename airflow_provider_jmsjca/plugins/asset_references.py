@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_jmsjca.triggers.payload import is_event
+from airflow_provider_jmsjca.triggers.payload import is_jms_event
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -55,7 +55,7 @@ def add_events(session: Session, run: DagRun) -> None:
     has = {event.id for event in run.consumed_asset_events}
     found = session.scalars(wanted.order_by(AssetEvent.timestamp, AssetEvent.id)).all()
     run.consumed_asset_events.extend(
-        event for event in found if event.id not in has and is_event(event.extra)
+        event for event in found if event.id not in has and is_jms_event(event.extra)
     )
 
 

@@ -25,20 +25,20 @@ from airflow_provider_jmsjca.plugins.run_requests import (
 from airflow_provider_jmsjca.plugins.state_messages import StateMessages
 from airflow_provider_jmsjca.triggers.payload import (
     FAILURE_KEY,
-    HEARD_KEY,
     HELD_KEY,
+    OUTCOME_LIST_KEY,
     STARTED_KEY,
     failure,
     failure_of,
     hold_records,
     hold_token,
-    is_event,
+    is_jms_event,
+    is_still_held,
     outcome_key,
     receipt_of,
-    still_waits,
     tokens_of,
-    with_heard,
-    with_held,
+    with_held_keys,
+    with_listed_outcome,
     with_number,
 )
 
@@ -170,7 +170,7 @@ class TriggererStarting:
 
 
 def _stored(event: AssetEvent) -> None:
-    if event.source_task_id is not None or not is_event(event.extra):
+    if event.source_task_id is not None or not is_jms_event(event.extra):
         return
     # The triggerer's side of Airflow isn't there where only the SDK is.
     from airflow import settings  # noqa: PLC0415
@@ -203,7 +203,7 @@ def _stored(event: AssetEvent) -> None:
         store.set(scope, key, json.dumps(record), session=session)
     # On other databases two triggerers could overwrite each other's entries of the list.
     if records and session.get_bind().dialect.name in _ONE_AT_A_TIME:
-        held = with_held(kept(HELD_KEY), list(records), lambda key: kept(key) is not None)
+        held = with_held_keys(kept(HELD_KEY), list(records), lambda key: kept(key) is not None)
         store.set(scope, HELD_KEY, json.dumps(held), session=session)
     update_requests(session, asset_id, held=hold_token(event.extra) is not None)
 
@@ -264,13 +264,21 @@ def _ended(dag_run: DagRun) -> None:
             found = store.get(scope, each, session=session)
             return None if found is None else json.loads(found)
 
-        word = kept(key)
-        single = word if isinstance(word, dict) else {}
-        if ("acknowledged" not in single or "awaits" in single) and still_waits(event.extra, kept):
+        stored_outcome = kept(key)
+        single = stored_outcome if isinstance(stored_outcome, dict) else {}
+        if ("acknowledged" not in single or "awaits" in single) and is_still_held(event.extra, kept):
             # Keeps outcomes of single messages, which a task may have stored.
-            word = {**{name: value for name, value in single.items() if name != "awaits"}, **outcome}
-            store.set(scope, key, json.dumps(word), session=session)
-            store.set(scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, word)), session=session)
+            stored_outcome = {
+                **{name: value for name, value in single.items() if name != "awaits"},
+                **outcome,
+            }
+            store.set(scope, key, json.dumps(stored_outcome), session=session)
+            store.set(
+                scope,
+                OUTCOME_LIST_KEY,
+                json.dumps(with_listed_outcome(kept(OUTCOME_LIST_KEY), token, stored_outcome)),
+                session=session,
+            )
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 
 

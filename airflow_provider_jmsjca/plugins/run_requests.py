@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_jmsjca.plugins.asset_references import references
-from airflow_provider_jmsjca.triggers.payload import hold_token, still_waits
+from airflow_provider_jmsjca.triggers.payload import hold_token, is_still_held
 
 if TYPE_CHECKING:
     from airflow.models.asset import AssetEvent
@@ -169,7 +169,7 @@ def _next_event_time(session: Session, dag_id: str, asset_id: int) -> datetime |
     events = select(Event).where(*newer).order_by(Event.timestamp, Event.id).limit(_MOST_IN_A_RUN)
     for event in session.scalars(events):
         last = event.timestamp
-        if _is_held(event) and still_waits(event.extra, _reader(session, asset_id)):
+        if _is_held(event) and is_still_held(event.extra, _reader(session, asset_id)):
             break
     return last
 

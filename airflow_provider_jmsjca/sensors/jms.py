@@ -45,15 +45,15 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.selectors import effective_selector
 from airflow_provider_jmsjca.hooks.spool import (
-    known_with,
+    known_ids_key,
     reference_retention,
     spool_path,
     spool_roots,
     task_key,
 )
-from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timeout_text
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import SpoolPath, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
@@ -167,17 +167,17 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self.batch_timeout = batch_timeout
         self.max_body_bytes = max_body_bytes
         self.spool_path = spool_path
-        self._names_left = True  # once in a run, not after each deferral
+        self._warns_of_unfinished = True  # once in a run, not after each deferral
 
     def execute(self, context: Context) -> Any:
         """Probe once, then wait in this task's process or in the triggerer."""
         if context.get("task_reschedule_count", 0):
-            self._names_left = False
+            self._warns_of_unfinished = False
         if not self.deferrable:
-            with self._softened():
+            with self._soft_failures():
                 return super().execute(context)
         now, limit = time.time(), self.execution_timeout
-        return self._look_or_defer(
+        return self._probe_or_defer(
             context,
             until=now + self.timeout,
             timeout_at=None if limit is None else now + limit.total_seconds(),
@@ -190,7 +190,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             AirflowFailException: A message satisfies `fail_on`, the configuration is invalid, or the broker
                 refuses.
         """
-        found = self._look(context)
+        found = self._probe(context)
         return PokeReturnValue(is_done=found.value is not None, xcom_value=found.value)
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
@@ -201,41 +201,46 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             AirflowSensorTimeout: `timeout` is over, counted from the start of this try.
             AirflowTaskTimeout: `execution_timeout` is over, counted from the start of this try.
         """
-        self._names_left = False
+        self._warns_of_unfinished = False
         event = event or {}
         if event.get("event") not in {"ready", "deadline"}:
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
         until, timeout_at = event["state"]["until"], event["state"]["timeout_at"]
         over = event["event"] == "deadline"
         if over and timeout_at is not None and timeout_at <= until:
-            raise AirflowTaskTimeout(timed_out(self))
+            raise AirflowTaskTimeout(timeout_text(self))
         if not over:
             self.log.info("%s holds messages", escaped(event["destination"]))
             if self.peek and self.predicate is None and self.fail_on is None:
                 with task_failures():
                     return self._report(find_destination(self.destination))
-        look = functools.partial(
-            self._look_or_defer, context, until=until, timeout_at=timeout_at, woken=not over, over=over
+        probe = functools.partial(
+            self._probe_or_defer,
+            context,
+            until=until,
+            timeout_at=timeout_at,
+            is_resumed=not over,
+            is_last=over,
         )
         if timeout_at is None:
-            return look()
+            return probe()
         # Airflow's own timer restarts each time a deferred task resumes on a worker.
         left = timeout_at - time.time()
         if left <= 0:
-            raise AirflowTaskTimeout(timed_out(self))
-        with execution_timer(left, error_message=timed_out(self)):
-            return look()
+            raise AirflowTaskTimeout(timeout_text(self))
+        with execution_timer(left, error_message=timeout_text(self)):
+            return probe()
 
     # -- waiting --------------------------------------------------------------------------------------------
 
-    def _look_or_defer(
+    def _probe_or_defer(
         self,
         context: Context,
         *,
         until: float,
         timeout_at: float | None,
-        woken: bool = False,
-        over: bool = False,
+        is_resumed: bool = False,
+        is_last: bool = False,
     ) -> Any:
         """Return the task's result, or defer.
 
@@ -243,12 +248,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             context: The task's context.
             until: End of `timeout`, in seconds since the epoch.
             timeout_at: End of `execution_timeout`, in seconds since the epoch.
-            woken: Whether the trigger saw a message.
-            over: Whether `timeout` is over: this is the last probe.
+            is_resumed: Whether the trigger saw a message.
+            is_last: Whether `timeout` is over: this is the last probe.
         """
-        with self._softened():
+        with self._soft_failures():
             try:
-                found = self._look(context)
+                found = self._probe(context)
             except AirflowFailException:
                 raise
             except Exception:
@@ -257,10 +262,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 self.log.exception("Sensor poke failed; trying again")
                 found = _Found(left=1)
             if found.value is None:
-                if over or time.time() >= until:
+                if is_last or time.time() >= until:
                     raise AirflowSensorTimeout(f"no message within the timeout of {self.timeout:g} s")
                 # The trigger would fire again at once for messages that this probe has seen and left.
-                pause = self.poke_interval if woken or found.left else 0
+                pause = self.poke_interval if is_resumed or found.left else 0
                 with task_failures():
                     self._defer(self._source(), until, timeout_at, not_before=time.time() + pause)
         return found.value
@@ -296,7 +301,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return {}
 
     @contextlib.contextmanager
-    def _softened(self) -> Iterator[None]:
+    def _soft_failures(self) -> Iterator[None]:
         """Skip the task instead of failing it, if `soft_fail` or `never_fail` is set.
 
         Both cover timeouts and failures without a retry. `never_fail` also covers every other exception, such
@@ -319,7 +324,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
     # -- looking --------------------------------------------------------------------------------------------
 
-    def _look(self, context: Context) -> _Found:
+    def _probe(self, context: Context) -> _Found:
         with task_failures():
             self._check()
             source = self._source()
@@ -338,7 +343,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         faults = [
             *count_faults("max_messages", self.max_messages),
             *seconds_faults("batch_timeout", self.batch_timeout),
-            *count_faults("max_body_bytes", self.max_body_bytes, least=0),
+            *count_faults("max_body_bytes", self.max_body_bytes, minimum=0),
         ]
         if not faults and self.max_messages > _MOST_MESSAGES:
             faults.append(
@@ -375,7 +380,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             )
         hook = JmsHook(self.jms_conn_id)
         if self.peek:
-            selector = selector_in_force(hook.options(), queue, own)
+            selector = effective_selector(hook.options(), queue, own)
             settings, listener = hook.settings(), None
         else:
             given = {"destination": reference_text(queue), "message_selector": own}
@@ -413,20 +418,20 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         from airflow_provider_jmsjca.spool.spool import SpoolBatch  # noqa: PLC0415 - not at parse time
 
         spool, batch_id = spool_path(self.spool_path), self._key(context).batch_id()
-        activation = known_with(self.jms_conn_id, source.queue)
-        self._warn_of_left(spool, batch_id, activation)
+        activation = known_ids_key(self.jms_conn_id, source.queue)
+        self._warn_of_unfinished(spool, batch_id, activation)
         open_batch = functools.partial(
             SpoolBatch, spool, batch_id, source=str(source.queue), activation=activation
         )
         what = self._claim_spec(source)
-        manifest, left = self._held(source, spool / batch_id, open_batch, what), 0
+        manifest, left = self._claimed_manifest(source, spool / batch_id, open_batch, what), 0
         if manifest is None:
             try:
                 with _connected(source) as connection:
                     result = claim(connection, open_batch, what)
             except TransientBrokerError as error:
                 # Sealed messages belong to this task, whether or not the broker has the acknowledgement.
-                manifest = self._held(source, spool / batch_id, open_batch, what)
+                manifest = self._claimed_manifest(source, spool / batch_id, open_batch, what)
                 if manifest is None:
                     raise
                 self.log.warning("%s; the claimed messages are already stored in %s", error, manifest.uri)
@@ -453,14 +458,14 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             raise self._failure(messages, source.queue, f"; it is kept in {manifest.uri}")
         return _Found(value=self._value(manifest, messages, spool))
 
-    def _warn_of_left(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
+    def _warn_of_unfinished(self, spool: SpoolPath, batch_id: str, activation: str) -> None:
         """Log unfinished batches of earlier DAG runs; only at the first probe of a try."""
         from airflow_provider_jmsjca.spool.spool import unfinished_batches  # noqa: PLC0415 - not at parse time
 
-        if self._names_left:
+        if self._warns_of_unfinished:
             for each in unfinished_batches(spool, batch_id, activation):
                 self.log.warning("%s", escaped(each.warning()))
-            self._names_left = False
+            self._warns_of_unfinished = False
 
     def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: SpoolPath) -> dict[str, Any]:
         contents = [self._content(message, manifest, spool) for message in messages]
@@ -484,7 +489,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         content = message_content(source, headers, Payload.REFERENCE)
         return content | {"reference": seal_message(spool, message)}
 
-    def _held(
+    def _claimed_manifest(
         self, source: _Source, folder: SpoolPath, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
         """Finish the batch that this try or an earlier one claimed, and return its manifest.
@@ -527,9 +532,9 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         return ClaimSpec(
             subscription=Subscription(destination=source.queue, selector=source.selector),
             max_messages=self.max_messages,
-            more_within=timedelta(seconds=self.batch_timeout),
+            wait_for_more=timedelta(seconds=self.batch_timeout),
             choose=None if self.predicate is None and self.fail_on is None else self._choose,
-            looks_past=self.predicate is not None,
+            filters_messages=self.predicate is not None,
             dead_letter=dead_letter_targets(UNSEEN, delivery),
             redirect=delivery.redirect,
             client_id=listener.client_id,
@@ -540,11 +545,11 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
         if self._fails(message):
             return Choice.CLAIM_ALONE
-        wanted = self._wants(message)
+        wanted = self._accepts(message)
         refuse_unrun("predicate", wanted)
         return Choice.CLAIM if wanted else Choice.LEAVE
 
-    def _wants(self, message: JmsMessage) -> object:
+    def _accepts(self, message: JmsMessage) -> object:
         return True if self.predicate is None else self.predicate(message)
 
     def _fails(self, message: JmsMessage) -> bool:

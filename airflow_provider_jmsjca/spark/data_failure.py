@@ -97,14 +97,14 @@ def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
     """
     found = error.java_exception
     while found is not None:
-        state = _asked(found, "getSQLState") or _asked(found, "getSqlState")
+        state = _call_java(found, "getSQLState") or _call_java(found, "getSqlState")
         if isinstance(state, str) and state.startswith(_SQL_STATES):
             return found.getClass().getName(), " ".join(str(found.getMessage()).split())
         found = found.getCause()
     return None
 
 
-def _asked(java: Any, method: str) -> object:
+def _call_java(java: Any, method: str) -> object:
     """Call a method of a Java object; return `None` if the object has no such method."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
 

@@ -43,7 +43,7 @@ class ProgressLines:
         self._stopped = threading.Event()
         if self._context.uiWebUrl:
             marker = self._context.getConf().get(MARKER, "")
-            _say(f"{SPARK_UI}{f' {marker}' if marker else ''}: {self._context.uiWebUrl}")
+            _log_line(f"{SPARK_UI}{f' {marker}' if marker else ''}: {self._context.uiWebUrl}")
         threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     def stop(self) -> None:
@@ -63,7 +63,7 @@ class ProgressLines:
                 _log.debug("Spark's progress is not available: %s", error)
                 return
             if line and not self._stopped.is_set():
-                _say(line)
+                _log_line(line)
 
 
 def stages_line(tracker: Any) -> str:
@@ -85,6 +85,6 @@ def stages_line(tracker: Any) -> str:
     return f"Progress: {'; '.join(said)}" if said else ""
 
 
-def _say(line: str) -> None:
+def _log_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

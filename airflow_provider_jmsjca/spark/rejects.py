@@ -27,9 +27,9 @@ from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fenc
 from airflow_provider_jmsjca.spool.files import (
     Entry,
     SpoolPath,
+    add_name,
     digest_of,
     exists,
-    give_name,
     make_folder,
     open_file,
     remove_by_prefix,
@@ -227,7 +227,7 @@ def write_rejects(
             make_folder(aside)
         try:
             _write_aside(df, manifest, aside / "parts", before)
-            written = [file.place for file in _parts(aside / "parts") if file.size]
+            written = [file.path for file in _parts(aside / "parts") if file.size]
             with committing(folder):
                 check_fence(folder, fence)
                 return tuple(
@@ -288,7 +288,7 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: SpoolPath, before: Se
 
 
 def _parts(folder: SpoolPath) -> list[Entry]:
-    return [file for file in walk(folder) if file.place.name.endswith(".json")]
+    return [file for file in walk(folder) if file.path.name.endswith(".json")]
 
 
 def _segment_of(part: SpoolPath) -> tuple[int, str]:
@@ -302,7 +302,7 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
         for line in file:
             digest.update(line)
             rows += 1
-    if not give_name(part, path):
+    if not add_name(part, path):
         raise SpoolError(f"{path}: already exists: two jobs run as the same attempt; end one of them")
     return RejectsFile(file=path.name, rows=rows, sha256=digest.hexdigest())
 
@@ -390,7 +390,7 @@ def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
     return {segment: sorted(positions) for segment, positions in found.items() if positions}
 
 
-def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
+def reject_reasons(manifest: Manifest, *, limit: int = 10) -> dict[str, int]:
     """Return how many messages of a batch were rejected for each reason, the most frequent reason first.
 
     Values of messages are left out of the reasons, so that reasons of one kind are counted together.
@@ -399,7 +399,7 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
 
     Args:
         manifest: The batch.
-        most: Maximum number of reasons; the others are counted as `OTHER_REASONS`.
+        limit: Maximum number of reasons; the others are counted as `OTHER_REASONS`.
 
     Raises:
         SpoolError: A file can't be read.
@@ -412,8 +412,8 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
             reason = general_reason(reject.exception_message)
             found[reason if reason in found or len(found) < _MOST_REASONS else OTHER_REASONS] += 1
     named = [each for each in found.most_common() if each[0] != OTHER_REASONS]
-    rest = found[OTHER_REASONS] + sum(count for _, count in named[most:])
-    return dict(named[:most]) | ({OTHER_REASONS: rest} if rest else {})
+    rest = found[OTHER_REASONS] + sum(count for _, count in named[limit:])
+    return dict(named[:limit]) | ({OTHER_REASONS: rest} if rest else {})
 
 
 def general_reason(reason: str) -> str:

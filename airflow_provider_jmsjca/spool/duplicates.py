@@ -66,7 +66,7 @@ class DuplicateFilter:
         self._timed: Counter[Identity] = Counter()
         self._sealed_before = self._sealed()
 
-    def connected(self, *, stable: bool) -> None:
+    def note_connection(self, *, stable: bool) -> None:
         """Prepare for the messages of a new connection.
 
         From now on, duplicates can also be messages that were sealed over the previous connection. So can
@@ -90,7 +90,7 @@ class DuplicateFilter:
         """
         return self._stable or message.redelivered
 
-    def repeated(self, key: str, row: Row) -> DroppedMessage | None:
+    def check_duplicate(self, key: str, row: Row) -> DroppedMessage | None:
         """Decide whether a received message is a duplicate.
 
         Args:
@@ -98,12 +98,13 @@ class DuplicateFilter:
             row: The message, for which `is_candidate` returned `True`.
 
         Returns:
-            The duplicate, to be passed to `confirmed`; `None` if the message isn't one and must be stored.
+            The duplicate, to be passed to `note_confirmed`; `None` if the message isn't one and must be
+            stored.
 
         Raises:
             SpoolError: A segment can't be read.
         """
-        if not self._batch.knows(key):
+        if not self._batch.may_contain(key):
             return None
         identity = row_identity(row)
         if identity is None:
@@ -144,11 +145,11 @@ class DuplicateFilter:
                 return dropped
         return None
 
-    def confirmed(self, dropped: Sequence[DroppedMessage], sealed: Segment | None) -> None:
+    def note_confirmed(self, dropped: Sequence[DroppedMessage], sealed: Segment | None) -> None:
         """Note that the broker has confirmed the acknowledgements of a unit of work.
 
         Args:
-            dropped: The duplicates in the unit, from `repeated`.
+            dropped: The duplicates in the unit, from `check_duplicate`.
             sealed: The segment with the other messages of the unit; `None` if the unit has only duplicates.
 
         Raises:

@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.arrow import layout, pa, pc
 from airflow_provider_jmsjca.spool.files import (
     SpoolPath,
-    add_mark,
+    create_marker,
     entries,
     entry_of,
     exists,
@@ -172,7 +172,7 @@ class IdIndex:
         except OSError as error:
             raise self._refusal(error) from error
 
-    def strike_off(self) -> None:
+    def unregister(self) -> None:
         """Undo `register`, for a batch that is removed without messages."""
         if self._marker is not None:
             remove(self._marker)
@@ -202,7 +202,7 @@ class IdIndex:
         return [self._spool / name for name in names] if names else ()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive_sealing(self) -> Iterator[None]:
         """Keep the activation's other writers from sealing within the context; no effect in an object store.
 
         Raises:
@@ -223,12 +223,16 @@ class IdIndex:
         if not keys or self._found is None:
             return False
         try:
-            fresh = self._learn()
+            new_segments = self._refresh()
         except OSError as error:
             raise self._refusal(error) from error
-        return any(not fresh.isdisjoint(self._found.names(_hash(key))) for key in keys) if fresh else False
+        return (
+            any(not new_segments.isdisjoint(self._found.names(_hash(key))) for key in keys)
+            if new_segments
+            else False
+        )
 
-    def _learn(self) -> set[str]:
+    def _refresh(self) -> set[str]:
         """Add newly sealed segments to the index in memory, and return their names."""
         assert self._found is not None  # noqa: S101 - for the type checker
         before = self._found.index
@@ -236,11 +240,11 @@ class IdIndex:
         index = before
         if there and there[-1][0] != before.number:
             index = self._newest() or before
-        fresh = self._unknown(index, [])
-        if index is before and not fresh:
+        new_segments = self._unindexed(index, [])
+        if index is before and not new_segments:
             return set()
-        if fresh:
-            index = replace(self._extended(index, fresh, index.horizon), number=index.number)
+        if new_segments:
+            index = replace(self._extended(index, new_segments, index.horizon), number=index.number)
         self._found = _Lookup(index, self._horizon, self._now())
         return set(index.names).difference(before.names)
 
@@ -252,7 +256,7 @@ class IdIndex:
     def _register(self, batch_id: str) -> SpoolPath:
         # Each writer that opens a batch creates its own file, and removes only that one.
         path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
-        add_mark(path)
+        create_marker(path)
         return path
 
     def _registered(self) -> list[tuple[SpoolPath, str]]:
@@ -274,13 +278,13 @@ class IdIndex:
         if index is None or not _covers(index.horizon, self._horizon):
             index = self._from_all_batches(index)
         finished: list[SpoolPath] = []
-        fresh = self._unknown(index, finished)
-        if fresh or finished:
-            index = self._extended(index, fresh, index.horizon)
+        new_segments = self._unindexed(index, finished)
+        if new_segments or finished:
+            index = self._extended(index, new_segments, index.horizon)
             self._seal(index, finished)
         self._found = _Lookup(index, self._horizon, self._now())
 
-    def _unknown(self, index: _Index, finished: list[SpoolPath]) -> list[_Indexed]:
+    def _unindexed(self, index: _Index, finished: list[SpoolPath]) -> list[_Indexed]:
         """Return the segments of registered batches that are missing in the index.
 
         Args:
@@ -351,9 +355,11 @@ class IdIndex:
         self._seal(index, [])
         return index
 
-    def _extended(self, index: _Index, fresh: Iterable[_Indexed], horizon: DeduplicationWindow) -> _Index:
+    def _extended(
+        self, index: _Index, new_segments: Iterable[_Indexed], horizon: DeduplicationWindow
+    ) -> _Index:
         """Return the index with further segments, without segments beyond the horizon."""
-        candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *fresh]
+        candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *new_segments]
         kept: list[_Indexed] = []
         keys: list[int] = []
         owners: list[int] = []
@@ -436,11 +442,11 @@ class _Lookup:
             left -= count
             self._first -= 1
 
-    def names(self, hashed: int) -> list[str]:
+    def names(self, key_hash: int) -> list[str]:
         keys = self._keys
-        place, end = bisect_left(keys, hashed), len(keys)
+        place, end = bisect_left(keys, key_hash), len(keys)
         found = []
-        while place < end and keys[place] == hashed:
+        while place < end and keys[place] == key_hash:
             owner = self._owners[place]
             if owner >= self._first:
                 found.append(self._names[owner])
@@ -507,8 +513,8 @@ def _oldest(horizon: DeduplicationWindow, now: float) -> int:
     return int((now - horizon.age.total_seconds()) * _NANOSECONDS)
 
 
-def _covers(kept: DeduplicationWindow, asked: DeduplicationWindow) -> bool:
-    return kept.count >= asked.count and kept.age >= asked.age
+def _covers(index_window: DeduplicationWindow, requested: DeduplicationWindow) -> bool:
+    return index_window.count >= requested.count and index_window.age >= requested.age
 
 
 def _wider(one: DeduplicationWindow, other: DeduplicationWindow) -> DeduplicationWindow:

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.files import SpoolPath, open_file, read_document
-from airflow_provider_jmsjca.spool.manifest import way_out
+from airflow_provider_jmsjca.spool.manifest import remedy
 from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY
 
 _log = safe_logger(__name__)
@@ -93,7 +93,7 @@ def read_identities(segment: SpoolPath) -> Iterator[Identity]:
 
 def _unreadable(segment: SpoolPath, what: str, error: Exception) -> SpoolError:
     return SpoolError(
-        f"{segment}: the {what} can't be read: {error}; {way_out(segment.parent)}. Messages of it that the "
+        f"{segment}: the {what} can't be read: {error}; {remedy(segment.parent)}. Messages of it that the "
         "broker redelivers are then stored again"
     )
 

@@ -137,7 +137,7 @@ class Manifest:
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
         faults = [fault for segment in self.segments for fault in file_faults(self.folder, segment)]
         if faults:
-            raise SpoolError("; ".join([*faults, way_out(self.folder)]))
+            raise SpoolError("; ".join([*faults, remedy(self.folder)]))
 
 
 def given_up(folder: SpoolPath, number: int) -> SpoolPath:
@@ -155,7 +155,7 @@ def is_given_up(folder: SpoolPath, number: int) -> bool:
     return exists(given_up(folder, number))
 
 
-def way_out(folder: SpoolPath) -> str:
+def remedy(folder: SpoolPath) -> str:
     """Return the remedy for a damaged segment of a batch."""
     return (
         "restore the file, or go on without the messages in it: "

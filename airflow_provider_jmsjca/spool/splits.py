@@ -237,7 +237,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
                     begin, end = max(start, at), min(stop, at + length)
                     if begin < end:
                         table = file.read_row_group(group).slice(begin - at, end - begin)
-                        writer.write_table(renamed(table, batch_id, number, written))
+                        writer.write_table(with_batch_id(table, batch_id, number, written))
                         written += end - begin
                     at += length
                 writer.close()
@@ -261,7 +261,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
     seal(part.path, part.document())
 
 
-def renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
+def with_batch_id(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
     """Return copies of rows for another batch: with that batch's id, and their places in its new segment.
 
     Args:
@@ -295,7 +295,7 @@ def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, 
         at += segment.rows
 
 
-def place_in_batch(manifest: Manifest, rows: RowRange, segment: int, position: int) -> tuple[int, int]:
+def position_in_batch(manifest: Manifest, rows: RowRange, segment: int, position: int) -> tuple[int, int]:
     """Convert a message's segment and position in a part to its segment and position in the whole batch.
 
     Args:

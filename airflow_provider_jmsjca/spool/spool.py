@@ -35,25 +35,25 @@ from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     SpoolPath,
-    add_mark,
+    create_marker,
     digest_of,
     exists,
     has_renames,
-    hold,
     is_folder,
-    is_held,
     is_link,
+    is_locked,
+    lock,
     make_folder,
     names_in,
     numbered,
     open_file,
     read_document,
+    remove_if_unused,
     remove_temporary,
     require_exclusive_creation,
     seal,
     stage,
     synchronize_folder,
-    take_away,
 )
 from airflow_provider_jmsjca.spool.id_index import IdIndex
 from airflow_provider_jmsjca.spool.known_ids import (
@@ -64,7 +64,7 @@ from airflow_provider_jmsjca.spool.known_ids import (
     read_identities,
     table_keys,
 )
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults, way_out
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, remedy, segment_faults
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
 
@@ -95,7 +95,7 @@ class SealedElsewhereError(SpoolError):
 class SpoolBatch:
     """One batch, held by one writer at a time. Use it in a `with` statement.
 
-    Only one thread at a time may use an instance, except that `knows` may be called while `seal` runs.
+    Only one thread at a time may use an instance, except that `may_contain` may be called while `seal` runs.
 
     Attributes:
         manifest: The manifest of the finished batch; `None` while it is being written.
@@ -141,8 +141,8 @@ class SpoolBatch:
         self._clock = clock
         # Hashes take a third of the memory of the keys. A false match does no harm: the segment is read then.
         self._sealed_in: dict[int, tuple[SpoolPath, ...]] = {}
-        self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
-        self._said: dict[SpoolPath, Counter[Identity]] = {}
+        self._id_index = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
+        self._identity_cache: dict[SpoolPath, Counter[Identity]] = {}
         self._lock: ExitStack | None = None
         self._writing = threading.Lock()
         self._open: _SegmentFile | None = None
@@ -153,7 +153,7 @@ class SpoolBatch:
         try:
             require_exclusive_creation(self.folder.parent)
             make_folder(self.folder)
-            self._lock = hold(self.folder / LOCK)
+            self._lock = lock(self.folder / LOCK)
         except OSError as error:
             raise SpoolError(
                 f"{self.folder}: can't be opened: {error.strerror or error}; expected a spool_path that this "
@@ -164,7 +164,7 @@ class SpoolBatch:
                 synchronize_folder(self.folder.parent)
                 remove_temporary(self.folder)
                 is_new = self._write_or_check_header()
-                self._others.register()
+                self._id_index.register()
                 self._recover(fence=not is_new)
         except BaseException:
             self.close()
@@ -217,20 +217,20 @@ class SpoolBatch:
         for number, name in enumerate(found):
             expected = segment_file(number)
             if name != expected:
-                raise SpoolError(f"{self.folder}: expected {expected}, found {name}; {way_out(self.folder)}")
+                raise SpoolError(f"{self.folder}: expected {expected}, found {name}; {remedy(self.folder)}")
             self._keep()
-        while fence and self._ended is None and not self._take_place():
+        while fence and self._ended is None and not self._claim_number():
             self._keep()  # the previous writer has just sealed a segment under this number
         if self._ended is not None:
             self._seal_manifest(self._ended)
 
-    def _take_place(self, ended: str | None = None) -> bool:
+    def _claim_number(self, ended: str | None = None) -> bool:
         """Seal a fence under the next number, or the end of the batch if `ended` is given.
 
         Returns:
             `False` if another writer has sealed a file under this number.
         """
-        if not seal_place(self.folder, self.batch_id, self._place, ended):
+        if not seal_number(self.folder, self.batch_id, self._place, ended):
             return False
         self._place += 1
         return True
@@ -244,7 +244,7 @@ class SpoolBatch:
         try:
             read = read_segment(path, self.batch_id, number)
         except SpoolError as error:
-            raise SpoolError(f"{error}; {way_out(self.folder)}") from error
+            raise SpoolError(f"{error}; {remedy(self.folder)}") from error
         self._ended = read.ended
         self._place += 1
         if read.segment.rows:
@@ -256,7 +256,7 @@ class SpoolBatch:
         self.rows += segment.rows
         return segment
 
-    def knows(self, key: str) -> bool:
+    def may_contain(self, key: str) -> bool:
         """Return whether a sealed segment of this or another batch may hold a message with this key.
 
         `False` is certain. `True` is rarely wrong, because hashes of keys are compared.
@@ -264,7 +264,7 @@ class SpoolBatch:
         Args:
             key: The message's `known_ids.message_key`.
         """
-        return bool(self._sealed_in.get(hash(key)) or self._others.find(key))
+        return bool(self._sealed_in.get(hash(key)) or self._id_index.find(key))
 
     def segments_with(self, key: str) -> list[SpoolPath]:
         """Return the sealed segments of this batch and others that may hold a message with this key.
@@ -275,7 +275,7 @@ class SpoolBatch:
         Raises:
             SpoolError: The index of other batches can't be read.
         """
-        others = [path for path in self._others.find(key) if exists(path)]
+        others = [path for path in self._id_index.find(key) if exists(path)]
         return [*self._sealed_in.get(hash(key), ()), *others]
 
     def identities(self, segment: SpoolPath) -> Mapping[Identity, int]:
@@ -284,7 +284,7 @@ class SpoolBatch:
         Raises:
             SpoolError: The segment can't be read.
         """
-        return self._said_in(segment)
+        return self._identities_in(segment)
 
     @staticmethod
     def is_settled(segment: SpoolPath) -> bool:
@@ -304,7 +304,7 @@ class SpoolBatch:
         mark = _settled_mark(segment)
         try:
             with suppress(FileExistsError, FileNotFoundError):
-                add_mark(mark)
+                create_marker(mark)
         except OSError as error:
             raise SpoolError(f"{mark}: can't be written: {error.strerror or error}") from error
 
@@ -314,10 +314,10 @@ class SpoolBatch:
             before = self._sealed_in.get(each)
             self._sealed_in[each] = here if before is None else before + here
 
-    def _said_in(self, path: SpoolPath) -> Counter[Identity]:
-        if path not in self._said:
-            self._said[path] = Counter(read_identities(path))
-        return self._said[path]
+    def _identities_in(self, path: SpoolPath) -> Counter[Identity]:
+        if path not in self._identity_cache:
+            self._identity_cache[path] = Counter(read_identities(path))
+        return self._identity_cache[path]
 
     def add(self, rows: Sequence[Row]) -> None:
         """Write rows to the next segment, which becomes part of the batch by `seal`.
@@ -347,7 +347,7 @@ class SpoolBatch:
             raise
         return self._open
 
-    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
+    def seal(self, rows: Sequence[Row] = (), *, only_if_new: Collection[str] = ()) -> Segment:
         """Seal the rows of earlier `add` calls and further rows as the next segment.
 
         Guarantee: after the return the rows survive any crash, and their messages may be acknowledged. If the
@@ -355,21 +355,21 @@ class SpoolBatch:
 
         Args:
             rows: Further rows for the segment; at least one, unless `add` has added some.
-            unless_known: Keys of messages among the rows that another batch may have received too, after a
+            only_if_new: Keys of messages among the rows that another batch may have received too, after a
                 lost connection. If another batch has sealed one of them, the call is refused. In an object
                 store, both batches may seal such a message if they do so at the same time.
 
         Raises:
             BatchInUseError: Another writer has taken the batch over; the segment's rows are not in it.
-            SealedElsewhereError: Another batch has sealed a message of `unless_known`; the segment's rows are
+            SealedElsewhereError: Another batch has sealed a message of `only_if_new`; the segment's rows are
                 not in this batch.
             SpoolError: The file can't be written, or the batch is finished.
         """
         with self._writing:
             file = self._add(rows) if rows or self._open is None else self._open
             self._open = None
-            with file, self._others.alone() if unless_known else nullcontext():
-                if self._others.has_new(unless_known):
+            with file, self._id_index.exclusive_sealing() if only_if_new else nullcontext():
+                if self._id_index.has_new(only_if_new):
                     raise SealedElsewhereError(
                         f"{self.folder}: another batch has already stored messages that this one was about "
                         "to store"
@@ -379,7 +379,7 @@ class SpoolBatch:
                 self._place += 1
                 return self._list(file.segment, file.keys)
 
-    def give_up(self) -> None:
+    def drop_unsealed(self) -> None:
         """Drop the unsealed rows; do nothing while another thread is writing or sealing them."""
         if self._writing.acquire(blocking=False):
             try:
@@ -418,7 +418,7 @@ class SpoolBatch:
                 return self._listed(self._now())
             if self._ended is None:
                 now = self._now()
-                if not self._take_place(now):
+                if not self._claim_number(now):
                     raise self._overtaken()
                 self._ended = now
             return self._seal_manifest(self._ended)
@@ -480,8 +480,8 @@ class SpoolBatch:
         try:
             if not self._is_empty(self.folder):
                 return
-            if take_away(self.folder, may_go=self._is_empty, taken=SEGMENT_STEM):
-                self._others.strike_off()
+            if remove_if_unused(self.folder, may_remove=self._is_empty, kept_prefix=SEGMENT_STEM):
+                self._id_index.unregister()
             elif is_folder(self.folder):
                 raise SpoolError(f"{self.folder}: another process is writing to the batch")
         except OSError as error:
@@ -501,7 +501,7 @@ class SpoolBatch:
 
     def close(self) -> None:
         """Release the batch, finished or not, for other writers; closing twice is harmless."""
-        self.give_up()
+        self.drop_unsealed()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -566,7 +566,7 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
     )
 
 
-def seal_place(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
+def seal_number(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
     """Seal a fence or the end of the batch under a number; return `False` if the number is taken.
 
     Args:
@@ -707,7 +707,7 @@ def unfinished_batches(spool: SpoolPath, batch_id: str, activation: str) -> list
             continue
         try:
             segments = [] if is_link(folder) else numbered(folder, SEGMENT_STEM)
-            if not segments or is_held(folder / LOCK):
+            if not segments or is_locked(folder / LOCK):
                 continue
             rows = sum(count_rows(path) for _, path in segments)
         except (FileNotFoundError, NotADirectoryError):

@@ -233,13 +233,13 @@ class Owners(Protocol):
     def now(self) -> datetime:
         """Return the time of the database's clock: this host's clock for SQLite, else the server's."""
 
-    def beat(self, now: datetime) -> None:
+    def heartbeat(self, now: datetime) -> None:
         """Send a heartbeat of this process."""
 
     def leave(self) -> None:
         """Remove this process, because it no longer holds messages or runs activations."""
 
-    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+    def live(self, owners: Collection[str], now: datetime) -> frozenset[str]:
         """Return the live processes among `owners`.
 
         Args:
@@ -668,7 +668,7 @@ class Activations(Protocol):
 
     # J172
 
-    def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
+    def request_state(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
         """Request a state for an activation; repeating the request for the same state changes nothing."""
 
     def order(self, activation: str) -> ActivationOrder | None:
@@ -724,9 +724,9 @@ class Activations(Protocol):
         self,
         *,
         keep: int = KEPT_RUNS,
-        ended_for: timedelta = KEPT_ENDED_FOR,
-        lost_for: timedelta = KEPT_FOR,
-        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        max_ended_age: timedelta = KEPT_ENDED_FOR,
+        max_lost_age: timedelta = KEPT_FOR,
+        max_sample_age: timedelta = KEPT_SAMPLES_FOR,
         keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Delete old runs that have ended or are lost; return the number of deleted runs.
@@ -736,9 +736,9 @@ class Activations(Protocol):
 
         Args:
             keep: Maximum number of ended and lost runs to keep, the latest.
-            ended_for: Retention period of ended runs.
-            lost_for: Retention period of lost runs.
-            samples_for: Retention period of samples.
+            max_ended_age: Retention period of ended runs.
+            max_lost_age: Retention period of lost runs.
+            max_sample_age: Retention period of samples.
             keep_samples: Maximum number of samples to keep, the latest. No minute is kept in part: if the
                 limit falls within a minute, all samples of this minute are deleted.
         """

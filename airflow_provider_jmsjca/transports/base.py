@@ -215,7 +215,7 @@ ABOUT_US: Final = (PoisonMessageError, MemoryError)
 """Errors of decoding to raise unchanged: already a poison error, or not caused by the message."""
 
 
-def poisoned_by(error: Exception) -> PoisonMessageError:
+def poison_error(error: Exception) -> PoisonMessageError:
     """Return the `PoisonMessageError` to raise after a message could not be decoded."""
     return PoisonMessageError(f"the message can't be decoded: {type(error).__name__}: {error}")
 
@@ -261,7 +261,7 @@ class Received:
             except ABOUT_US:
                 raise
             except Exception as error:
-                raise poisoned_by(error) from error
+                raise poison_error(error) from error
         return self.decoded
 
     def unit(self) -> UnitOfWork:

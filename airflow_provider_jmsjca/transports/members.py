@@ -41,7 +41,7 @@ def member_settings(connection: ConnectionSettings) -> dict[str, ConnectionSetti
     }
 
 
-def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettings:
+def settings_for_member(member: str, connection: ConnectionSettings) -> ConnectionSettings:
     """Return the settings of one member.
 
     Raises:
@@ -70,7 +70,7 @@ def limbo_name(jms_conn_id: str, member: str) -> str:
     return name
 
 
-def in_limbo(name: str) -> tuple[str, str | None]:
+def split_limbo_name(name: str) -> tuple[str, str | None]:
     """Split a name in limbo into the Airflow connection id and the member (`None`: no member)."""
     jms_conn_id, _, member = name.partition("@")
     return jms_conn_id, member or None

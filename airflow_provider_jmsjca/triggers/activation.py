@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.triggers.activation_options import (
     ActivationOptions,
     plain,
 )
-from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, asked, record_key
+from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, read_key, record_key
 from airflow_provider_jmsjca.triggers.payload import (
     HELD_KEY,
     EventMode,
@@ -240,7 +240,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return _producer(
             arguments,
             retry=True,
-            who=lambda: _named([each.name for each in followers()]),
+            recipients=lambda: _named([each.name for each in followers()]),
             stores=lambda: {name: store for each in followers() for name, store in each.stores.items()},
         )
 
@@ -271,7 +271,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
         """Register this trigger within the context as one that gets the events of the stream."""
-        key, follower = self.shared_stream_key(), _Follower(self._who, self._stores())
+        key, follower = self.shared_stream_key(), _Follower(self._recipients, self._stores())
         followers = _followers.setdefault(key, [])
         followers.append(follower)
         try:
@@ -282,7 +282,7 @@ class JmsActivationTrigger(BaseEventTrigger):
                 del _followers[key]
 
     @property
-    def _who(self) -> str:
+    def _recipients(self) -> str:
         """The task or the assets that get the events, for the log."""
         if self.task_instance is not None:
             return f"task {self.task_instance.dag_id}.{self.task_instance.task_id}"
@@ -297,7 +297,9 @@ class JmsActivationTrigger(BaseEventTrigger):
         """
         from airflow_provider_jmsjca.triggers.producers import closing  # noqa: PLC0415 - not at parse time
 
-        async with closing(_producer(self._arguments, retry=False, who=lambda: self._who)) as producer:
+        async with closing(
+            _producer(self._arguments, retry=False, recipients=lambda: self._recipients)
+        ) as producer:
             async for raw, _ in producer.open_stream():
                 if isinstance(raw, Destination):
                     event: TriggerEvent | None = TriggerEvent(ready_event(self._conn_id, raw))
@@ -315,45 +317,48 @@ class JmsActivationTrigger(BaseEventTrigger):
     def _conn_id(self) -> str:
         return ActivationOptions.parse(self._arguments).jms_conn_id
 
-    async def _event(self, handed: OutstandingEvent) -> TriggerEvent | None:
+    async def _event(self, outstanding: OutstandingEvent) -> TriggerEvent | None:
         """Return the event for Airflow, with those messages that need a new event.
 
         A message that waits for the DAG run of a stored event needs no new event. A message that is too large
         is refused.
 
         Returns:
-            `None` if no message is left. Also `None`, with `handed.fault` set, if the event can't be created.
+            `None` if no message is left. Also `None`, with `outstanding.fault` set, if the event can't be
+            created.
         """
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
-            for delivery in handed.deliveries:
-                if self._holds and (found := await self._found(delivery, handed.received)):
-                    handed.holds.setdefault(delivery, []).extend(found)
+            for delivery in outstanding.deliveries:
+                if self._holds and (found := await self._stored_holds(delivery, outstanding.received)):
+                    outstanding.holds.setdefault(delivery, []).extend(found)
                     continue
                 content = await self._content(delivery.message, delivery.destination)
                 if content is None:
-                    handed.refused.add(delivery)
+                    outstanding.refused.add(delivery)
                 else:
                     contents[delivery] = content
         except JmsError as error:
-            handed.fault = error
+            outstanding.fault = error
             return None
         if not contents:
             return None
         bodies = list(contents.values())
         event = (
-            batch_event(self._conn_id, bodies) if handed.batch else message_event(self._conn_id, bodies[0])
+            batch_event(self._conn_id, bodies)
+            if outstanding.batch
+            else message_event(self._conn_id, bodies[0])
         )
         if self._holds:
-            return TriggerEvent(self._held(event, handed, list(contents)))
-        return TriggerEvent(self._receipted(event, handed))
+            return TriggerEvent(self._add_holds(event, outstanding, list(contents)))
+        return TriggerEvent(self._with_receipt(event, outstanding))
 
     @functools.cached_property
     def _holds(self) -> bool:
         """Whether messages are held until their DAG runs end."""
         return ActivationOptions.parse(self._arguments).holds
 
-    async def _found(self, delivery: StreamDelivery, received: float) -> list[Hold]:
+    async def _stored_holds(self, delivery: StreamDelivery, received: float) -> list[Hold]:
         """Return the holds of a message if its event is already stored, else an empty list.
 
         Airflow answers one query at a time, and each takes as long as storing an event. So one read of the
@@ -387,18 +392,18 @@ class JmsActivationTrigger(BaseEventTrigger):
         looked, listed = self._lists.get(asset, (-math.inf, None))
         if looked <= received:
             looked = time.monotonic()
-            listed = await asked(store, HELD_KEY)
+            listed = await read_key(store, HELD_KEY)
             self._lists[asset] = looked, listed
         return listed
 
-    def _held(
-        self, event: dict[str, Any], handed: OutstandingEvent, deliveries: Sequence[StreamDelivery]
+    def _add_holds(
+        self, event: dict[str, Any], outstanding: OutstandingEvent, deliveries: Sequence[StreamDelivery]
     ) -> dict[str, Any]:
         """Give an event a token, by which its outcome is stored, and hold its messages.
 
         Args:
             event: The event without a token.
-            handed: Gets the holds of the messages.
+            outstanding: Gets the holds of the messages.
             deliveries: The messages in the event.
 
         Returns:
@@ -407,13 +412,13 @@ class JmsActivationTrigger(BaseEventTrigger):
         token, since, of = uuid.uuid4().hex, time.time(), len(deliveries)
         keys = {each: record_key(each.message, each.destination) for each in deliveries}
         for delivery, key in keys.items():
-            handed.holds.setdefault(delivery, []).extend(
+            outstanding.holds.setdefault(delivery, []).extend(
                 Hold(asset=asset, store=store, key=key, token=token, of=of, since=since)
                 for asset, store in self._stores().items()
             )
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
 
-    def _receipted(self, event: dict[str, Any], handed: OutstandingEvent) -> dict[str, Any]:
+    def _with_receipt(self, event: dict[str, Any], outstanding: OutstandingEvent) -> dict[str, Any]:
         """Return the event with the key, stream and number of its receipt.
 
         If no asset is watched, there is no receipt, and the event is returned unchanged.
@@ -423,8 +428,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         stores = self._stores()
         if not stores:
             return event
-        receipt = Receipt(stores, self._receipt_key, handed.stream, handed.number)
-        handed.receipts.append(receipt)
+        receipt = Receipt(stores, self._receipt_key, outstanding.stream, outstanding.number)
+        outstanding.receipts.append(receipt)
         return with_receipt(event, receipt.key, receipt.stream, receipt.number)
 
     @functools.cached_property
@@ -446,7 +451,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         Raises:
             JmsError: The message can't be written to the spool.
         """
-        from airflow_provider_jmsjca.triggers.references import sealed  # noqa: PLC0415 - not at parse time
+        from airflow_provider_jmsjca.triggers.references import seal  # noqa: PLC0415 - not at parse time
 
         form = Payload(self._arguments["payload"])
         limit = int(self._arguments["max_body_bytes"])
@@ -454,7 +459,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             case Fit.WHOLE:
                 return message_content(destination, message, form)
             case Fit.SEALED:
-                reference = await sealed(message)
+                reference = await seal(message)
                 return message_content(destination, message, Payload.REFERENCE) | {"reference": reference}
             case Fit.NOT:
                 log.error(
@@ -463,7 +468,7 @@ class JmsActivationTrigger(BaseEventTrigger):
                     message.message_id,
                     destination,
                     self._conn_id,
-                    self._who,
+                    self._recipients,
                     limit,
                 )
                 return None
@@ -498,7 +503,7 @@ def _producer(
     arguments: Mapping[str, Any],
     *,
     retry: bool,
-    who: Callable[[], str],
+    recipients: Callable[[], str],
     stores: Callable[[], Mapping[str, AssetStore]] = dict,
 ) -> SharedStreamProducer:
     from airflow_provider_jmsjca.triggers.producers import (  # noqa: PLC0415 - not at parse time
@@ -510,5 +515,5 @@ def _producer(
         return ActivationOptions.parse(arguments)
 
     if arguments["event"] == EventMode.READY:
-        return ReadyProducer(parse, retry=retry, who=who, stores=stores)
-    return MessageProducer(parse, retry=retry, who=who, stores=stores)
+        return ReadyProducer(parse, retry=retry, recipients=recipients, stores=stores)
+    return MessageProducer(parse, retry=retry, recipients=recipients, stores=stores)

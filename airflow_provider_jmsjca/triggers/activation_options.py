@@ -177,17 +177,17 @@ class ActivationOptions:
             for name, value in self.activation.fields.items()
             if (option := option_by_field(name)) is None or option.name != "connection_url"
         }
-        self.in_force(resolve([replace(self.activation, fields=fields)])).check()
+        self.effective_options(resolve([replace(self.activation, fields=fields)])).check()
 
     async def settings(
-        self, in_force: EffectiveOptions | None = None
+        self, effective: EffectiveOptions | None = None
     ) -> tuple[EffectiveOptions, ConnectionSettings]:
         """Return the effective options, and connection settings from the current Airflow connection.
 
         Call it in an event loop.
 
         Args:
-            in_force: The effective options, if only the connection is to be read again.
+            effective: The effective options, if only the connection is to be read again.
 
         Raises:
             ConfigurationError: Every fault of every level.
@@ -195,33 +195,33 @@ class ActivationOptions:
 
         Source: J41, J46-J49, J113, J143, C12.
         """
-        resolved = await JmsHook(self.jms_conn_id).alevels(self.activation)
-        in_force = in_force or self.in_force(resolved)
+        resolved = await JmsHook(self.jms_conn_id).aresolved(self.activation)
+        effective = effective or self.effective_options(resolved)
         settings = settings_for(self.jms_conn_id, resolved)
         if self.event is EventMode.READY:
             # Only the consumer uses the client id: the broker refuses a second connection with it.
-            return in_force, replace(settings, client_id=None)
-        return in_force, with_client_id_of(settings, in_force.spec, "")
+            return effective, replace(settings, client_id=None)
+        return effective, with_client_id_of(settings, effective.spec, "")
 
-    def settings_as_edited(self, in_force: EffectiveOptions) -> Callable[[], Awaitable[ConnectionSettings]]:
+    def settings_finder(self, effective: EffectiveOptions) -> Callable[[], Awaitable[ConnectionSettings]]:
         """Return a function that returns the connection settings of the current Airflow connection.
 
         It is called once a minute for up to a thousand activations. So the settings are computed only after
         the connection was edited. The function raises the errors of `settings`.
         """
-        said: tuple[object, ...] | None = None
+        spec_names: tuple[object, ...] | None = None
         settings: ConnectionSettings | None = None
 
         async def now() -> ConnectionSettings:
-            nonlocal said, settings
-            says = await JmsHook(self.jms_conn_id).asaid(self.activation)
-            if settings is None or says != said:
-                settings, said = (await self.settings(in_force))[1], says
+            nonlocal spec_names, settings
+            current = await JmsHook(self.jms_conn_id).astored_fields(self.activation)
+            if settings is None or current != spec_names:
+                settings, spec_names = (await self.settings(effective))[1], current
             return settings
 
         return now
 
-    def in_force(self, resolved: Resolved) -> EffectiveOptions:
+    def effective_options(self, resolved: Resolved) -> EffectiveOptions:
         """Return the effective options of all levels.
 
         Raises:
@@ -250,18 +250,20 @@ def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
         else:
             faults.append(fault)
     inside = _inside(given["spec"], faults)
-    said = set(map(_name, inside))
+    spec_names = set(map(_name, inside))
     faults += [
         f"{name} is given both directly and in spec; expected it in one place"
         for name in beside
-        if _name(name) in said
+        if _name(name) in spec_names
     ]
-    beside = {name: value for name, value in beside.items() if _name(name) not in said}
+    beside = {name: value for name, value in beside.items() if _name(name) not in spec_names}
     texts = beside.get("destination")
-    if texts is not None and "destination_type" not in said | set(map(_name, beside)):
+    if texts is not None and "destination_type" not in spec_names | set(map(_name, beside)):
         read = read_value(OPTIONS_BY_NAME["destination"], texts, "destination")
         beside["destination"] = list(map(_with_kind, read)) if isinstance(read, tuple) else texts
-    if "subscription_name" in beside and "subscription_durability" not in said | set(map(_name, beside)):
+    if "subscription_name" in beside and "subscription_durability" not in spec_names | set(
+        map(_name, beside)
+    ):
         beside["subscription_durability"] = "durable"
     return inside | beside
 

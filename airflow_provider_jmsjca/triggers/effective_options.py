@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
     listener_settings,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.destinations import find_destination, with_lookups
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import EventMode
@@ -85,17 +85,19 @@ class EffectiveOptions:
         Raises:
             ConfigurationError: The levels contradict each other, or set an unsupported option.
         """
-        said = resolved.values
-        values = dict(said)
-        for name, value in ({} if event is EventMode.READY else _defaults(said)).items():
+        given = resolved.values
+        values = dict(given)
+        for name, value in ({} if event is EventMode.READY else _defaults(given)).items():
             values[name] = ResolvedValue(option=OPTIONS_BY_NAME[name], value=value, origin=_DEFAULT)
         with _named():
-            spec = looked_up(ActivationSpec.from_resolved(replace(resolved, values=values)), variables=False)
+            spec = with_lookups(
+                ActivationSpec.from_resolved(replace(resolved, values=values)), variables=False
+            )
         return cls(
             spec=spec,
             event=event,
-            timed="transaction_timeout" in said,
-            lingers="batch_timeout" in said and "batch_idle_timeout" not in said,
+            timed="transaction_timeout" in given,
+            lingers="batch_timeout" in given and "batch_idle_timeout" not in given,
             limbo_conn_id=limbo_conn_id,
         )
 
@@ -232,28 +234,28 @@ def _named() -> Iterator[None]:
 _DEFAULT = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
-def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
+def _defaults(given: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
     """Return a trigger's defaults for options that no level sets: concurrent events, growing pauses."""
     values: dict[str, OptionValue] = {}
-    if not said.keys() & {"redelivery_handling", *ATTEMPTS, *CLIENT_PROPERTIES}:
+    if not given.keys() & {"redelivery_handling", *ATTEMPTS, *CLIENT_PROPERTIES}:
         values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
-    if "prefetch" not in said:
-        values["prefetch"] = _prefetch_unless_said(said)
-    mode = said.get("concurrency_mode")
+    if "prefetch" not in given:
+        values["prefetch"] = _default_prefetch(given)
+    mode = given.get("concurrency_mode")
     if mode is None:
         values["concurrency_mode"] = ConcurrencyMode.CC
-    if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
-        batch = said.get("batch_size")
+    if "endpoint_pool_max_size" not in given and (mode is None or mode.value is ConcurrencyMode.CC):
+        batch = given.get("batch_size")
         size = batch.value if batch is not None and isinstance(batch.value, int) else 1
         # At least two units: while Airflow stores one batch, the next is collected.
-        units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
+        units = _prefetch(given) if size == 1 else max(2, _prefetch(given) // size)
         values["endpoint_pool_max_size"] = min(units, MOST_IN_FLIGHT)
     return values
 
 
-def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
+def _prefetch(given: Mapping[str, ResolvedValue]) -> int:
     """Return the prefetch of the destination, or else the prefetch of the activation."""
-    found = said.get("destination")
+    found = given.get("destination")
     texts = found.value if found is not None and isinstance(found.value, tuple) else ()
     for text in texts:
         try:
@@ -262,10 +264,14 @@ def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
             continue  # the spec reports it
         if own is not None:
             return own
-    asked = said.get("prefetch")
-    return asked.value if asked is not None and isinstance(asked.value, int) else _prefetch_unless_said(said)
+    configured = given.get("prefetch")
+    return (
+        configured.value
+        if configured is not None and isinstance(configured.value, int)
+        else _default_prefetch(given)
+    )
 
 
-def _prefetch_unless_said(said: Mapping[str, ResolvedValue]) -> int:
-    held = said.get("hold_until_ack")
+def _default_prefetch(given: Mapping[str, ResolvedValue]) -> int:
+    held = given.get("hold_until_ack")
     return _DEFAULT_PREFETCH_HELD if held is not None and held.value is True else _DEFAULT_PREFETCH

@@ -35,27 +35,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import lasting_digest
+from airflow_provider_jmsjca.core.message.message import stable_digest
 from airflow_provider_jmsjca.engine.connecting.threads import end_task
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.payload import (
-    HEARD_KEY,
+    OUTCOME_LIST_KEY,
     STARTED_KEY,
     awaited_dags,
-    heard,
+    listed_outcomes,
+    message_outcome,
     outcome_key,
-    word_on,
 )
 
 if TYPE_CHECKING:  # `triggers.activation` imports this module at parse time
     from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 
 # Pauses between reads of the list of outcomes.
-_LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
+_LIST_PAUSES = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
 # Pauses between reads of the outcome of one message.
-_LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
+_READ_PAUSES = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
 # Seconds between reads for a message whose timeout is over, while Airflow is not reachable.
 _LEAST_SECONDS = 0.5
 # Seconds between two queries, because all triggers of a triggerer send theirs over one pipe.
@@ -84,7 +84,7 @@ class AssetStore(Protocol):
 
 def record_key(message: JmsMessage, destination: Destination) -> str | None:
     """Return the key of a message's record, equal at each delivery; `None` for a message without an id."""
-    digest = lasting_digest(message, destination)
+    digest = stable_digest(message, destination)
     return None if digest is None else f"jms-hold.{digest}"
 
 
@@ -109,7 +109,7 @@ class Hold:
     since: float
 
     @property
-    def word(self) -> tuple[str, str]:
+    def outcome_id(self) -> tuple[str, str]:
         """Key of the outcome: the asset and the token of its event."""
         return self.asset, self.token
 
@@ -144,7 +144,7 @@ class Hold:
         return self.key is None or await _record(self.store, self.key) is not None
 
 
-async def asked(store: AssetStore, key: str) -> Any:
+async def read_key(store: AssetStore, key: str) -> Any:
     """Return the value of a key; `None` if there is none.
 
     Raises:
@@ -157,7 +157,7 @@ async def asked(store: AssetStore, key: str) -> Any:
 
 
 async def _record(store: AssetStore, key: str) -> dict[str, Any] | None:
-    record = await asked(store, key)
+    record = await read_key(store, key)
     return record if isinstance(record, dict) and isinstance(record.get("token"), str) else None
 
 
@@ -168,8 +168,8 @@ class _Held:
     delivery: StreamDelivery
     holds: Sequence[Hold]
     due: float
-    looks: int = 0
-    said: set[tuple[str, str]] = field(default_factory=set)
+    reads: int = 0
+    acknowledged: set[tuple[str, str]] = field(default_factory=set)
 
 
 class Holder:
@@ -189,30 +189,30 @@ class Holder:
             - While the message has no DAG run, another DAG run on the asset starts.
             - A holder is created after the time was over. The DAG may have been paused before, so that its
               DAG runs didn't proceed.
-        where: Source of the messages, for the log.
+        source: Source of the messages, for the log.
         clock: Returns seconds, monotonic.
     """
 
-    def __init__(self, timeout: timedelta, where: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, timeout: timedelta, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._timeout = timeout.total_seconds()
-        self._where = where
+        self._source = source
         self._clock = clock
-        self._began = time.time()
+        self._created_at = time.time()
         self._held: list[_Held] = []
         self._settled: list[tuple[float, Hold]] = []
-        self._more = Signal()
+        self._changed = Signal()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
-        self._listens = 0
-        self._listen_at = 0.0
+        self._list_reads = 0
+        self._next_list_read = 0.0
 
     def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
         """Hold a delivery, and settle it when its DAG runs have ended."""
         held = _Held(delivery=delivery, holds=holds, due=0.0)
-        self._look_later(held)
-        self._listen_soon(first=not self._held)
+        self._schedule_read(held)
+        self._read_list_soon(first=not self._held)
         self._held.append(held)
-        self._more.set()
+        self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -236,56 +236,60 @@ class Holder:
     async def _run(self) -> None:
         while True:
             outcomes: dict[tuple[str, str], Any] = {}
-            if self._held and self._listen_at <= self._clock():
-                outcomes = await self._listen()
+            if self._held and self._next_list_read <= self._clock():
+                outcomes = await self._read_outcome_list()
             for held in [each for each in self._held if each.due <= self._clock()]:
-                await self._look(held, outcomes)
+                await self._read_outcome(held, outcomes)
             await self._forget()
-            self._more.clear()
+            self._changed.clear()
             moments = [each.due for each in self._held] + [moment for moment, _ in self._settled]
             if self._held:
-                moments.append(self._listen_at)
-            await self._more.wait(max(_BREATH_SECONDS, min(moments) - self._clock()) if moments else None)
+                moments.append(self._next_list_read)
+            await self._changed.wait(max(_BREATH_SECONDS, min(moments) - self._clock()) if moments else None)
 
-    def _listen_soon(self, *, first: bool = True) -> None:
+    def _read_list_soon(self, *, first: bool = True) -> None:
         """Schedule the next read of the list of outcomes soon, and the following reads at growing intervals.
 
         Args:
             first: Whether no delivery was held before. If `False`, an earlier read that is already scheduled
                 stays.
         """
-        self._listens = 0
-        soon = self._clock() + _LISTENS.wait(1, 0).total_seconds()
-        self._listen_at = soon if first else min(self._listen_at, soon)
+        self._list_reads = 0
+        soon = self._clock() + _LIST_PAUSES.wait(1, 0).total_seconds()
+        self._next_list_read = soon if first else min(self._next_list_read, soon)
 
-    async def _listen(self) -> dict[tuple[str, str], Any]:
+    async def _read_outcome_list(self) -> dict[tuple[str, str], Any]:
         """Return the listed outcomes, and mark the messages that wait for them as due."""
-        self._listens += 1
-        self._listen_at = self._clock() + _LISTENS.wait(self._listens, 0).total_seconds()
-        words: dict[tuple[str, str], Any] = {}
+        self._list_reads += 1
+        self._next_list_read = self._clock() + _LIST_PAUSES.wait(self._list_reads, 0).total_seconds()
+        outcomes: dict[tuple[str, str], Any] = {}
         try:
             for asset, store in {
                 hold.asset: hold.store for held in self._held for hold in held.holds
             }.items():
-                listed = heard(await store.aget(HEARD_KEY))
-                words |= {(asset, token): word for token, word in listed.items()}
+                listed = listed_outcomes(await store.aget(OUTCOME_LIST_KEY))
+                outcomes |= {(asset, token): outcome for token, outcome in listed.items()}
         except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
             self._report(error)
         for held in self._held:
             own = held.delivery.message.message_id
-            if any(hold.word not in held.said and word_on(words.get(hold.word), own) for hold in held.holds):
+            if any(
+                hold.outcome_id not in held.acknowledged
+                and message_outcome(outcomes.get(hold.outcome_id), own)
+                for hold in held.holds
+            ):
                 held.due = self._clock()
-                self._listen_soon()
-        return words
+                self._read_list_soon()
+        return outcomes
 
-    def _look_later(self, held: _Held) -> None:
+    def _schedule_read(self, held: _Held) -> None:
         """Schedule the next read of a message's outcome under its own key, in case it isn't in the list.
 
         The read happens at the message's deadline at the latest.
         """
-        held.looks += 1
+        held.reads += 1
         left = min(self._deadline(hold) for hold in held.holds) - time.time()
-        wait = _LOOKS.wait(held.looks, 0).total_seconds()
+        wait = _READ_PAUSES.wait(held.reads, 0).total_seconds()
         held.due = self._clock() + min(wait, max(left, _LEAST_SECONDS))
 
     def _report(self, error: Exception) -> None:
@@ -294,16 +298,16 @@ class Holder:
             _log.warning(
                 "Held messages%s stay unacknowledged, because Airflow's asset store can't be used; "
                 "retrying: %s",
-                self._where,
+                self._source,
                 error,
             )
 
-    async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
+    async def _read_outcome(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
         """Read the outcome of one message, and settle its delivery if the outcome is known."""
-        self._look_later(held)
+        self._schedule_read(held)
         try:
             why = await self._failure(held, outcomes)
-            if why is None and not held.said.issuperset(each.word for each in held.holds):
+            if why is None and not held.acknowledged.issuperset(each.outcome_id for each in held.holds):
                 return
             if why is not None:
                 await self._delete(held.holds)  # its next delivery makes a new event
@@ -316,33 +320,33 @@ class Holder:
             self._settled += [(self._clock() + _KEPT_SECONDS, hold) for hold in held.holds]
         else:
             message_id = held.delivery.message.message_id
-            _log.warning("Message %s%s is not acknowledged: %s", message_id, self._where, why)
+            _log.warning("Message %s%s is not acknowledged: %s", message_id, self._source, why)
             held.delivery.raised(JmsError(why))
 
     async def _failure(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> str | None:
         """Record outcomes, and return why the message failed; `None` if it has not failed."""
         for hold in held.holds:
-            if hold.word in held.said:
+            if hold.outcome_id in held.acknowledged:
                 continue
-            said = word_on(outcomes.get(hold.word), held.delivery.message.message_id)
-            if said is None:
+            outcome = message_outcome(outcomes.get(hold.outcome_id), held.delivery.message.message_id)
+            if outcome is None:
                 await asyncio.sleep(_BREATH_SECONDS)
-                outcomes[hold.word] = await hold.store.aget(outcome_key(hold.token))
-                said = word_on(outcomes[hold.word], held.delivery.message.message_id)
-            if said is True:
-                held.said.add(hold.word)
-            elif said is not None:
-                return f"its DAG run did not acknowledge it: {said}"
+                outcomes[hold.outcome_id] = await hold.store.aget(outcome_key(hold.token))
+                outcome = message_outcome(outcomes[hold.outcome_id], held.delivery.message.message_id)
+            if outcome is True:
+                held.acknowledged.add(hold.outcome_id)
+            elif outcome is not None:
+                return f"its DAG run did not acknowledge it: {outcome}"
             elif time.time() > self._deadline(hold) and not await self._renewed(hold):
-                if dags := awaited_dags(outcomes[hold.word]):
+                if dags := awaited_dags(outcomes[hold.outcome_id]):
                     _log.warning(
                         "Message %s%s is acknowledged: %s had no run for it within %g s (hold_timeout)",
                         held.delivery.message.message_id,
-                        self._where,
+                        self._source,
                         ", ".join(dags),
                         self._timeout,
                     )
-                    held.said.add(hold.word)
+                    held.acknowledged.add(hold.outcome_id)
                     continue
                 return f"its DAG run has not acknowledged it within {self._timeout:g} s (hold_timeout)"
         return None
@@ -367,7 +371,7 @@ class Holder:
     def _deadline(self, hold: Hold) -> float:
         """Return the time at which a message counts as failed, in seconds since the epoch."""
         deadline = hold.since + self._timeout
-        return deadline if deadline > self._began else self._began + self._timeout
+        return deadline if deadline > self._created_at else self._created_at + self._timeout
 
     async def _forget(self) -> None:
         """Delete the records of messages that were acknowledged 30 seconds ago."""
@@ -383,14 +387,14 @@ class Holder:
         for hold in holds:
             if hold.key is not None:
                 await hold.store.adelete(hold.key)
-            await _spend(hold)
+            await _delete_applied_outcome(hold)
 
 
-async def _spend(hold: Hold) -> None:
+async def _delete_applied_outcome(hold: Hold) -> None:
     """Delete an outcome once it was applied to every message of its event."""
     key = outcome_key(hold.token)
-    word = await hold.store.aget(key) if hold.of > 1 else None
-    if isinstance(word, dict) and (left := word.get("left", hold.of) - 1) > 0:
-        await hold.store.aset(key, {**word, "left": left})
+    outcome = await hold.store.aget(key) if hold.of > 1 else None
+    if isinstance(outcome, dict) and (left := outcome.get("left", hold.of) - 1) > 0:
+        await hold.store.aset(key, {**outcome, "left": left})
     else:
         await hold.store.adelete(key)

@@ -88,7 +88,7 @@ class JmsListenTrigger(JmsReadyTrigger):
         payload: dict[str, Any] = {"event": "deadline"}
         try:
             with releasing():
-                async with asyncio.timeout(self._left):
+                async with asyncio.timeout(self._seconds_left):
                     payload = await self._registered_first()
         except TimeoutError:
             pass
@@ -111,10 +111,10 @@ class JmsListenTrigger(JmsReadyTrigger):
         try:
             while (order := waiting.order) is None or not order.ends_runs:
                 if order is not None:
-                    await waiting.changed_from(order)
+                    await waiting.wait_for_change(order)
                     continue
                 first = asyncio.ensure_future(self._first())
-                changed = asyncio.ensure_future(waiting.changed_from(None))
+                changed = asyncio.ensure_future(waiting.wait_for_change(None))
                 try:
                     await asyncio.wait({first, changed}, return_when=asyncio.FIRST_COMPLETED)
                     if first.done() and waiting.order is None:

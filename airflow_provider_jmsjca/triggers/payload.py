@@ -21,7 +21,7 @@ FAULT_KEY = "jms-fault"
 """Key of the reason why a watched asset gets no events, in the asset's store."""
 HELD_KEY = "jms-held"
 """Key of the list of held messages in an asset's store, so that one query serves many messages."""
-HEARD_KEY = "jms-heard"
+OUTCOME_LIST_KEY = "jms-heard"
 """Key of the list of the last outcomes in an asset's store, by the tokens of their events."""
 STARTED_KEY = "jms-started"
 """Key of the time at which a run with held messages last started, in seconds since the epoch."""
@@ -29,7 +29,7 @@ FAILURE_KEY = "jms-failure"
 """Key of the exception that failed a task of a run with held messages, in the state store of the task."""
 # Keys of deleted records are dropped from the list when it has doubled and has at least this many keys.
 _LEAST_LOOKED_THROUGH = 256
-_WORDS_HEARD = 500
+_OUTCOMES_LISTED = 500
 _LONGEST_FAILURE = 300
 
 
@@ -98,16 +98,16 @@ def batch_event(jms_conn_id: str, contents: Sequence[Mapping[str, Any]]) -> dict
     return {"event": "batch", "jms_conn_id": jms_conn_id, "messages": list(contents)}
 
 
-def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str]) -> dict[str, Any]:
+def held_event(event: Mapping[str, Any], token: str, count: int, keys: Sequence[str]) -> dict[str, Any]:
     """Return the payload of an event with messages held until its DAG runs end.
 
     Args:
         event: The payload without the hold.
         token: Identifies the event.
-        of: Number of messages in the event.
+        count: Number of messages in the event.
         keys: Keys of the records of those messages that have an id.
     """
-    return {**event, "hold": {"token": token, "of": of, "keys": list(keys)}}
+    return {**event, "hold": {"token": token, "of": count, "keys": list(keys)}}
 
 
 def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -> dict[str, Any]:
@@ -135,18 +135,18 @@ def receipt_of(extra: object) -> tuple[str, str, int] | None:
     return None
 
 
-def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[int]]]:
+def with_number(record: object, stream: str, number: int) -> dict[str, list[list[int]]]:
     """Return the record of stored events, with the number of one more event.
 
     The record has a list for each stream, of ranges `[first number, last number]`. Numbers between the ranges
     are events that were not stored. Only the last streams, and the last ranges of each, are kept.
 
     Args:
-        kept: The record so far.
+        record: The record so far.
         stream: Identifies the stream of the event.
         number: Number of the event in the stream.
     """
-    streams = dict(kept) if isinstance(kept, Mapping) else {}
+    streams = dict(record) if isinstance(record, Mapping) else {}
     ranges = _ranges(streams.pop(stream, None))
     if ranges and number == ranges[-1][1] + 1:
         ranges[-1][1] = number
@@ -156,9 +156,9 @@ def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[i
     return {**dict(kept_streams), stream: ranges[-_RANGES_KEPT:]}
 
 
-def has_number(kept: object, stream: str, number: int) -> bool:
+def has_number(record: object, stream: str, number: int) -> bool:
     """Return whether the event with this number was stored, according to the record."""
-    ranges = _ranges(kept.get(stream)) if isinstance(kept, Mapping) else []
+    ranges = _ranges(record.get(stream)) if isinstance(record, Mapping) else []
     return any(first <= number <= last for first, last in ranges)
 
 
@@ -172,7 +172,7 @@ def _ranges(found: object) -> list[list[int]]:
     return known
 
 
-def is_event(extra: object) -> bool:
+def is_jms_event(extra: object) -> bool:
     """Return whether this is the `extra` of an event from a trigger of this package."""
     payload = extra.get("payload") if isinstance(extra, Mapping) and extra.get("from_trigger") else None
     return isinstance(payload, Mapping) and "jms_conn_id" in payload and "event" in payload
@@ -201,23 +201,23 @@ def message_ids(extra: object) -> list[str]:
     return [each for each in ids if isinstance(each, str)]
 
 
-def word_on(word: object, message_id: str | None) -> bool | str | None:
+def message_outcome(outcome: object, message_id: str | None) -> bool | str | None:
     """Return the outcome of a message: `True` if it is acknowledged, why it failed, or `None` if it is open.
 
     Args:
-        word: The stored outcome of an event. `acknowledged` applies to all its messages, and `messages` to
+        outcome: The stored outcome of an event. `acknowledged` applies to all its messages, and `messages` to
             single ones, by id. The outcome is open while it `awaits` DAGs.
         message_id: The message's id.
     """
-    if not isinstance(word, Mapping):
+    if not isinstance(outcome, Mapping):
         return None
-    single = word.get("messages")
-    said = single.get(message_id) if isinstance(single, Mapping) else None
-    if not isinstance(said, Mapping):
-        said = word
-    if "acknowledged" not in said or "awaits" in said:
+    single = outcome.get("messages")
+    own = single.get(message_id) if isinstance(single, Mapping) else None
+    if not isinstance(own, Mapping):
+        own = outcome
+    if "acknowledged" not in own or "awaits" in own:
         return None
-    return True if said["acknowledged"] is True else str(said.get("why", "no reason is given"))
+    return True if own["acknowledged"] is True else str(own.get("why", "no reason is given"))
 
 
 def failure(error: BaseException, number: int, mask: Callable[[str], str]) -> dict[str, Any]:
@@ -249,12 +249,12 @@ def failure_of(record: str | None, number: int | None) -> str:
     return error if isinstance(error, str) else ""
 
 
-def awaited_dags(word: object) -> list[str]:
+def awaited_dags(outcome: object) -> list[str]:
     """Return the DAGs that an outcome still waits for, because they have no DAG run for the event yet.
 
     The DAG runs of all other DAGs have succeeded.
     """
-    found = word.get("awaits") if isinstance(word, Mapping) else None
+    found = outcome.get("awaits") if isinstance(outcome, Mapping) else None
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
@@ -274,18 +274,18 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
+def with_held_keys(listed: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
     """Return the list of records of held messages, with more keys.
 
     Args:
-        kept: The list so far; `None` if there is none.
+        listed: The list so far; `None` if there is none.
         keys: Keys of the new records.
         is_kept: Returns whether the record of a key still exists. When the list has doubled in length, keys
             without a record are dropped from it.
     """
-    held = _held_keys(kept) or {}
+    held = _held_keys(listed) or {}
     held |= dict.fromkeys(keys)
-    limit = kept.get("limit") if isinstance(kept, Mapping) else None
+    limit = listed.get("limit") if isinstance(listed, Mapping) else None
     if not isinstance(limit, int):
         limit = _LEAST_LOOKED_THROUGH
     if len(held) > limit:
@@ -294,47 +294,47 @@ def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool])
     return {"keys": list(held), "limit": limit}
 
 
-def may_be_held(kept: object, key: str) -> bool:
+def may_be_held(listed: object, key: str) -> bool:
     """Return whether a record of this key may exist: it is in the list, or there is no list."""
-    held = _held_keys(kept)
+    held = _held_keys(listed)
     return held is None or key in held
 
 
-def _held_keys(kept: object) -> dict[str, None] | None:
-    keys = kept.get("keys") if isinstance(kept, Mapping) else None
+def _held_keys(listed: object) -> dict[str, None] | None:
+    keys = listed.get("keys") if isinstance(listed, Mapping) else None
     return dict.fromkeys(each for each in keys if isinstance(each, str)) if isinstance(keys, list) else None
 
 
-def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, Any]:
+def with_listed_outcome(listed: object, token: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     """Return the list of the last outcomes, with the outcome of one more event.
 
     Args:
-        kept: The list so far.
+        listed: The list so far.
         token: Token of the event.
-        word: The event's outcome.
+        outcome: The event's outcome.
     """
-    words = heard(kept) | {token: dict(word)}
-    return dict(list(words.items())[-_WORDS_HEARD:])
+    outcomes = listed_outcomes(listed) | {token: dict(outcome)}
+    return dict(list(outcomes.items())[-_OUTCOMES_LISTED:])
 
 
-def heard(kept: object) -> dict[str, Any]:
+def listed_outcomes(listed: object) -> dict[str, Any]:
     """Return the outcomes in the list of last outcomes, by token."""
-    return dict(kept) if isinstance(kept, Mapping) else {}
+    return dict(listed) if isinstance(listed, Mapping) else {}
 
 
-def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
+def is_still_held(extra: object, stored: Callable[[str], object]) -> bool:
     """Return whether a message of an event may still wait for its DAG runs.
 
     Args:
         extra: The event's `extra`.
-        kept: Returns the value of a key in the asset's store, or `None`.
+        stored: Returns the value of a key in the asset's store, or `None`.
     """
     records = hold_records(extra, 0)
     of = _hold(extra).get("of")
     if not isinstance(of, int) or len(records) < of:
         return True  # a message without an id has no record
     token = hold_token(extra)
-    return any(isinstance(each, Mapping) and token in tokens_of(each) for each in map(kept, records))
+    return any(isinstance(each, Mapping) and token in tokens_of(each) for each in map(stored, records))
 
 
 def tokens_of(record: Mapping[str, Any]) -> list[Any]:
@@ -390,7 +390,7 @@ def fit(message: JmsMessage, limit: int, form: Payload) -> Fit:
     return Fit.SEALED if form is Payload.REFERENCE else Fit.WHOLE
 
 
-def weight(message: JmsMessage, limit: int, form: Payload) -> int:
+def bytes_in_event(message: JmsMessage, limit: int, form: Payload) -> int:
     """Return the approximate number of bytes of a message in an event; the arguments are those of `fit`."""
     body = _least_size(message.body) if form is Payload.MESSAGE else 0
     return _least_size(message.properties) + (body if body <= limit else 0)

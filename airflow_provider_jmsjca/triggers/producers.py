@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.metrics import counted, tags_of
 from airflow_provider_jmsjca.engine.activations.registry import Identity, Sample, spec_digest
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread, start_in_thread, start_uncancelled
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
@@ -48,15 +48,15 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.hooks.metrics import Watch
 from airflow_provider_jmsjca.hooks.metrics import sender as metrics_sender
 from airflow_provider_jmsjca.hooks.registry import installed_registrar
-from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
+from airflow_provider_jmsjca.hooks.store import release_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import ActivationKind, RunStatus
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Received
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.effective_options import EffectiveOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
-from airflow_provider_jmsjca.triggers.payload import FAULT_KEY, weight
-from airflow_provider_jmsjca.triggers.receipts import Acknowledger, ConfirmedDeliveries, Receipt, are_shown
+from airflow_provider_jmsjca.triggers.payload import FAULT_KEY, bytes_in_event
+from airflow_provider_jmsjca.triggers.receipts import Acknowledger, ConfirmedDeliveries, Receipt, are_stored
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.registry import StreamControl
 from airflow_provider_jmsjca.triggers.releasing import releasing
@@ -76,17 +76,17 @@ _MOST_HELD = MOST_BYTES // 2
 
 # Maximum time, in seconds, for Airflow to store the events of a trigger that was cancelled.
 _STORING_SECONDS = 30.0
-_STORED_LOOKS_SECONDS = 0.2
+_STORED_POLL_SECONDS = 0.2
 _SETTLING_SECONDS = 5.0
 # Seconds after the end of a stream at which the producer closes itself, if Airflow hasn't closed it.
-_UNCLOSED_SECONDS = 30.0
+_SELF_CLOSE_SECONDS = 30.0
 
 # Pauses after faults that need a correction. If a trigger raises, Airflow restarts it every 2 seconds.
-MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
+RETRY_BACKOFF = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
 _REPEAT_SECONDS = 600.0
 # A source that has been open for this many seconds is considered working, even if no message has arrived.
-_MENDED_SECONDS = 60.0
+_WORKING_SECONDS = 60.0
 _NOTE_SECONDS = 5.0
 
 
@@ -101,8 +101,8 @@ class _Fault:
         attempts: Number of failed attempts.
         text: Text of the last error.
         logged: Time of the last log record, by the monotonic clock.
-        of_spool: Whether the fault is that the spool can't be used. The arrival of a message doesn't show
-            that such a fault is over.
+        is_spool_fault: Whether the fault is that the spool can't be used. The arrival of a message doesn't
+            show that such a fault is over.
     """
 
     since: datetime
@@ -110,7 +110,7 @@ class _Fault:
     attempts: int = 0
     text: str = ""
     logged: float = -math.inf
-    of_spool: bool = False
+    is_spool_fault: bool = False
 
     def failed(self, error: JmsError, now: float) -> bool:
         """Count a failed attempt; return whether to log it: the error is new, or ten minutes have passed."""
@@ -118,8 +118,8 @@ class _Fault:
         is_new = str(error) != self.text and not isinstance(
             error, SpoolError
         )  # it names another file each time
-        was_of_spool, self.of_spool = self.of_spool, isinstance(error, SpoolError)
-        if is_new or self.of_spool is not was_of_spool:
+        was_of_spool, self.is_spool_fault = self.is_spool_fault, isinstance(error, SpoolError)
+        if is_new or self.is_spool_fault is not was_of_spool:
             self.text_since = datetime.now(UTC)
         is_due = is_new or now >= self.logged + _REPEAT_SECONDS
         if is_due:
@@ -133,10 +133,10 @@ class _Producer(SharedStreamProducer):
     Args:
         parse: Returns the options; raises `ConfigurationError`.
         retry: Whether to reopen the source after a fault; otherwise the fault is raised.
-        who: Returns the assets or the task that receive the events, for the log.
+        recipients: Returns the assets or the task that receive the events, for the log.
         stores: Returns the stores of the assets that receive the events, by name. Faults are written there
             too.
-        mending: Pauses between attempts.
+        backoff: Pauses between attempts.
     """
 
     def __init__(
@@ -144,23 +144,23 @@ class _Producer(SharedStreamProducer):
         parse: Parse,
         *,
         retry: bool = True,
-        who: Callable[[], str] = lambda: "",
+        recipients: Callable[[], str] = lambda: "",
         stores: Callable[[], Mapping[str, AssetStore]] = dict,
-        mending: Backoff = MENDING,
+        backoff: Backoff = RETRY_BACKOFF,
     ) -> None:
         self._parse = parse
-        self._who = who
+        self._recipients = recipients
         self._stores = stores
         self._fault: _Fault | None = None
-        self._mended: asyncio.Task[None] | None = None
-        self._where = ""
+        self._recovery_report: asyncio.Task[None] | None = None
+        self._source = ""
         self._retry = retry
-        self._mending = mending
+        self._backoff = backoff
         self._connection: AsyncConnection | None = None
         self._control: StreamControl | None = None
-        self._watch_of_metrics: tuple[Identity, Watch] | None = None
+        self._metrics_watch: tuple[Identity, Watch] | None = None
         self._is_closed = False
-        self._unclosed: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events without end, each with the token with which Airflow confirms the event.
@@ -170,30 +170,30 @@ class _Producer(SharedStreamProducer):
 
         Guarantee: if the stream ends and `aclose` isn't called, the producer closes itself after 30 seconds.
         """
-        with releasing(), self._closed_in_time():
+        with releasing(), self._closed_after_delay():
             while True:
                 try:
                     begun = await self._begin()
                     if self._control is not None:
-                        await self._control.admit(f"Events for {self._who()}{self._where}")
+                        await self._control.admit(f"Events for {self._recipients()}{self._source}")
                     async for event in self._events(*begun):
-                        if self._fault is not None and not self._fault.of_spool:
+                        if self._fault is not None and not self._fault.is_spool_fault:
                             await self._report_recovery()
                         yield event
                     # The events end where a state is requested.
-                    await self._settle_under_way()
-                    await asyncio.shield(leave_to_task(self._end()))
-                except _MENDED as error:
-                    self._stop_waiting()
+                    await self._wait_until_stored()
+                    await asyncio.shield(start_uncancelled(self._end()))
+                except _RETRIED as error:
+                    self._cancel_recovery_report()
                     await self._close()
                     if not self._retry:
                         raise
                     attempts = await self._failed(error)
-                    await asyncio.sleep(self._mending.wait(attempts, 0).total_seconds())
-                    self._mended = asyncio.create_task(self._report_recovery(_MENDED_SECONDS))
+                    await asyncio.sleep(self._backoff.wait(attempts, 0).total_seconds())
+                    self._recovery_report = asyncio.create_task(self._report_recovery(_WORKING_SECONDS))
 
     @contextlib.contextmanager
-    def _closed_in_time(self) -> Iterator[None]:
+    def _closed_after_delay(self) -> Iterator[None]:
         """Close the producer half a minute after the end of the context, unless Airflow closes it.
 
         Airflow closes a producer last. If a fault in Airflow's own tasks prevents that, the subscription
@@ -204,16 +204,16 @@ class _Producer(SharedStreamProducer):
             yield
         finally:
             if not (self._is_closed or loop.is_closed()):
-                self._unclosed = loop.call_later(_UNCLOSED_SECONDS, self._close_unasked)
+                self._close_timer = loop.call_later(_SELF_CLOSE_SECONDS, self._close_itself)
 
-    def _close_unasked(self) -> None:
+    def _close_itself(self) -> None:
         log.error(
             "The stream of events%s for %s ended %.0f s ago and Airflow has not closed it; closing it now",
-            self._where,
-            self._who(),
-            _UNCLOSED_SECONDS,
+            self._source,
+            self._recipients(),
+            _SELF_CLOSE_SECONDS,
         )
-        leave_to_task(self.aclose())
+        start_uncancelled(self.aclose())
 
     async def _failed(self, error: JmsError) -> int:
         """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
@@ -223,8 +223,8 @@ class _Producer(SharedStreamProducer):
             since = fault.since.isoformat(timespec="seconds")
             log.error(
                 "No events for %s%s until this is fixed: %s (attempt %d, failing since %s)",
-                self._who(),
-                self._where,
+                self._recipients(),
+                self._source,
                 error,
                 fault.attempts,
                 since,
@@ -232,7 +232,7 @@ class _Producer(SharedStreamProducer):
             await self._note(
                 {
                     "error": fault.text,
-                    "where": self._where.strip(),
+                    "where": self._source.strip(),
                     "attempt": fault.attempts,
                     "since": since,
                     "error_since": fault.text_since.isoformat(timespec="seconds"),
@@ -251,13 +251,15 @@ class _Producer(SharedStreamProducer):
             return
         await asyncio.sleep(after)
         if not after:
-            self._stop_waiting()
+            self._cancel_recovery_report()
         self._fault = None
-        log.warning("%s%s works again, after %d failed attempts", self._who(), self._where, fault.attempts)
+        log.warning(
+            "%s%s works again, after %d failed attempts", self._recipients(), self._source, fault.attempts
+        )
         await self._note(None)
 
-    def _stop_waiting(self) -> None:
-        mended, self._mended = self._mended, None
+    def _cancel_recovery_report(self) -> None:
+        mended, self._recovery_report = self._recovery_report, None
         if mended is not None:
             mended.cancel()
 
@@ -277,19 +279,19 @@ class _Producer(SharedStreamProducer):
     async def _begin(self) -> tuple[ActivationOptions, EffectiveOptions, AsyncConnection]:
         """Return the options, the effective options, and the source of connections."""
         options = self._parse()
-        self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
-        in_force, settings = await options.settings()
-        in_force.check()
-        self._register(in_force.spec, settings)
-        quiet = in_force.spec.minimal_reconnect_logging
-        find = options.settings_as_edited(in_force)
+        self._source = f" from {options.title} over connection {options.jms_conn_id!r}"
+        effective, settings = await options.settings()
+        effective.check()
+        self._register(effective.spec, settings)
+        quiet = effective.spec.minimal_reconnect_logging
+        find = options.settings_finder(effective)
         self._connection = AsyncConnection(
             find,
-            subject=lambda: f"{self._who()}{self._where}",
+            subject=lambda: f"{self._recipients()}{self._source}",
             minimal_logging=quiet,
-            apart=self._connection is not None and self._connection.apart,
+            unshared=self._connection is not None and self._connection.unshared,
         )
-        return options, in_force, self._connection
+        return options, effective, self._connection
 
     def _register(self, spec: ActivationSpec, settings: ConnectionSettings) -> None:
         """Register the stream in the store, if there is one; register it again if its name has changed."""
@@ -298,7 +300,7 @@ class _Producer(SharedStreamProducer):
         identity = Identity(
             activation=activation_name(spec.title, settings.url, spec.durable_name, settings.client_id),
             kind=ActivationKind.TRIGGER,
-            owner=self._who(),
+            owner=self._recipients(),
             destination=", ".join(map(str, spec.destinations)),
             broker=settings.url.partition("?")[0],
             spec_digest=spec_digest(spec),
@@ -322,14 +324,14 @@ class _Producer(SharedStreamProducer):
         metrics = metrics_sender()
         if metrics is None:
             return
-        if self._watch_of_metrics is not None:
-            if self._watch_of_metrics[0].activation == identity.activation:
+        if self._metrics_watch is not None:
+            if self._metrics_watch[0].activation == identity.activation:
                 return
-            self._leave_metrics()
-        self._watch_of_metrics = identity, metrics.watch(lambda: self._measured(identity), identity.probed)
+            self._stop_metrics()
+        self._metrics_watch = identity, metrics.watch(lambda: self._measured(identity), identity.probed)
 
-    def _leave_metrics(self) -> None:
-        found, self._watch_of_metrics = self._watch_of_metrics, None
+    def _stop_metrics(self) -> None:
+        found, self._metrics_watch = self._metrics_watch, None
         if found is not None and (metrics := metrics_sender()) is not None:
             metrics.leave(found[1], wait=False)
 
@@ -358,7 +360,7 @@ class _Producer(SharedStreamProducer):
         status = requested or (RunStatus.UP if self._is_up and fault is None else RunStatus.CONNECTING)
         found = self._counted()
         error = found.error if fault is None else fault.text
-        return replace(found, status=status, owner=self._who(), error=error)
+        return replace(found, status=status, owner=self._recipients(), error=error)
 
     @property
     def _is_up(self) -> bool:
@@ -373,11 +375,11 @@ class _Producer(SharedStreamProducer):
         """End the stream because a state was requested."""
         raise NotImplementedError
 
-    async def _settle_under_way(self) -> None:
+    async def _wait_until_stored(self) -> None:
         """Wait, for a limited time, until Airflow has stored the events that the stream has yielded."""
 
     def _events(
-        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
+        self, options: ActivationOptions, effective: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[Any, Any]]:
         raise NotImplementedError
 
@@ -390,19 +392,19 @@ class _Producer(SharedStreamProducer):
         Guarantee: cancelling the caller doesn't interrupt the close.
         """
         self._is_closed = True
-        if self._unclosed is not None:
-            self._unclosed.cancel()
-        self._stop_waiting()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._cancel_recovery_report()
         if self._control is not None:
             self._control.leave()
-        self._leave_metrics()
-        await asyncio.shield(leave_to_task(self._end()))
+        self._stop_metrics()
+        await asyncio.shield(start_uncancelled(self._end()))
 
     async def _end(self) -> None:
         await self._close()
 
 
-_MENDED = (ConfigurationError, PermanentBrokerError, SpoolError, TransientBrokerError, TransientStoreError)
+_RETRIED = (ConfigurationError, PermanentBrokerError, SpoolError, TransientBrokerError, TransientStoreError)
 
 
 class OutstandingEvent:
@@ -464,7 +466,7 @@ class OutstandingEvent:
         self.yielded = False
 
     @property
-    def has_left(self) -> bool:
+    def is_received(self) -> bool:
         """Whether Airflow has received the event, and a query can show whether the event is stored."""
         return not self.open and bool(self.holds or self.receipts)
 
@@ -476,7 +478,7 @@ class OutstandingEvent:
         """
         return all([await hold.stored() for holds in self.holds.values() for hold in holds])
 
-    def event_stored(self) -> None:
+    def settle_stored(self) -> None:
         """Settle the messages of a stored event, except held and refused ones."""
         for delivery in self.deliveries:
             if delivery not in self.holds and delivery not in self.refused:
@@ -509,7 +511,7 @@ class MessageProducer(_Producer):
         # Survives the reopening of the source, during which Airflow may still be storing events.
         self._memory: DeliveryMemory[Received] = DeliveryMemory()
         self._tracker = RedeliveryTracker()
-        self._under_way: set[OutstandingEvent] = set()
+        self._outstanding: set[OutstandingEvent] = set()
         self._advanced = Signal()
         self._acknowledger = Acknowledger()
         self._name = uuid.uuid4().hex[:12]
@@ -522,92 +524,92 @@ class MessageProducer(_Producer):
         self._counting = threading.Lock()
         self._spool_fault: SpoolError | None = None
         # Deliveries of the incomplete batch.
-        self._collected: list[StreamDelivery] = []
+        self._incomplete_batch: list[StreamDelivery] = []
 
     async def _events(
-        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
+        self, options: ActivationOptions, effective: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[OutstandingEvent, OutstandingEvent]]:
-        name = f"events{self._where} for {self._who()}"
+        name = f"events{self._source} for {self._recipients()}"
         self._forget_fault()
-        if in_force.spec.use_store and self._store is None:
-            self._store = await in_thread(shared_store, undo=leave_shared_store)
-        connects = (await options.settings(in_force))[1]
+        if effective.spec.use_store and self._store is None:
+            self._store = await in_thread(shared_store, undo=release_shared_store)
+        connects = (await options.settings(effective))[1]
         self._stream = stream = DeliveryStream(
-            in_force.listener(connects, name, self._store),
+            effective.listener(connects, name, self._store),
             connection,
             memory=self._memory,
             tracker=self._tracker,
         )
         del connects  # saves memory, because a process may run a thousand streams
         if options.holds:
-            self._holder = Holder(options.hold_timeout, self._where)
+            self._holder = Holder(options.hold_timeout, self._source)
         sweep_sometimes()
-        if in_force.batch_size > 1:
-            weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)
-            async for deliveries in _batches(stream, in_force, weigh, self._collected):
-                yield self._hand(deliveries, batch=True)
+        if effective.batch_size > 1:
+            weigh = functools.partial(bytes_in_event, limit=options.max_body_bytes, form=options.payload)
+            async for deliveries in _batches(stream, effective, weigh, self._incomplete_batch):
+                yield self._new_event(deliveries, batch=True)
         else:
             async for delivery in stream:
-                yield self._hand((delivery,), batch=False)
+                yield self._new_event((delivery,), batch=False)
         if (fault := self._spool_fault) is not None:
-            await self._settle_under_way()
+            await self._wait_until_stored()
             raise fault
 
-    def _hand(
+    def _new_event(
         self, deliveries: Sequence[StreamDelivery], *, batch: bool
     ) -> tuple[OutstandingEvent, OutstandingEvent]:
-        handed = OutstandingEvent(
+        event = OutstandingEvent(
             deliveries,
             batch=batch,
             stream=self._name,
             number=next(self._numbers),
             source=self._stream,
         )
-        self._under_way.add(handed)
-        return handed, handed
+        self._outstanding.add(event)
+        return event, event
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Acknowledge the messages of stored events, dead-letter refused ones, roll back the others."""
-        for handed, outcome in batch:
-            await self._advance(handed, outcome)
+        for event, outcome in batch:
+            await self._advance(event, outcome)
         self._advanced.set()
 
-    async def _advance(self, handed: OutstandingEvent, outcome: AdvanceOutcome) -> None:
-        self._under_way.discard(handed)
-        if isinstance(handed.fault, SpoolError) and not outcome.rejected:
-            self._withdraw(handed, handed.fault)
+    async def _advance(self, event: OutstandingEvent, outcome: AdvanceOutcome) -> None:
+        self._outstanding.discard(event)
+        if isinstance(event.fault, SpoolError) and not outcome.rejected:
+            self._withdraw(event, event.fault)
             return
-        why = self._not_stored(handed, outcome)
+        why = self._reason_not_stored(event, outcome)
         if why is None:
             await self._report_recovery()
         else:
             log.warning(
                 "The event of message %s%s for %s was not stored (%s); the message will be redelivered",
-                ", ".join(str(each.message.message_id) for each in handed.deliveries),
-                self._where,
-                self._who(),
+                ", ".join(str(each.message.message_id) for each in event.deliveries),
+                self._source,
+                self._recipients(),
                 why,
             )
-        self._settle(handed, outcome, why)
+        self._settle(event, outcome, why)
 
-    def _settle(self, handed: OutstandingEvent, outcome: AdvanceOutcome, why: str | None) -> None:
+    def _settle(self, event: OutstandingEvent, outcome: AdvanceOutcome, why: str | None) -> None:
         stored: list[StreamDelivery] = []
-        for delivery in handed.deliveries:
-            if outcome.rejected or (why is None and delivery in handed.refused):
+        for delivery in event.deliveries:
+            if outcome.rejected or (why is None and delivery in event.refused):
                 delivery.raised(
                     PoisonMessageError(
                         "the content of its event exceeds max_body_bytes; see the triggerer's log"
                     )
                 )
-            elif why is None and (holds := handed.holds.get(delivery)):
+            elif why is None and (holds := event.holds.get(delivery)):
                 if self._holder is not None:  # after a close, the message is already back on the broker
                     self._holder.take(delivery, holds)
             elif why is None:
                 stored.append(delivery)
             else:
                 delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
-        if stored and handed.receipts:
-            self._acknowledger.take(stored, handed.receipts)
+        if stored and event.receipts:
+            self._acknowledger.take(stored, event.receipts)
         else:
             for delivery in stored:
                 delivery.returned()
@@ -616,28 +618,28 @@ class MessageProducer(_Producer):
         """Reset the fault of the spool: the previous stream may have ended for another reason."""
         self._spool_fault = None
 
-    def _withdraw(self, handed: OutstandingEvent, fault: SpoolError) -> None:
+    def _withdraw(self, event: OutstandingEvent, fault: SpoolError) -> None:
         """End the event's stream because the spool can't be written; its messages are delivered again later.
 
         This delivery doesn't count as an attempt, because the messages didn't cause the fault. A stream that
         was opened after it goes on.
         """
-        if handed.source is self._stream:
+        if event.source is self._stream:
             self._spool_fault = fault
             self._interrupt()
-        for delivery in handed.deliveries:
+        for delivery in event.deliveries:
             delivery.withdraw()
 
     @staticmethod
-    def _not_stored(handed: OutstandingEvent, outcome: AdvanceOutcome) -> str | None:
+    def _reason_not_stored(event: OutstandingEvent, outcome: AdvanceOutcome) -> str | None:
         """Return why Airflow doesn't have an event; `None` if Airflow has it, or it was refused."""
         if outcome.rejected:
             return None
         if not outcome.is_clean:
             return str(outcome)
-        if handed.fault is not None:
-            return str(handed.fault)
-        return "a trigger was cancelled before Airflow stored it" if handed.open else None
+        if event.fault is not None:
+            return str(event.fault)
+        return "a trigger was cancelled before Airflow stored it" if event.open else None
 
     @property
     def _is_up(self) -> bool:
@@ -681,10 +683,10 @@ class MessageProducer(_Producer):
         if self._stream is not None:
             self._stream.finish()
 
-    async def _settle_under_way(self) -> None:
+    async def _wait_until_stored(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STORING_SECONDS):
-                while self._under_way:
+                while self._outstanding:
                     self._advanced.clear()
                     await self._advanced.wait()
 
@@ -696,23 +698,23 @@ class MessageProducer(_Producer):
         """
         try:
             confirmed = await self._acknowledger.stop()
-            being_stored = [handed for handed in self._under_way if handed.has_left]
-            if (confirmed or being_stored) and (stream := self._leave_stream()) is not None:
+            unconfirmed = [event for event in self._outstanding if event.is_received]
+            if (confirmed or unconfirmed) and (stream := self._detach_stream()) is not None:
                 store, self._store = self._store, None
-                collected, self._collected = self._collected, []
-                ending = _close_once_stored(stream, store, confirmed, being_stored, collected)
-                leave_to_task(ending)
+                incomplete_batch, self._incomplete_batch = self._incomplete_batch, []
+                ending = _close_once_stored(stream, store, confirmed, unconfirmed, incomplete_batch)
+                start_uncancelled(ending)
         finally:
             await self._close()
 
-    def _leave_stream(self) -> DeliveryStream | None:
+    def _detach_stream(self) -> DeliveryStream | None:
         """Take the stream, which the caller closes, and keep its counts.
 
         Messages whose event no trigger has created were handed to nobody, so their attempts won't count.
         """
-        for handed in self._under_way:
-            if not handed.yielded:
-                for delivery in handed.deliveries:
+        for event in self._outstanding:
+            if not event.yielded:
+                for delivery in event.deliveries:
                     delivery.disregard()
         with self._counting:
             stream, self._stream = self._stream, None
@@ -729,22 +731,22 @@ class MessageProducer(_Producer):
             if holder is not None:
                 await holder.aclose()
         finally:
-            stream = self._leave_stream()
+            stream = self._detach_stream()
             try:
                 if stream is not None:
                     await stream.aclose()
             finally:
-                _give_back(self._collected)
+                _give_back(self._incomplete_batch)
                 store, self._store = self._store, None
-                _leave_store(store)
+                _release_store(store)
 
 
 async def _close_once_stored(
     stream: DeliveryStream,
     store: SqlStore | None,
     confirmed: Sequence[ConfirmedDeliveries],
-    being_stored: Sequence[OutstandingEvent],
-    collected: list[StreamDelivery],
+    unconfirmed: Sequence[OutstandingEvent],
+    incomplete_batch: list[StreamDelivery],
 ) -> None:
     """Wait for a limited time until Airflow has stored a stream's events, then close the stream.
 
@@ -752,23 +754,25 @@ async def _close_once_stored(
     """
     try:
         async with asyncio.timeout(_STORING_SECONDS):
-            known = await are_shown([each.receipts for each in confirmed])
+            known = await are_stored([each.receipts for each in confirmed])
             for each in itertools.compress(confirmed, known):
                 each.returned()
-            left = list(being_stored)
+            left = list(unconfirmed)
             while left:
                 stored = [each for each in left if await each.is_recorded()]
-                stored = list(itertools.compress(stored, await are_shown([each.receipts for each in stored])))
-                for handed in stored:
-                    handed.event_stored()
+                stored = list(
+                    itertools.compress(stored, await are_stored([each.receipts for each in stored]))
+                )
+                for event in stored:
+                    event.settle_stored()
                 left = [each for each in left if each not in stored]
                 if left:
-                    await asyncio.sleep(_STORED_LOOKS_SECONDS)
+                    await asyncio.sleep(_STORED_POLL_SECONDS)
         await stream.aclose(within=_SETTLING_SECONDS)
     except (TimeoutError, JmsError) as error:
         # Events of a deleted trigger are never stored, and Airflow doesn't answer at the end of a process.
         unsettled = sum(len(each.deliveries) for each in confirmed)
-        unsettled += sum(len(each.deliveries) for each in being_stored)
+        unsettled += sum(len(each.deliveries) for each in unconfirmed)
         log.info(
             "Up to %d messages return to the broker, because Airflow didn't confirm that it stored their "
             "events%s",
@@ -777,34 +781,34 @@ async def _close_once_stored(
         )
     finally:
         await stream.aclose()
-        _give_back(collected)
-        _leave_store(store)
+        _give_back(incomplete_batch)
+        _release_store(store)
 
 
-def _give_back(collected: list[StreamDelivery]) -> None:
+def _give_back(incomplete_batch: list[StreamDelivery]) -> None:
     """Return the messages of an incomplete batch; a later stream delivers them again."""
-    for delivery in collected:
+    for delivery in incomplete_batch:
         delivery.raised(JmsError("the batch was not completed"))
-    collected.clear()
+    incomplete_batch.clear()
 
 
-def _leave_store(store: SqlStore | None) -> None:
+def _release_store(store: SqlStore | None) -> None:
     if store is not None:
-        leave_to_thread(lambda: leave_shared_store(store))
+        start_in_thread(lambda: release_shared_store(store))
 
 
 async def _batches(
     stream: DeliveryStream,
-    in_force: EffectiveOptions,
-    weigh: Callable[[JmsMessage], int],
+    effective: EffectiveOptions,
+    bytes_in_event: Callable[[JmsMessage], int],
     held: list[StreamDelivery],
 ) -> AsyncIterator[list[StreamDelivery]]:
     """Yield batches of deliveries in order; the effective options decide when a batch ends.
 
     Args:
         stream: The deliveries.
-        in_force: Size and timeouts of a batch.
-        weigh: Returns the approximate number of bytes of a message in an event.
+        effective: Size and timeouts of a batch.
+        bytes_in_event: Returns the approximate number of bytes of a message in an event.
         held: An empty list, to which the deliveries of the incomplete batch are added.
     """
     clock = asyncio.get_running_loop().time
@@ -814,7 +818,7 @@ async def _batches(
         while True:
             if following is None:
                 following = asyncio.ensure_future(anext(stream))
-            ends = min(first + in_force.batch_seconds, last + in_force.batch_idle_seconds)
+            ends = min(first + effective.batch_seconds, last + effective.batch_idle_seconds)
             finite = held and ends != math.inf
             await asyncio.wait({following}, timeout=max(0.0, ends - clock()) if finite else None)
             if following.done():
@@ -824,7 +828,7 @@ async def _batches(
                     return  # finished; held messages go back to the broker
                 finally:
                     following = None
-                heavy = weigh(delivery.message)
+                heavy = bytes_in_event(delivery.message)
                 if held and weighed + heavy > MOST_BATCH_BYTES:
                     batch = held.copy()
                     held.clear()
@@ -835,7 +839,7 @@ async def _batches(
                 held.append(delivery)
                 weighed += heavy
                 size += size_of(delivery.message)
-                if len(held) < in_force.batch_size and size < _MOST_HELD:
+                if len(held) < effective.batch_size and size < _MOST_HELD:
                     continue
             batch = held.copy()
             held.clear()
@@ -878,10 +882,10 @@ class ReadyProducer(_Producer):
             await asyncio.gather(task, interrupted, return_exceptions=True)
 
     async def _events(
-        self, options: ActivationOptions, in_force: EffectiveOptions, connection: AsyncConnection
+        self, options: ActivationOptions, effective: EffectiveOptions, connection: AsyncConnection
     ) -> AsyncIterator[tuple[Destination, None]]:
-        (queue,) = in_force.spec.destinations
-        self._watch = watch = QueueWatch(connection, queue, in_force.spec.selector_for())
+        (queue,) = effective.spec.destinations
+        self._watch = watch = QueueWatch(connection, queue, effective.spec.selector_for())
         repeats = 0
         last: str | None = None
         self._interrupted.clear()

@@ -14,16 +14,16 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays, watch_while_deferred
+from airflow_provider_jmsjca.engine.watching.backlog import deferred_watch, watch_for_stuck_messages
 from airflow_provider_jmsjca.engine.watching.peek import Ready
 from airflow_provider_jmsjca.engine.watching.queue_watch import QueueWatch
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.selectors import effective_selector
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.transports.members import settings_of
+from airflow_provider_jmsjca.transports.members import settings_for_member
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
@@ -65,7 +65,7 @@ class JmsReadyTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.member = member
         self.deadline = deadline
-        self._apart: set[str] = set()
+        self._unshared: set[str] = set()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -83,7 +83,7 @@ class JmsReadyTrigger(BaseTrigger):
         try:
             queue = find_destination(self.destination, variables=False)
             with releasing():
-                async with asyncio.timeout(self._left):
+                async with asyncio.timeout(self._seconds_left):
                     ready = await self._until_ready(queue, self.member)
         except TimeoutError:
             yield TriggerEvent({"event": "deadline"})
@@ -101,7 +101,7 @@ class JmsReadyTrigger(BaseTrigger):
         return watched if task is None else f"{watched} for task {task.dag_id}.{task.task_id}"
 
     @property
-    def _left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         return None if self.deadline is None else max(0.0, self.deadline - time.time())
 
     async def _options(self, hook: JmsHook) -> Resolved:
@@ -131,30 +131,30 @@ class JmsReadyTrigger(BaseTrigger):
         options = await self._options(hook)
         selector = self.message_selector or None
         if not selector_is_final:
-            selector = selector_in_force(options, queue, selector)
+            selector = effective_selector(options, queue, selector)
 
         async def find() -> ConnectionSettings:
             # Only the consumer uses the client id: the broker refuses a second connection with it.
             settings = replace(await hook.asettings(), client_id=None)
-            return settings if member is None else settings_of(member, settings)
+            return settings if member is None else settings_for_member(member, settings)
 
         quiet = options["minimal_reconnect_logging"] is True
         poll = timedelta(seconds=self.poll_interval)
         name = str(queue) if member is None else f"{queue} on {member}"
         connection = AsyncConnection(
-            find, subject=lambda: self.subject(name), minimal_logging=quiet, apart=name in self._apart
+            find, subject=lambda: self.subject(name), minimal_logging=quiet, unshared=name in self._unshared
         )
         watch = QueueWatch(connection, queue, selector, poll=poll)
         looks = asyncio.create_task(
-            look_for_what_stays(
-                watch_while_deferred(connection.look, queue, filtered=selector is not None),
+            watch_for_stuck_messages(
+                deferred_watch(connection.open_probe_connection, queue, filtered=selector is not None),
                 connection.in_thread,
             )
         )
         try:
             return await watch.wait()
         finally:
-            if connection.apart:
-                self._apart.add(name)
+            if connection.unshared:
+                self._unshared.add(name)
             looks.cancel()
             watch.close()

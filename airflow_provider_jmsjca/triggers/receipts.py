@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
+from airflow_provider_jmsjca.triggers.holding import AssetStore, read_key
 from airflow_provider_jmsjca.triggers.payload import has_number
 
 # Seconds to wait for a receipt. If Airflow has dropped the event, it normally cancels the trigger within two
@@ -48,7 +48,7 @@ class Receipt:
     number: int
 
 
-async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
+async def are_stored(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
     """Return for each event whether all its receipts exist; each stored value is read once.
 
     Raises:
@@ -59,7 +59,7 @@ async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
     async def is_shown(receipt: Receipt) -> bool:
         for name, store in receipt.stores.items():
             if (name, receipt.key) not in rows:
-                rows[name, receipt.key] = await asked(store, receipt.key)
+                rows[name, receipt.key] = await read_key(store, receipt.key)
             if has_number(rows[name, receipt.key], receipt.stream, receipt.number):
                 return True
         return False
@@ -94,14 +94,14 @@ class Acknowledger:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: list[ConfirmedDeliveries] = []
-        self._more = Signal()
+        self._changed = Signal()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
         """Commit deliveries when the receipts of their event exist; roll them back after half a minute."""
         self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
-        self._more.set()
+        self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -115,14 +115,14 @@ class Acknowledger:
 
     async def _run(self) -> None:
         while True:
-            self._more.clear()
-            await self._look()
-            await self._more.wait(_AGAIN_SECONDS if self._waiting else None)
+            self._changed.clear()
+            await self._check_receipts()
+            await self._changed.wait(_AGAIN_SECONDS if self._waiting else None)
 
-    async def _look(self) -> None:
+    async def _check_receipts(self) -> None:
         waiting = tuple(self._waiting)
         try:
-            found = await are_shown(each.receipts for each in waiting)
+            found = await are_stored(each.receipts for each in waiting)
         except JmsError as error:  # read again later, and logged once
             if str(error) != self._reported:
                 self._reported = str(error)

@@ -22,7 +22,7 @@ _SWEPT_EVERY_SECONDS = 3600.0
 _swept: dict[SpoolPath, float] = {}
 
 
-async def sealed(message: JmsMessage) -> dict[str, Any]:
+async def seal(message: JmsMessage) -> dict[str, Any]:
     """Store a message in the spool without blocking the event loop, and return the reference for its event.
 
     Guarantee: that of `seal_message`. On cancellation the message may be stored, and is deleted later.
@@ -42,7 +42,7 @@ def _seal(message: JmsMessage) -> dict[str, Any]:
 
 def sweep_sometimes() -> None:
     """Delete messages that are older than the retention, in a thread and at most once an hour."""
-    _THREADS.leave(_sweep_sometimes)
+    _THREADS.submit_logged(_sweep_sometimes)
 
 
 def _sweep_sometimes() -> None:

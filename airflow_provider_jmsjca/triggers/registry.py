@@ -66,14 +66,14 @@ class StreamControl:
             return None
         return RunStatus.SUSPENDED if self._is_closed else RunStatus.DRAINING
 
-    def obey(self, order: ActivationOrder | None) -> None:
+    def apply_order(self, order: ActivationOrder | None) -> None:
         """Pass a request to the stream's event loop; called in the registrar's thread."""
         try:
-            self._loop.call_soon_threadsafe(self._tell, order)
+            self._loop.call_soon_threadsafe(self._change_order, order)
         except RuntimeError:
             log.debug("The event loop of %s has ended", self.identity.activation)
 
-    def _tell(self, order: ActivationOrder | None) -> None:
+    def _change_order(self, order: ActivationOrder | None) -> None:
         self._changed.set()
         if order is not None:
             self._interrupt()
@@ -135,7 +135,7 @@ class WaitingListener:
         """Return the state of the listener; called in the registrar's thread."""
         return Sample(status=RunStatus.WAITING if self.order is None else RunStatus.SUSPENDED)
 
-    def obey(self, order: ActivationOrder | None) -> None:
+    def apply_order(self, order: ActivationOrder | None) -> None:
         """Notify the trigger in its event loop; called in the registrar's thread."""
         if order is None:
             log.warning("%s: resumed; its task waits for messages again", self._identity.activation)
@@ -146,7 +146,7 @@ class WaitingListener:
         except RuntimeError:
             log.debug("The event loop of %s has ended", self._identity.activation)
 
-    async def changed_from(self, order: ActivationOrder | None) -> None:
+    async def wait_for_change(self, order: ActivationOrder | None) -> None:
         """Return as soon as the request in force differs from `order`."""
         while True:
             self._changed.clear()

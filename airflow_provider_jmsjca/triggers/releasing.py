@@ -19,9 +19,9 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
+from airflow_provider_jmsjca.hooks.store import release_shared_store, shared_store, store_in_use
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.transports.members import in_limbo
+from airflow_provider_jmsjca.transports.members import split_limbo_name
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.store.sql.store import SqlStore
@@ -30,7 +30,7 @@ _log = safe_logger(__name__)
 _THREADS = ThreadPool(1)
 _LOOK_UP_SECONDS = 30.0
 # Pauses after a fault of the store: its database is not reachable or not upgraded.
-_MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
+_RETRY_BACKOFF = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
 
 
 class _Task:
@@ -78,26 +78,26 @@ async def _release() -> None:
             wait = EVERY
             try:
                 if upkeep is None and store_in_use():
-                    store = await in_thread(shared_store, undo=leave_shared_store)
+                    store = await in_thread(shared_store, undo=release_shared_store)
                     upkeep = StoreUpkeep(store, functools.partial(_connect, loop))
                 if upkeep is not None:
                     await in_thread(upkeep.round, start=_THREADS.submit)
                 faults, reported = 0, ""
             except JmsError as error:
                 faults += 1
-                wait = _MENDING.wait(faults, 0)
+                wait = _RETRY_BACKOFF.wait(faults, 0)
                 if str(error) != reported:
                     reported = str(error)
                     _log.error("Nothing is sent from limbo until this is fixed: %s", error)
             except Exception:  # noqa: BLE001 - the outermost edge of this task: nobody else would see it
-                wait = _MENDING.wait(faults := faults + 1, 0)
+                wait = _RETRY_BACKOFF.wait(faults := faults + 1, 0)
                 _log.exception("Sending the due messages in limbo failed; retrying")
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:
             # In the thread that sends, so that the store is closed after the current round. Closing gives up
             # the leases of messages, and another process would then send them too.
-            _THREADS.leave(functools.partial(leave_shared_store, store))
+            _THREADS.submit_logged(functools.partial(release_shared_store, store))
 
 
 def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:
@@ -112,7 +112,7 @@ def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManag
     Raises:
         TransientBrokerError: The event loop has ended, or Airflow didn't answer in time.
     """
-    conn_id, _ = in_limbo(name)
+    conn_id, _ = split_limbo_name(name)
     question = JmsHook(conn_id).aoptions()
     try:
         options = asyncio.run_coroutine_threadsafe(question, loop).result(_LOOK_UP_SECONDS)

@@ -47,18 +47,18 @@ class JmsSparkApplicationTrigger(BaseTrigger):
             yield TriggerEvent({"event": "error", "error": str(error)})
 
     async def _ended(self) -> dict[str, Any]:
-        application, said = SparkApplication.of(self.application), ""
+        application, last_error = SparkApplication.of(self.application), ""
         while True:
             try:
                 how = await in_thread(application.ending, start=_THREADS.submit)
             except ClusterAwayError as error:
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     _log.warning(
                         "Can't get the state of Spark application %s: %s; retrying", application.name, error
                     )
             else:
-                said = ""
+                last_error = ""
                 if how is not None:
                     return {"event": "ended", "application": application.name, "how": how}
             await asyncio.sleep(self.poll_interval)

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset
 
 from tests.airflow.task_runs import serialized
-from tests.internals.triggers import outcome_key, word_on
+from tests.internals.triggers import message_outcome, outcome_key
 from tests.unit.engine.listening import until
 
 ORDERS = Asset(name="orders", uri="jms://broker/queue/orders")
@@ -87,7 +87,7 @@ class Scheduler:
 
     def outcome(self, number: int) -> bool | None:
         """Return whether a held message is acknowledged or failed; `None` if it still waits."""
-        found = word_on(self.kept(outcome_key(f"t{number}")), None)
+        found = message_outcome(self.kept(outcome_key(f"t{number}")), None)
         return found is True if found is not None else None
 
     def kept(self, key: str) -> Any:

@@ -60,7 +60,7 @@ def test_stopped_activations_are_listed_and_resumed_j172(
     store: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in NAMES:
-        store.activations.want(name, WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
+        store.activations.request_state(name, WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
     run("list", "--limit", "2", "--output", "json")
     shown = capsys.readouterr()
     rows = json.loads(shown.out)

@@ -24,7 +24,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]
     monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     opened = installed_store()
     now = datetime.now(UTC)
-    opened.owners.beat(now)
+    opened.owners.heartbeat(now)
     dead = SqlStore(opened.database, where="gone/7")
     dead.attempts.begin("orders", ["m1", "m2"], now)
     dead.attempts.begin("orders", ["m1"], now)
@@ -105,7 +105,7 @@ def test_what_is_in_doubt_is_listed_and_reset_and_what_is_in_hand_left_alone_i9(
 ) -> None:
     """I9: what is received and not settled can be seen."""
     states = {each["message"]: each["state"] for each in listed(capsys, "indoubt", "list")}
-    assert states == {"m1": "in doubt", "m3": "in hand"}
+    assert states == {"m1": "in doubt", "m3": "in flight"}
     assert [each["message"] for each in listed(capsys, "indoubt", "list", "--state", "in doubt")] == ["m1"]
     assert listed(capsys, "indoubt", "list", "--activation", "bills") == []
     run("indoubt", "show", "orders", "m1")

@@ -247,7 +247,7 @@ def test_the_store_and_what_cannot_be_examined(
 ) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps({"conn_type": "jms", "host": "vm"}))
     with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'store.db'}")) as store:
-        store.activations.want("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
+        store.activations.request_state("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
     _, found = diagnose()
     assert finding(found, "activation orders is stopped")["fix"] == "airflow jms activations resume orders"
     (tmp_path / "file").touch()

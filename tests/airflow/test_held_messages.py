@@ -23,7 +23,7 @@ from airflow_provider_jmsjca import (
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
 from tests.dead_letters import original_of
-from tests.internals.triggers import HEARD_KEY, HELD_KEY, STARTED_KEY
+from tests.internals.triggers import HELD_KEY, OUTCOME_LIST_KEY, STARTED_KEY
 from tests.servers.broker import Broker
 
 # A run that succeeds, one that fails, one whose task is retried, one that never ends, and six messages of
@@ -97,7 +97,7 @@ class Home(TriggererProcess):
     def kept(self) -> list[str]:
         """Return the keys of what is remembered of messages."""
         rows = self.query("select key from asset_state_store")
-        return [key for (key,) in rows if key not in (HELD_KEY, HEARD_KEY, STARTED_KEY)]
+        return [key for (key,) in rows if key not in (HELD_KEY, OUTCOME_LIST_KEY, STARTED_KEY)]
 
 
 @pytest.mark.timeout(3600)

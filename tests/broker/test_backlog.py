@@ -31,7 +31,7 @@ PATIENCE = timedelta(seconds=2)
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog_watch, "HELD_LONG", PATIENCE)
-    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", PATIENCE)
+    monkeypatch.setattr(backlog_watch, "CHECK_INTERVAL", PATIENCE)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def claimed(broker: Broker, queue: str, spool: Path, wanted: str = "", most: int
         max_messages=most,
         first_within=QUEUES_FIRST,
         choose=lambda message: Choice.CLAIM if wanted in str(message.body) else Choice.LEAVE,
-        looks_past=True,
+        filters_messages=True,
         dead_letter=(MoveTarget.of(Destination.queue(f"{queue}.dead")),),
     )
     open_batch = functools.partial(SpoolBatch, spool, queue, source=str(source), activation="a")

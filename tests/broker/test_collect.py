@@ -125,9 +125,9 @@ def test_a_message_that_stays_holds_up_no_other(broker: Broker, tmp_path: Path) 
 class Slow(SpoolBatch):
     """A batch whose segments take longer to seal than its collector waits for messages."""
 
-    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
+    def seal(self, rows: Sequence[Row] = (), *, only_if_new: Collection[str] = ()) -> Segment:
         time.sleep(2)
-        return super().seal(rows, unless_known=unless_known)
+        return super().seal(rows, only_if_new=only_if_new)
 
 
 def test_while_a_segment_is_sealed_the_broker_is_not_silent(broker: Broker, tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ class Interrupted(SpoolBatch):
         super().__init__(folder, batch_id, source=given["source"], activation="a")
         self.is_cut, self.may_go_on = threading.Event(), threading.Event()
 
-    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
+    def seal(self, rows: Sequence[Row] = (), *, only_if_new: Collection[str] = ()) -> Segment:
         if self.is_cut_first:
             self._lose()
-        sealed = super().seal(rows, unless_known=unless_known)
+        sealed = super().seal(rows, only_if_new=only_if_new)
         self._lose()
         return sealed
 
@@ -219,7 +219,7 @@ def two_collectors(broker: Broker, folder: Path, *, is_cut_first: bool) -> tuple
         Knowing(folder, "b2", source=str(queue)) as second,
         ThreadPoolExecutor(1) as thread,
     ):
-        second.knows("nothing yet")  # from now on it has the ids of other batches in memory
+        second.may_contain("nothing yet")  # from now on it has the ids of other batches in memory
         first.proxy, first.is_cut_first = proxy, is_cut_first
         through = replace(broker.settings(), hosts=(proxy.address,))
         running = thread.submit(collected, first, through, threading.Event())

@@ -148,7 +148,7 @@ def test_what_a_process_was_handling_when_it_died_is_set_aside_i13(
     store = new_store(url)
     spec = {"in_doubt_events": "ignore", "name": "orders"}
     assert Process(activemq, queue_name, url, done, spec).wait() == EXIT_OF_POISON
-    assert store.owners.living(store.attempts.open_at(), datetime.now(UTC)) == frozenset()
+    assert store.owners.live(store.attempts.open_at(), datetime.now(UTC)) == frozenset()
     assert len(store.attempts.page(open_only=True)) >= 1
     assert Process(activemq, queue_name, url, done, spec, LAST_IDLE).wait() == 0
     contents = store.limbo.contents([each.number for each in store.limbo.page()]).values()

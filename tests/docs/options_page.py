@@ -91,7 +91,7 @@ def _row(option: Option) -> str:
     cells = (
         f"`{option.name}`" + (" (secret)" if option.secret else ""),
         option.meaning,
-        option.why or "; ".join(filter(None, (_form(option), default_text(option)))),
+        option.reason or "; ".join(filter(None, (_form(option), default_text(option)))),
         levels,
         spellings,
     )

@@ -317,6 +317,6 @@ def test_a_listener_that_hands_back_what_it_cannot_name_goes_on(server: str, tok
         committed = listening.counts.committed
         listening.resume()
         while listening.counts.committed == committed:
-            assert not listening.over, listening.stop_reason
+            assert not listening.is_closed, listening.stop_reason
             look()
             time.sleep(0.01)

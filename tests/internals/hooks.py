@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from airflow_provider_jmsjca.hooks import connection_cache, metrics, store
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.destinations import find_destination, with_lookups
+from airflow_provider_jmsjca.hooks.selectors import effective_selector
 from airflow_provider_jmsjca.hooks.spark_submit import (
     ClusterAwayError,
     SparkApplication,
@@ -16,12 +16,11 @@ __all__ = [
     "ClusterAwayError",
     "SparkApplication",
     "connection_cache",
+    "effective_selector",
     "find_destination",
     "installed_store",
     "kubernetes_client",
-    "looked_up",
     "metrics",
-    "selector_in_force",
     "shared_store",
     "spark_properties",
     "spark_submit_hook",
@@ -29,4 +28,5 @@ __all__ = [
     "spool_roots",
     "store",
     "store_environment",
+    "with_lookups",
 ]

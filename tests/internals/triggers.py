@@ -5,26 +5,26 @@ from airflow_provider_jmsjca.triggers.activation_options import ActivationOption
 from airflow_provider_jmsjca.triggers.examination import examine_airflow, examine_connections
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.payload import (
-    HEARD_KEY,
     HELD_KEY,
+    OUTCOME_LIST_KEY,
     STARTED_KEY,
     has_number,
     hold_records,
     hold_token,
+    message_outcome,
     outcome_key,
     receipt_of,
-    with_heard,
-    with_held,
+    with_held_keys,
+    with_listed_outcome,
     with_number,
-    word_on,
 )
 from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
 
 __all__ = [
-    "HEARD_KEY",
     "HELD_KEY",
+    "OUTCOME_LIST_KEY",
     "STARTED_KEY",
     "ActivationOptions",
     "JmsListenTrigger",
@@ -39,14 +39,14 @@ __all__ = [
     "hold_token",
     "holding",
     "listen",
+    "message_outcome",
     "outcome_key",
     "producers",
     "receipt_of",
     "receipts",
     "references",
     "releasing",
-    "with_heard",
-    "with_held",
+    "with_held_keys",
+    "with_listed_outcome",
     "with_number",
-    "word_on",
 ]

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.options import (
     read_properties,
     read_value,
 )
-from airflow_provider_jmsjca.core.query import NAMED, read_named
+from airflow_provider_jmsjca.core.query import NAMED, read_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _TITLE = "activation: "
@@ -130,7 +130,7 @@ def _options_hold_secrets(value: object) -> bool:
 
 def _url_holds_secrets(text: str) -> bool:
     if text.lower().startswith(NAMED):
-        return any(is_secret(key) for key in read_named(text, [])[1])
+        return any(is_secret(key) for key in read_named_destination(text, [])[1])
     if not is_connection_url(text):
         return False
     try:

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import check
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
-from airflow_provider_jmsjca.core.query import NAMED, read_named
+from airflow_provider_jmsjca.core.query import NAMED, read_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 LOOKUP: Final = "lookup://"
@@ -220,7 +220,7 @@ def _json_object(text: str) -> Mapping[str, object]:
 
 def _read_named(text: str) -> tuple[str, dict[str, str]]:
     faults: list[str] = []
-    name, options = read_named(text, faults)
+    name, options = read_named_destination(text, faults)
     faults.extend(check_options(options, "destination"))
     if faults:
         raise ConfigurationError(faults)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
-from airflow_provider_jmsjca.core.query import NAMED, read_named, write_named
+from airflow_provider_jmsjca.core.query import NAMED, read_named_destination, write_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _PREFETCH = "prefetch"
@@ -51,12 +51,12 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
     return faults
 
 
-def prefetch_of(destination: Destination, usual: object = None) -> int | None:
-    """Return the destination's own prefetch, else `usual`.
+def prefetch_of(destination: Destination, default: object = None) -> int | None:
+    """Return the destination's own prefetch, else `default`.
 
     Args:
         destination: The destination to consume.
-        usual: Prefetch of the activation, session or connection; ignored unless it is a number.
+        default: Prefetch of the activation, session or connection; ignored unless it is a number.
 
     Source: J91.
     """
@@ -64,8 +64,8 @@ def prefetch_of(destination: Destination, usual: object = None) -> int | None:
         option = option_by_key(key)
         if option is not None and option.name == _PREFETCH:
             value = read_value(option, given, key)
-            usual = value if isinstance(value, int) else usual
-    return usual if isinstance(usual, int) else None
+            default = value if isinstance(value, int) else default
+    return default if isinstance(default, int) else None
 
 
 def broker_options(destination: Destination) -> dict[str, str]:
@@ -83,7 +83,7 @@ def reference_text(destination: Destination) -> str:
     """
     if not destination.options:
         return str(destination)
-    return write_named(str(destination), destination.options)
+    return write_named_destination(str(destination), destination.options)
 
 
 def sending_text(destination: Destination) -> str:
@@ -100,7 +100,7 @@ def read_text(text: str) -> Destination:
     if not text.startswith(NAMED):
         return Destination.parse(text)
     faults: list[str] = []
-    name, options = read_named(text, faults)
+    name, options = read_named_destination(text, faults)
     if faults:
         raise ConfigurationError(faults)
     return with_options(Destination.parse(name), options)

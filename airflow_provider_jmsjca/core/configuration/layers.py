@@ -14,11 +14,11 @@ from airflow_provider_jmsjca.core.options import (
     Level,
     Option,
     OptionValue,
+    display_value,
     option_by_field,
     option_by_key,
     read_properties,
     read_value,
-    shown,
     unknown_field,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -105,7 +105,9 @@ class ResolvedValue:
     origin: Origin
 
     def __repr__(self) -> str:
-        return f"ResolvedValue({self.option.name}={shown(self.option, self.value)} from {self.origin})"
+        return (
+            f"ResolvedValue({self.option.name}={display_value(self.option, self.value)} from {self.origin})"
+        )
 
 
 def call_layer(username: str | None, password: str | None) -> Layer:
@@ -323,8 +325,10 @@ def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, f
 
 
 def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults: list[str]) -> None:
-    # Options of the transport (`bare`) are allowed in every URL and Options text, at any level.
-    if not option.allowed_at(read.layer.level) and not (option.bare and origin.place >= SourceKind.OPTIONS):
+    # Options of the transport (`unprefixed`) are allowed in every URL and Options text, at any level.
+    if not option.allowed_at(read.layer.level) and not (
+        option.unprefixed and origin.place >= SourceKind.OPTIONS
+    ):
         levels = ", ".join(
             level.label for level in Level if level is not Level.CALL and option.allowed_at(level)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_provider_jmsjca.core.configuration.precedence import Level, Resolved, SourceKind
-from airflow_provider_jmsjca.core.options import shown
+from airflow_provider_jmsjca.core.options import display_value
 
 ATTEMPTS = ("max_attempts", "redelivery_delay")
 CLIENT_PROPERTIES = (
@@ -45,11 +45,12 @@ def overruled(resolved: Resolved) -> Iterator[str]:
     if handling is not None and handling.origin.place >= SourceKind.OPTIONS:
         others = (resolved.values.get(name) for name in ATTEMPTS + CLIENT_PROPERTIES)
         replaced += [(value, handling) for value in others if value is not None]
-    for value, in_force in replaced:
-        above, below = value.origin.level, in_force.origin.level
-        if value.value == in_force.value or above is None or below is None or above <= below:
+    for value, replacement in replaced:
+        above, below = value.origin.level, replacement.origin.level
+        if value.value == replacement.value or above is None or below is None or above <= below:
             continue
         yield (
-            f"{value.origin} ({shown(value.option, value.value)}) is not used: {in_force.origin} "
-            f"({shown(in_force.option, in_force.value)}) replaces it, as this option does at every level"
+            f"{value.origin} ({display_value(value.option, value.value)}) is not used: {replacement.origin} "
+            f"({display_value(replacement.option, replacement.value)}) replaces it, "
+            "as this option does at every level"
         )

@@ -134,8 +134,8 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     faults: list[str] = []
     read = [read_layer(layer, faults) for layer in sorted(layers, key=lambda layer: layer.level)]
     chain = _with_lookups(read, connections or {}, faults)
-    resolved, said_by = _merged(chain)
-    faults.extend(_credentials_led_away(chain, resolved, said_by))
+    resolved, set_by = _merged(chain)
+    faults.extend(_misdirected_credentials(chain, resolved, set_by))
     if faults:
         raise ConfigurationError(faults)
     return resolved
@@ -151,40 +151,40 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
         The configuration; and positions in `chain`, by the name of an option or of a broker option.
     """
     values: dict[str, ResolvedValue] = {}
-    said_by: dict[str, int] = {}
+    set_by: dict[str, int] = {}
     broker: dict[str, tuple[str, Origin]] = {}
     parameters: dict[str, tuple[str, Origin]] = {}
     replaced: list[ResolvedValue] = []
     addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
-    in_force = addresses[-1] if addresses else None
+    address = addresses[-1] if addresses else None
     for position, layer in enumerate(chain):
-        overridden = layer.url is not None and layer.url.lookup is None and layer is not in_force
+        overridden = layer.url is not None and layer.url.lookup is None and layer is not address
         for value in layer.values:
             if overridden and _goes_with_url(value.origin):
                 continue
-            standing = values.get(value.option.name)
-            if standing is None or not _overrides(standing, value):
+            current = values.get(value.option.name)
+            if current is None or not _overrides(current, value):
                 values[value.option.name] = value
-                said_by[value.option.name] = position
-            elif value.value != standing.value:
+                set_by[value.option.name] = position
+            elif value.value != current.value:
                 replaced.append(value)
         parameters.update(layer.parameters)
         for key, entry in layer.broker.items():
             if not (overridden and _goes_with_url(entry[1])):
                 broker[key] = entry
-                said_by[_BROKERS + key] = position
+                set_by[_BROKERS + key] = position
     resolved = Resolved(
         values=MappingProxyType(values),
-        url=in_force.url if in_force else None,
+        url=address.url if address else None,
         broker_options=MappingProxyType(broker),
         parameters=MappingProxyType(parameters),
         replaced=tuple(replaced),
     )
-    return resolved, said_by
+    return resolved, set_by
 
 
-def _credentials_led_away(
-    chain: list[ReadLayer], resolved: Resolved, said_by: Mapping[str, int]
+def _misdirected_credentials(
+    chain: list[ReadLayer], resolved: Resolved, set_by: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield a fault if an activation or a call would send credentials of a lower level to another broker.
 
@@ -195,7 +195,7 @@ def _credentials_led_away(
     Args:
         chain: All layers, lowest level first.
         resolved: The effective configuration.
-        said_by: Position in `chain` of the layer that sets an option or a broker option, by its name.
+        set_by: Position in `chain` of the layer that sets an option or a broker option, by its name.
     """
     leading = [
         at for at, one in enumerate(chain) if one.layer.level >= Level.ACTIVATION and _names_recipient(one)
@@ -207,12 +207,12 @@ def _credentials_led_away(
     differences: list[tuple[str, str]] = []
     secrets = [_BROKERS + key for key in resolved.broker_options if is_secret(key)]
     for name in (*_CREDENTIALS, *secrets):
-        giver = said_by.get(name, len(chain))
-        if leading[-1] <= giver:
+        setter = set_by.get(name, len(chain))
+        if leading[-1] <= setter:
             continue
-        heard = [one for at, one in enumerate(chain) if at <= giver or one.layer.level < Level.ACTIVATION]
-        meant = _recipient(_merged(heard)[0])
-        found = [] if meant is None else list(recipient.differences(meant))
+        trusted = [one for at, one in enumerate(chain) if at <= setter or one.layer.level < Level.ACTIVATION]
+        intended = _recipient(_merged(trusted)[0])
+        found = [] if intended is None else list(recipient.differences(intended))
         if found:
             taken.append(name)
             differences = found

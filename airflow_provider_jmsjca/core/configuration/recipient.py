@@ -24,25 +24,25 @@ class Recipient:
     ca_file: str | None
     server_name: str | None
 
-    def differences(self, meant: Recipient) -> Iterator[tuple[str, str]]:
+    def differences(self, intended: Recipient) -> Iterator[tuple[str, str]]:
         """Yield the ways in which a login is less safe at this recipient than at the intended one.
 
         Fewer hosts, additional TLS or additional checks are not reported.
 
         Args:
-            meant: The intended recipient of the login.
+            intended: The intended recipient of the login.
 
         Returns:
             For each difference, the option that causes the difference, and a description such as `has no
             TLS`.
         """
-        yield from self._elsewhere(meant)
-        if meant.url.encrypted and not self.url.encrypted:
+        yield from self._other_endpoints(intended)
+        if intended.url.encrypted and not self.url.encrypted:
             yield "connection_url", f"has no TLS ({self.url.scheme}://)"
-        if self.url.encrypted and meant.verify and not self.verify:
+        if self.url.encrypted and intended.verify and not self.verify:
             yield "verify", "doesn't check the broker's certificate (verify)"
-        if self._checked and meant._checked:
-            yield from self._other_certificate(meant)
+        if self._checked and intended._checked:
+            yield from self._other_certificate(intended)
 
     @property
     def _checked(self) -> bool:
@@ -53,9 +53,9 @@ class Recipient:
         """Each host with the name that its certificate must have."""
         return {(host, (self.server_name or host).lower()) for host, _ in self.url.endpoints}
 
-    def _elsewhere(self, meant: Recipient) -> Iterator[tuple[str, str]]:
-        others = self.url.endpoints - meant._endpoints_for(self)
-        known = {host for host, _ in meant.url.endpoints}
+    def _other_endpoints(self, intended: Recipient) -> Iterator[tuple[str, str]]:
+        others = self.url.endpoints - intended._endpoints_for(self)
+        known = {host for host, _ in intended.url.endpoints}
         hosts = sorted({host for host, _ in others} - known)
         ports = sorted(host_text(host, port) for host, port in others if host in known)
         if hosts:
@@ -81,11 +81,11 @@ class Recipient:
         encrypted = DEFAULT_PORTS.get(other.url.scheme)
         return endpoints | {(host, encrypted) for host, port in endpoints if port == plain}
 
-    def _other_certificate(self, meant: Recipient) -> Iterator[tuple[str, str]]:
-        if self.ca_file != meant.ca_file:
-            trusted, before = (each or "the system's" for each in (self.ca_file, meant.ca_file))
+    def _other_certificate(self, intended: Recipient) -> Iterator[tuple[str, str]]:
+        if self.ca_file != intended.ca_file:
+            trusted, before = (each or "the system's" for each in (self.ca_file, intended.ca_file))
             yield "ca_file", f"trusts {trusted}, not {before} (ca_file)"
-        expected = meant._expected
+        expected = intended._expected
         known = {host for host, _ in expected}
         names = {name for host, name in self._expected - expected if host in known}
         if names:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from airflow_provider_jmsjca.core.copies.broker_death import ADDED, broker_death
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.masking import blotted, masked_text
+from airflow_provider_jmsjca.core.masking import mask_values, masked_text
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyType, PropertyValue
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -231,7 +231,7 @@ def send_letter(
         PermanentBrokerError: No version was accepted; this is the broker's error for the first.
     """
     if (failure := state.failure) is not None:
-        text, trace = blotted(failure.message, secrets), blotted(failure.stack_trace, secrets)
+        text, trace = mask_values(failure.message, secrets), mask_values(failure.stack_trace, secrets)
         state = replace(state, failure=replace(failure, message=text, stack_trace=trace))
     refusal: Exception | None = None
     for number in range(first, WAYS):
@@ -517,7 +517,7 @@ def _added(
 
 def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
     """Return a failure that is safe to store: no connection secrets, no passwords, no traceback."""
-    return replace(failure, message=masked_text(blotted(failure.message, secrets)), stack_trace="")
+    return replace(failure, message=masked_text(mask_values(failure.message, secrets)), stack_trace="")
 
 
 def _is_added(name: str) -> bool:

@@ -33,7 +33,7 @@ def chosen_delay(
     """
     seconds = number_of(delay)
     faults = (
-        [] if seconds is None else seconds_faults("delay", seconds, least=0, otherwise="None for no delay")
+        [] if seconds is None else seconds_faults("delay", seconds, minimum=0, otherwise="None for no delay")
     )
     if not deliver_at:
         if faults:

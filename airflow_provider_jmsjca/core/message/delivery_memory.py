@@ -83,8 +83,8 @@ class DeliveryMemory(Generic[M]):
 
     Attributes:
         stable: Whether the broker creates the ids, so that no two messages have the same.
-        recalls: Whether any identity is remembered. If not, `arrived` depends on ids and waiting messages
-            only.
+        has_entries: Whether any identity is remembered. If not, `classify` depends on ids and waiting
+            messages only.
         link: The current connection.
         note: Records the identity of a message settled over the current connection. For speed, this is the
             `append` method of a deque.
@@ -94,7 +94,7 @@ class DeliveryMemory(Generic[M]):
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self.stable = False
-        self.recalls = False
+        self.has_entries = False
         self._remembered = remembered
         self._recheck: Callable[[list[M]], object] | None = None
         self._buffer: object = None
@@ -122,7 +122,7 @@ class DeliveryMemory(Generic[M]):
         link: object,
         recheck: Callable[[list[M]], object],
         *,
-        back: AbstractSet[Identity | None] = frozenset(),
+        unsettled: AbstractSet[Identity | None] = frozenset(),
         unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
         """Prepare for the messages of a new receive buffer, perhaps of a new connection.
@@ -131,20 +131,20 @@ class DeliveryMemory(Generic[M]):
             buffer: The new receive buffer.
             link: The connection of the new buffer.
             recheck: Called with messages of the new buffer that need not wait any more, in order.
-            back: Identities of the previous buffer's unsettled messages. Settled messages with these
+            unsettled: Identities of the previous buffer's unsettled messages. Settled messages with these
                 identities are forgotten, so that the redelivery of an unsettled message is delivered.
             unacknowledged: Identities of the previous buffer's messages that were handled and not
                 acknowledged. Their redeliveries are only settled.
         """
         self._buffer = buffer
         self._recheck = recheck
-        self.forget(back)
+        self.forget(unsettled)
         for key in unacknowledged:
             self.expect(key)
         if link is not self.link:
             self.link = link
             for key in self._recent:
-                self.settled_before(key)
+                self.mark_settled_earlier(key)
             self._recent.clear()
         self._handed_out_before += self._handed_out
         self._handed_out.clear()
@@ -153,7 +153,7 @@ class DeliveryMemory(Generic[M]):
         self._waiting.clear()
         self._lanes.clear()
         self._released.clear()
-        self.recalls = bool(self._settled or self._expected or self._handed_out_before or self._left)
+        self.has_entries = bool(self._settled or self._expected or self._handed_out_before or self._left)
 
     def forget(self, keys: Collection[Identity | None]) -> None:
         """Forget settled messages that have the identities of unsettled messages.
@@ -176,13 +176,13 @@ class DeliveryMemory(Generic[M]):
     # -- arrivals ------------------------------------------------------------------------------------------
 
     @property
-    def left(self) -> int:
+    def left_unsettled(self) -> int:
         """Number of messages left unsettled, because they can be neither delivered nor moved."""
         return len(self._left)
 
     @property
-    def keeps(self) -> bool:
-        """Whether messages are kept unsettled: those left unsettled (`left`) and the waiting ones."""
+    def has_unsettled(self) -> bool:
+        """Whether messages are kept unsettled: the waiting ones and `left_unsettled`."""
         return bool(self._left or self._waiting)
 
     @property
@@ -190,11 +190,11 @@ class DeliveryMemory(Generic[M]):
         """The waiting messages, in order."""
         return [each.message for each in self._waiting]
 
-    def arrived(
+    def classify(
         self,
         message: M,
         *,
-        here: Identity | None = None,
+        identity: Identity | None = None,
         published: Identity | None = None,
         redelivered: bool = False,
         message_id: str | None = None,
@@ -204,9 +204,9 @@ class DeliveryMemory(Generic[M]):
 
         Args:
             message: The message.
-            here: The identity of the message that arrived, which may be a copy of another message.
-            published: The identity of the message as it was published. It equals `here` unless the message
-                that arrived is a copy. `None` if the message can't have been received before.
+            identity: The identity of the message that arrived, which may be a copy of another message.
+            published: The identity of the message as it was published. It equals `identity` unless the
+                message that arrived is a copy. `None` if the message can't have been received before.
             redelivered: Whether the message has the redelivered flag.
             message_id: The message id, if duplicates are dropped; else `None`.
             lane: A value that messages share if they must be delivered in order, such as their consumer.
@@ -214,14 +214,14 @@ class DeliveryMemory(Generic[M]):
         """
         released = message in self._released
         self._released.discard(message)
-        if self.recalls and here is not None and (self.stable or redelivered):
-            if here in self._left:
+        if self.has_entries and identity is not None and (self.stable or redelivered):
+            if identity in self._left:
                 return Verdict.STAY
-            if self._handed_out_before[here] > sum(here == each.key for each in self._waiting):
-                return self._wait(here, lane, message)
-        if self.is_repetition(here, published, redelivered=redelivered):
-            if here in self._expected and not (self.stable or here.timestamp):  # type: ignore[union-attr]  # it has an id
-                del self._expected[here]
+            if self._handed_out_before[identity] > sum(identity == each.key for each in self._waiting):
+                return self._wait(identity, lane, message)
+        if self.is_repetition(identity, published, redelivered=redelivered):
+            if identity in self._expected and not (self.stable or identity.timestamp):  # type: ignore[union-attr]  # it has an id
+                del self._expected[identity]
             return Verdict.SETTLE
         if message_id is not None and message_id in self._handled:
             return Verdict.DUPLICATE
@@ -233,20 +233,22 @@ class DeliveryMemory(Generic[M]):
             self._in_flight.add(message_id)
         return Verdict.TAKE
 
-    def is_repetition(self, here: Identity | None, published: Identity | None, *, redelivered: bool) -> bool:
+    def is_repetition(
+        self, identity: Identity | None, published: Identity | None, *, redelivered: bool
+    ) -> bool:
         """Return whether a message is a redelivery of a message that was settled or handled.
 
         Args:
-            here: As for `arrived`.
-            published: As for `arrived`.
-            redelivered: As for `arrived`.
+            identity: As for `classify`.
+            published: As for `classify`.
+            redelivered: As for `classify`.
         """
-        if not self.recalls:
+        if not self.has_entries:
             return False
-        if here is not None and (self.stable or redelivered):
-            if here in self._expected:
+        if identity is not None and (self.stable or redelivered):
+            if identity in self._expected:
                 return True
-            if (self.stable or here.timestamp) and here in self._settled:
+            if (self.stable or identity.timestamp) and identity in self._settled:
                 return True
         return (
             published is not None and bool(self.stable or published.timestamp) and published in self._settled
@@ -260,19 +262,19 @@ class DeliveryMemory(Generic[M]):
 
     # -- outcomes ------------------------------------------------------------------------------------------
 
-    def settled_before(self, key: Identity | None) -> None:
+    def mark_settled_earlier(self, key: Identity | None) -> None:
         """Record that a message was settled over an earlier connection."""
         if key is not None:
             self._settled.pop(key, None)
             self._remember(self._settled, key)
-            self.recalls = True
+            self.has_entries = True
 
     def hand_out(self, key: Identity | None) -> None:
-        """Record that a message was delivered to a handler; `answer` later records the outcome."""
+        """Record that a message was delivered to a handler; `record_outcome` later records the outcome."""
         if key is not None:
             self._handed_out[key] += 1
 
-    def answer(self, number: int, key: Identity | None, buffer: object, *, handled: bool) -> None:
+    def record_outcome(self, number: int, key: Identity | None, buffer: object, *, handled: bool) -> None:
         """Record the outcome of a delivery to a handler.
 
         Args:
@@ -297,21 +299,21 @@ class DeliveryMemory(Generic[M]):
         if earlier:
             self._release()
 
-    def has_returned(self, number: int) -> bool:
+    def is_handled(self, number: int) -> bool:
         """Return whether a message of the current buffer was handled, and isn't known to be settled."""
         return number in self._returned
 
-    def is_settled(self, numbers: Iterable[int]) -> None:
+    def mark_settled(self, numbers: Iterable[int]) -> None:
         """Record that messages of the current buffer are permanently settled."""
         self._returned.difference_update(numbers)
 
-    def leave(self, key: Identity | None) -> None:
+    def mark_left_unsettled(self, key: Identity | None) -> None:
         """Record that a message and its redeliveries are left unsettled."""
         if key is not None:
             self._remember(self._left, key)
-            self.recalls = True
+            self.has_entries = True
 
-    def completed(self, message_id: str | None, buffer: object, *, handled: bool) -> None:
+    def record_id_outcome(self, message_id: str | None, buffer: object, *, handled: bool) -> None:
         """Record the outcome of a message where duplicates are dropped.
 
         Args:
@@ -332,7 +334,7 @@ class DeliveryMemory(Generic[M]):
         """Record that the broker will redeliver a message."""
         if key is not None:
             self._remember(self._expected, key)
-            self.recalls = True
+            self.has_entries = True
 
     def pop_expected(self, key: Hashable | None) -> bool:
         """Remove a message from the expected redeliveries; return whether it was one of them."""

@@ -634,7 +634,7 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
     return identity(message_id, destination, message.timestamp, body, properties)
 
 
-def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
+def stable_digest(message: JmsMessage, destination: Destination) -> str | None:
     """Return an identity that is equal in every process and on every delivery; `None` without an id.
 
     Args:
@@ -644,7 +644,7 @@ def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
     return None if message.message_id is None else _digest(str(destination), message)
 
 
-def with_id_of(message: JmsMessage, message_id_fallback: str) -> JmsMessage:
+def with_stable_id(message: JmsMessage, message_id_fallback: str) -> JmsMessage:
     """Return the message with an id that is the same on every delivery.
 
     A message without an id gets a generated one.

@@ -23,7 +23,12 @@ from airflow_provider_jmsjca.core.options.spelling import (
     unknown_field,
 )
 from airflow_provider_jmsjca.core.options.table import OPTIONS, OPTIONS_BY_NAME
-from airflow_provider_jmsjca.core.options.values import duration_text, expected_form, read_value, shown
+from airflow_provider_jmsjca.core.options.values import (
+    display_value,
+    duration_text,
+    expected_form,
+    read_value,
+)
 
 __all__ = [
     "OPTIONS",
@@ -36,6 +41,7 @@ __all__ = [
     "OptionType",
     "OptionValue",
     "check_keys",
+    "display_value",
     "duration_text",
     "expected_form",
     "format_options",
@@ -45,6 +51,5 @@ __all__ = [
     "parse_options",
     "read_properties",
     "read_value",
-    "shown",
     "unknown_field",
 ]

@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.options.option import Option, OptionType
 
 def _inert(
     name: str,
-    why: str,
+    reason: str,
     meaning: str,
     source: str,
     *,
@@ -22,7 +22,7 @@ def _inert(
 
     Args:
         name: Name of the option in this package.
-        why: Reason why the option has no effect, and the alternative.
+        reason: Reason why the option has no effect, and the alternative.
         meaning: Meaning of the option in the original product.
         source: Catalogue numbers.
         levels: Levels that may set the option.
@@ -34,7 +34,7 @@ def _inert(
         levels=levels,
         meaning=meaning,
         source=source,
-        why=why,
+        reason=reason,
         jmsjca=spellings.get("jmsjca", ()),
         key=spellings.get("key", ()),
         ejb=spellings.get("ejb", ()),

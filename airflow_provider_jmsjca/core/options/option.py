@@ -81,8 +81,8 @@ class Option:
         meaning: One line for the reference page and the connection form.
         source: Catalogue numbers.
         acts: Modules in which the option takes effect; empty if it is accepted without effect.
-        why: Reason why the option has no effect.
-        bare: Whether a URL query or Options text may also set the option without the prefix `JMSJCA.`.
+        reason: Reason why the option has no effect.
+        unprefixed: Whether a URL query or Options text may also set the option without the prefix `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, overrides the field at every level.
         blank_counts: Whether an empty text is a value of its own.
         lookup_names: Names under which a value without a scheme is a name to look up, as with `lookup://`.
@@ -110,8 +110,8 @@ class Option:
     minimum: int | None = None
     unlimited: bool = False
     acts: str = ""
-    why: str = ""
-    bare: bool = False
+    reason: str = ""
+    unprefixed: bool = False
     key_replaces_field: bool = False
     blank_counts: bool = False
     lookup_names: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class Option:
         """`acts`, or `accepted, no effect: ` and the reason."""
         if self.acts:
             return "acts"
-        return f"accepted, no effect: {self.why}"
+        return f"accepted, no effect: {self.reason}"
 
     def allowed_at(self, level: Level) -> bool:
         """Return whether a level may set the option; for a call, whether a connection factory may set it."""

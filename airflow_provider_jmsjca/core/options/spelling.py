@@ -29,7 +29,7 @@ def _field_names() -> dict[str, Option]:
 
 def _keys() -> dict[str, Option]:
     found = {key.lower(): option for option in OPTIONS for key in option.key}
-    found.update((option.name, option) for option in OPTIONS if option.bare)
+    found.update((option.name, option) for option in OPTIONS if option.unprefixed)
     return found
 
 

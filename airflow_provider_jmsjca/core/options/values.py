@@ -71,7 +71,7 @@ def read_value(option: Option, given: object, spelling: str) -> OptionValue:
         value = _READERS[option.value_type](option, given, spelling)
     except _UnfitError:
         raise ConfigurationError(
-            f"{spelling}: got {shown(option, given)}, expected {expected_form(option, spelling)}"
+            f"{spelling}: got {display_value(option, given)}, expected {expected_form(option, spelling)}"
         ) from None
     if isinstance(value, tuple) and spelling.replace("_", "-") in option.lookup_names:
         return tuple(name if "://" in name else f"lookup://{name}" for name in value)
@@ -101,7 +101,7 @@ def expected_form(option: Option, spelling: str | None = None) -> str:
     return f"{form} (-1: no limit)" if option.unlimited else form
 
 
-def shown(option: Option, value: object) -> str:
+def display_value(option: Option, value: object) -> str:
     """Return the value as errors and tables show it: secrets masked, long values cut."""
     if value is None:
         return "None"

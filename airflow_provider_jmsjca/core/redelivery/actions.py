@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.query import NAMED, read_named, write_named
+from airflow_provider_jmsjca.core.query import NAMED, read_named_destination, write_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 MAX_COUNT = 50_000_000
@@ -188,7 +188,7 @@ class MoveTarget:
         if not text.lower().startswith(NAMED):
             return cls(kind, text)  # type: ignore[arg-type]  # becomes a MoveKind
         faults: list[str] = []
-        name, options = read_named(text, faults)
+        name, options = read_named_destination(text, faults)
         if kind != MoveKind.SAME:
             said, separator, rest = name.partition("://")
             if separator and said in list(DestinationKind):
@@ -234,7 +234,7 @@ class MoveTarget:
         if not self.options:
             return f"{self.kind}:{self.name}"
         name = self.name if self.kind is MoveKind.SAME else f"{self.kind}://{self.name}"
-        return f"{self.kind}:{write_named(name, self.options)}"
+        return f"{self.kind}:{write_named_destination(name, self.options)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
 from airflow_provider_jmsjca.core.selector.parser import parse
 from airflow_provider_jmsjca.core.selector.substitution import Parameter, parameters_for, substitute
 from airflow_provider_jmsjca.core.selector.syntax import Node
-from airflow_provider_jmsjca.core.selector.writing import for_text, names_in, under_either_name, write
+from airflow_provider_jmsjca.core.selector.writing import names_in, with_alternate_names, with_doubles, write
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 
 __all__ = ["Parameter", "Selector", "parameters_for", "selector_text", "substitute"]
@@ -47,7 +47,7 @@ class Selector:
         self._condition: Condition | None = None
         if tree is not None:
             # The same tree as for `portable`, so that this selector and the broker select the same messages.
-            seen = for_text(tree) if strings_as_numbers else tree
+            seen = with_doubles(tree) if strings_as_numbers else tree
             self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(seen)
 
     @classmethod
@@ -78,7 +78,7 @@ class Selector:
         then stop delivering without an error. `a = NULL` becomes `a IS NULL`. `a > 2` becomes `a > 2.0`,
         which also finds the text `3.5`.
         """
-        return "" if self._tree is None else write(for_text(self._tree))
+        return "" if self._tree is None else write(with_doubles(self._tree))
 
     def portable_with(self, others: Mapping[str, str]) -> str:
         """Return `portable` for a transport that sends some properties under other names.
@@ -101,7 +101,7 @@ class Selector:
                 f"message selector: {', '.join(found)} are also names of headers on this broker; a selector "
                 f"can use at most {_MOST_RENAMED} such properties. Let the sender use other names"
             )
-        return write(under_either_name(for_text(self._tree), others))
+        return write(with_alternate_names(with_doubles(self._tree), others))
 
     def matches(self, message: JmsMessage) -> bool:
         """Return whether the message is selected; an unknown result counts as false."""

@@ -29,8 +29,8 @@ from airflow_provider_jmsjca.core.selector.syntax import (
     Node,
     Not,
     Or,
-    Sort,
-    sort_of,
+    ResultType,
+    result_type,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -95,7 +95,7 @@ def syntax_error(text: str, position: int, found: str, expected: str) -> Configu
     )
 
 
-def shown(spelling: str) -> str:
+def quoted_token(spelling: str) -> str:
     """Return a token as error messages show it."""
     cut = spelling if len(spelling) <= _LONGEST_SHOWN_TOKEN else f"{spelling[:_LONGEST_SHOWN_TOKEN]}…"
     return repr(cut)
@@ -137,16 +137,18 @@ def _token_at(text: str, position: int, character: str) -> Token:
         value = match.group()[1:-1].replace("''", "'")
         return Token(TokenKind.STRING, match.group(), position, match.end(), value)
     if character + following == "${":
-        raise syntax_error(text, position, shown("${"), "no parameter: this one was given no value")
+        raise syntax_error(text, position, quoted_token("${"), "no parameter: this one was given no value")
     if is_identifier_start(character):
         return _word(text, position)
     pair = character + following
     hint = _FOREIGN_SPELLINGS.get(pair) or _FOREIGN_SPELLINGS.get(character)
     if hint:
-        raise syntax_error(text, position, shown(pair if pair in _FOREIGN_SPELLINGS else character), hint)
+        raise syntax_error(
+            text, position, quoted_token(pair if pair in _FOREIGN_SPELLINGS else character), hint
+        )
     match = _OPERATOR.match(text, position)
     if match is None:
-        raise syntax_error(text, position, shown(character), "an identifier, literal or operator")
+        raise syntax_error(text, position, quoted_token(character), "an identifier, literal or operator")
     return Token(TokenKind.OPERATOR, match.group(), position, match.end())
 
 
@@ -171,15 +173,17 @@ def _number(text: str, start: int) -> Token:
         if match.group(1) in {"f", "F"}:
             value = as_float32(value)
         if math.isinf(value):
-            raise syntax_error(text, start, shown(match.group()), "a number in the range of a Java double")
+            raise syntax_error(
+                text, start, quoted_token(match.group()), "a number in the range of a Java double"
+            )
     else:
         match = _EXACT.match(text, start)
         if match is None:  # unreachable: a digit stands here, or a full stop and a digit
-            raise syntax_error(text, start, shown(text[start]), "a number")
+            raise syntax_error(text, start, quoted_token(text[start]), "a number")
         value = _exact_value(text, start, match.group().rstrip("lL"), hexadecimal=hexadecimal)
     end = match.end()
     if end < len(text) and is_identifier_part(text[end]):
-        raise syntax_error(text, end, shown(text[end]), "a blank or operator after the number")
+        raise syntax_error(text, end, quoted_token(text[end]), "a blank or operator after the number")
     return Token(TokenKind.NUMBER, match.group(), start, end, value)
 
 
@@ -187,11 +191,11 @@ def _exact_value(text: str, start: int, digits: str, *, hexadecimal: bool) -> in
     significant = (digits[2:] if hexadecimal else digits).lstrip("0") or "0"
     octal = not hexadecimal and len(digits) > 1 and digits.startswith("0")
     if octal and not set(significant) <= set("01234567"):
-        raise syntax_error(text, start, shown(digits), "an octal number, or no zero in front")
+        raise syntax_error(text, start, quoted_token(digits), "an octal number, or no zero in front")
     base = 16 if hexadecimal else 8 if octal else 10
     value = int(significant, base) if len(significant) <= _MOST_LONG_DIGITS else LONG_LIMIT + 1
     if value > LONG_LIMIT:
-        raise syntax_error(text, start, shown(digits), "a number in the range of a Java long")
+        raise syntax_error(text, start, quoted_token(digits), "a number in the range of a Java long")
     return value
 
 
@@ -276,11 +280,11 @@ class _Parser:
 
     def _require(self, spelling: str) -> None:
         if not self._take(spelling):
-            raise self._error(self._token, shown(spelling))
+            raise self._error(self._token, quoted_token(spelling))
 
     def _error(self, token: Token, expected: str) -> ConfigurationError:
         end = token.kind is TokenKind.END
-        found = str(token.kind) if end else shown(self._text[token.start : token.end])
+        found = str(token.kind) if end else quoted_token(self._text[token.start : token.end])
         return syntax_error(self._text, token.start, f"the {found}" if end else found, expected)
 
     def _expression(self, level: Precedence) -> Node:
@@ -440,11 +444,11 @@ class _Parser:
         return node
 
     def _condition(self, start: Token, node: Node) -> Node:
-        if sort_of(node) not in {Sort.CONDITION, Sort.ANY}:
-            raise self._error(start, f"a condition, not {sort_of(node)}")
+        if result_type(node) not in {ResultType.CONDITION, ResultType.ANY}:
+            raise self._error(start, f"a condition, not {result_type(node)}")
         return node
 
     def _numeric(self, start: Token, node: Node) -> Node:
-        if sort_of(node) not in {Sort.NUMBER, Sort.ANY}:
-            raise self._error(start, f"a number here, not {sort_of(node)}")
+        if result_type(node) not in {ResultType.NUMBER, ResultType.ANY}:
+            raise self._error(start, f"a number here, not {result_type(node)}")
         return node

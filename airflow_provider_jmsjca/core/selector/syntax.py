@@ -128,7 +128,7 @@ Node: TypeAlias = (
 )
 
 
-class Sort(enum.StrEnum):
+class ResultType(enum.StrEnum):
     """Static result type of a node; the values are the words for error messages."""
 
     CONDITION = "a condition"
@@ -137,15 +137,15 @@ class Sort(enum.StrEnum):
     ANY = "a property"
 
 
-def sort_of(node: Node) -> Sort:
+def result_type(node: Node) -> ResultType:
     """Return the static result type of the node."""
     match node:
         case Identifier():
-            return Sort.ANY
+            return ResultType.ANY
         case Literal(value=bool()):
-            return Sort.CONDITION
+            return ResultType.CONDITION
         case Literal(value=str()):
-            return Sort.STRING
+            return ResultType.STRING
         case Literal() | Negative() | Calculation():
-            return Sort.NUMBER
-    return Sort.CONDITION
+            return ResultType.NUMBER
+    return ResultType.CONDITION

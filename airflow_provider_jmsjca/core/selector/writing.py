@@ -34,7 +34,7 @@ _MIRRORED = {
 _EXACT_DOUBLES: Final = 2**53
 
 
-def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
+def with_alternate_names(node: Node, others: Mapping[str, str]) -> Node:
     """Return a selector that reads some properties under another name, or else under their own name.
 
     Each property in `others` that the selector uses doubles the size of the result.
@@ -79,7 +79,7 @@ def _renamed(node: Any, name: str, other: str) -> Any:
     return node
 
 
-def for_text(node: Any) -> Any:
+def with_doubles(node: Any) -> Any:
     """Return a selector with doubles for the whole numbers beside properties: `n > 2` becomes `n > 2.0`.
 
     Brokers convert the text of a property to the literal's type of number. Compared with `2` they can't
@@ -92,9 +92,9 @@ def for_text(node: Any) -> Any:
         case Between(value=value, low=low, high=high):
             return replace(node, low=_beside(value, low), high=_beside(value, high))
         case Not(operand):
-            return Not(for_text(operand))
+            return Not(with_doubles(operand))
         case And(operands) | Or(operands):
-            return replace(node, operands=tuple(map(for_text, operands)))
+            return replace(node, operands=tuple(map(with_doubles, operands)))
     return node
 
 

@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
     listener_settings,
 )
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
-from airflow_provider_jmsjca.engine.limbo import kept_up, private_name
+from airflow_provider_jmsjca.engine.limbo import maintained, private_name
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
@@ -156,7 +156,7 @@ class Activation(Listener):
             admit=(lambda: None) if self._supervision is None else self._supervision.admit,
         )
         super().__init__(connections, handler)
-        self._keep_up_store = None if kept_in is None else _upkeep_of(self, settings, kept_in, jms_conn_id)
+        self._keep_up_store = None if kept_in is None else _store_upkeep(self, settings, kept_in, jms_conn_id)
         self._upkeep = contextlib.ExitStack()
         self._health = contextlib.ExitStack()
 
@@ -291,19 +291,19 @@ def _connections(
     )
 
 
-def _upkeep_of(
-    whole: Listener, connection: ConnectionSettings, store: Store, jms_conn_id: str
+def _store_upkeep(
+    listener: Listener, connection: ConnectionSettings, store: Store, jms_conn_id: str
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a context manager that sends the delayed messages of an activation while it runs.
 
     Args:
-        whole: The activation.
+        listener: The activation.
         connection: Settings of its connection.
         store: The store with its delayed messages.
         jms_conn_id: Name of the connection in limbo.
     """
     found = {jms_conn_id: connection}
-    if whole.member_names:
+    if listener.member_names:
         members = member_settings(connection)
         found = {limbo_name(jms_conn_id, name): each for name, each in members.items()}
 
@@ -312,11 +312,11 @@ def _upkeep_of(
         return JmsConnection(connect(replace(found[name], client_id=None)))
 
     return functools.partial(
-        kept_up,
+        maintained,
         lambda: contextlib.nullcontext(store),
         open_connection,
         connections=frozenset(found),
-        wanted=lambda: whole.running,
+        wanted=lambda: listener.running,
     )
 
 

@@ -87,7 +87,7 @@ class RunLimits:
         if faults:
             raise ConfigurationError(faults)
 
-    def reached(
+    def end_reason(
         self, *, settled: int, elapsed: float, idle: float, failing: float, blocked: bool = False
     ) -> tuple[EndReason, str] | None:
         """Return why the run ends, with a description; `None` if no bound is reached.

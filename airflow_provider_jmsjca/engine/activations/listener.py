@@ -78,16 +78,16 @@ class RunMonitor:
                 next_progress = now + self.progress_every.total_seconds()
                 self.progress(running.counts)
             counts = running.counts
-            quiet = running.quiet_since()
+            quiet = running.idle_since()
             idle_since = now if quiet is None else max(idle_since, quiet)
-            found = self.run_ends.reached(
+            found = self.run_ends.end_reason(
                 settled=counts.settled,
                 elapsed=now - began,
                 idle=now - idle_since,
                 failing=failing.seconds(counts, now, lambda: running.failing),
                 blocked=running.blocked,
             )
-            if found is not None and not (found[0] is EndReason.IDLE and running.looks):
+            if found is not None and not (found[0] is EndReason.IDLE and running.is_checking_backlog):
                 return found
         return None
 
@@ -117,7 +117,7 @@ class RunMonitor:
 
     def _is_over(self, running: Listener, within: timedelta, *, unless_broken_off: bool = False) -> bool:
         deadline = self.clock() + within.total_seconds()
-        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.over):
+        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.is_closed):
             if self.clock() >= deadline or (unless_broken_off and self._broken_off):
                 return False
         return True
@@ -135,18 +135,18 @@ _STATES = (
 class _RunConsuming(threading.Event):
     """An event that is set while one run consumes.
 
-    The event of the listener (`whole`) is set while the events of all its runs are set.
+    The event of the listener (`event`) is set while the events of all its runs are set.
 
     Args:
-        whole: The listener's event.
+        event: The listener's event.
         every: Events of all runs; the new event is appended to this list.
     """
 
     _lock = threading.Lock()
 
-    def __init__(self, whole: threading.Event, every: list[threading.Event]) -> None:
+    def __init__(self, event: threading.Event, every: list[threading.Event]) -> None:
         super().__init__()
-        self._whole = whole
+        self._event = event
         self._every = every
         every.append(self)
 
@@ -161,9 +161,9 @@ class _RunConsuming(threading.Event):
     def _update(self) -> None:
         with self._lock:
             if all(each.is_set() for each in self._every):
-                self._whole.set()
+                self._event.set()
             else:
-                self._whole.clear()
+                self._event.clear()
 
 
 class Listener:
@@ -221,10 +221,12 @@ class Listener:
         self.missing: tuple[str, ...] | None = None
         self._clock = clock
         self._lock = threading.Lock()
-        self._room: ConcurrencyLimit | None = None
+        self._concurrency_limit: ConcurrencyLimit | None = None
         every: list[threading.Event] = []
 
-        def made(own: RunSettings, consuming: threading.Event, gives_up: Callable[[], bool]) -> ListenerRun:
+        def new_dispatcher(
+            own: RunSettings, consuming: threading.Event, gives_up: Callable[[], bool]
+        ) -> ListenerRun:
             return ListenerRun(
                 own,
                 handler,
@@ -236,11 +238,11 @@ class Listener:
             )
 
         self._consumers = tuple(
-            made(each, _RunConsuming(self.consuming, every), self._all_refuse)
+            new_dispatcher(each, _RunConsuming(self.consuming, every), self._all_refuse)
             for each in connections.consumers
         )
         mover = connections.mover
-        self._mover = None if mover is None else made(mover, threading.Event(), lambda: True)
+        self._mover = None if mover is None else new_dispatcher(mover, threading.Event(), lambda: True)
         self.runs = self._consumers if self._mover is None else (*self._consumers, self._mover)
 
     def _all_refuse(self) -> bool:
@@ -340,17 +342,17 @@ class Listener:
         return next((each.fault for each in (*mover, *self._consumers) if each.fault is not None), None)
 
     @property
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the listener has stopped and its connections are closed.
 
         Abandoned handler calls may still be running then.
         """
-        return all(each.over for each in self.runs)
+        return all(each.is_closed for each in self.runs)
 
     @property
-    def looks(self) -> bool:
+    def is_checking_backlog(self) -> bool:
         """Whether a check for messages that stay at the broker is running; no run ends as idle during it."""
-        return any(each.looks for each in self._consumers)
+        return any(each.is_checking_backlog for each in self._consumers)
 
     @property
     def blocked(self) -> bool:
@@ -370,15 +372,15 @@ class Listener:
         """Return whether no message is in flight; while suspended, whether no handler is running."""
         return all(each.is_idle() for each in self.runs)
 
-    def quiet_since(self) -> float | None:
+    def idle_since(self) -> float | None:
         """Return the time of the last activity, on the clock; `None` while active or not connected."""
         if len(self._consumers) == 1:
-            return self._consumers[0].quiet_since()
+            return self._consumers[0].idle_since()
         if not all(each.answered and each.is_idle() for each in self._consumers):
             return None
         quiet: list[float] = []
         for each in self._consumers:
-            since = each.quiet_since()
+            since = each.idle_since()
             if since is not None:
                 quiet.append(since)
             elif each.opening or each.state is ActivationState.UP:
@@ -477,12 +479,12 @@ class Listener:
                     f"{self.settings.name} is already running; stop it before running it with a limit"
                 )
             if len(self._consumers) > 1:
-                if self._room is None or not running:
+                if self._concurrency_limit is None or not running:
                     places = self.settings.delivery.concurrency
-                    self._room = ConcurrencyLimit(places, limit, lock=threading.Lock())
+                    self._concurrency_limit = ConcurrencyLimit(places, limit, lock=threading.Lock())
                 limit = None
             for each in self._consumers:
-                each.begin(limit, stop_within=stop_within, room=self._room)
+                each.begin(limit, stop_within=stop_within, room=self._concurrency_limit)
             if self._mover is not None:
                 self._mover.begin(stop_within=stop_within)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.metrics import Measured
 from airflow_provider_jmsjca.engine.activations.registry import Identity
-from airflow_provider_jmsjca.engine.collecting.batcher import Steering
+from airflow_provider_jmsjca.engine.collecting.batcher import CollectionControl
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 
@@ -66,25 +66,25 @@ def measured(listener: MeasuredListener) -> Measured:
     )
 
 
-def measured_collection(identity: Identity, steering: Steering) -> Measured:
+def measured_collection(identity: Identity, control: CollectionControl) -> Measured:
     """Return the current metrics of a collector; call it from any thread.
 
     Args:
         identity: Describes the collector's run, for the tags of the metrics.
-        steering: Holds the counts of the collector.
+        control: Holds the counts of the collector.
     """
-    suspended = steering.suspended.is_set()
+    suspended = control.suspended.is_set()
     return Measured(
         tags=tags_of(identity),
         values={
-            "deliveries": steering.received,
-            "commits": steering.stored,
-            "sealed_rows": steering.stored,
-            "outages": steering.outages,
-            "connections_up": int(steering.connected),
-            "connections_down": int(not steering.connected and not suspended),
+            "deliveries": control.received,
+            "commits": control.stored,
+            "sealed_rows": control.stored,
+            "outages": control.outages,
+            "connections_up": int(control.connected),
+            "connections_down": int(not control.connected and not suspended),
             "suspended": int(suspended),
-            "in_flight": steering.in_flight,
+            "in_flight": control.in_flight,
         },
     )
 

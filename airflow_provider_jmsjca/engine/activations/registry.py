@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
-from airflow_provider_jmsjca.engine.collecting.batcher import Steering
+from airflow_provider_jmsjca.engine.collecting.batcher import CollectionControl
 from airflow_provider_jmsjca.engine.watching.depths import (
     DepthProbes,
     ProbedQueues,
@@ -118,7 +118,7 @@ class Supervised(Protocol):
     def sample(self) -> Sample:
         """Return the state of the run."""
 
-    def obey(self, order: ActivationOrder | None) -> None:
+    def apply_order(self, order: ActivationOrder | None) -> None:
         """Carry out the request for the activation; called when the request changes.
 
         Args:
@@ -154,7 +154,7 @@ class Registration:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._admitted = not refuses
-        self._told = False
+        self._order_changed = False
         self.ended = False
         self.report: RunReport | None = None
         self.sampled: RunReport | None = None
@@ -186,14 +186,14 @@ class Registration:
     def is_changing(self) -> bool:
         """Whether the next report is due early, because the state may have changed."""
         report = self.report
-        return report is None or self.ended or self._told or report.status is not RunStatus.UP
+        return report is None or self.ended or self._order_changed or report.status is not RunStatus.UP
 
     @property
     def answered(self) -> bool:
         """Whether the store has answered or failed permanently."""
         return self._answered.is_set()
 
-    def tell(self, order: ActivationOrder | None) -> bool:
+    def set_order(self, order: ActivationOrder | None) -> bool:
         """Store the requested state in `order`, and pass it to the run if it has changed.
 
         A request to drain or stop is not passed to a run that waits in `admit`: `admit` raises instead. Only
@@ -211,8 +211,8 @@ class Registration:
             # A run that is not admitted yet gets the request as an exception of `admit`.
             obeys = changed and (self._admitted or order is None or not order.ends_runs)
         if obeys:
-            self.run.obey(order)
-        self._told = changed
+            self.run.apply_order(order)
+        self._order_changed = changed
         self._answered.set()
         return changed
 
@@ -272,7 +272,8 @@ class Registrar:
             identity: The constant part of the run's reports.
             run: Reports its state, and carries out requests.
             refuses: If a request to drain or stop is read before `Registration.admit` returns, `admit`
-                raises, and `run.obey` is not called. `False`: `run.obey` is called for every request.
+                raises, and `run.apply_order` is not called. `False`: `run.apply_order` is called for every
+                request.
         """
         if self._pid != os.getpid():  # after a fork, the thread and its runs exist only in the parent
             self._start_empty()
@@ -304,7 +305,7 @@ class Registrar:
                 try:
                     if store is None:
                         store = opened.enter_context(self._open_store())
-                    changes = rounds.do(store, registrations)
+                    changes = rounds.run_round(store, registrations)
                     if trouble:
                         _log.warning("The registry of activations works again")
                     trouble, last_success = "", time.monotonic()
@@ -358,7 +359,7 @@ class _Rounds:
         self._report_seconds = report_seconds
         self._next_report = self._next_sweep = 0.0
         self._next_sample = time.monotonic() + SAMPLE_EVERY.total_seconds()
-        self._ahead = timedelta(0)
+        self._clock_offset = timedelta(0)
         self._complete = True
         self._depths = DepthProbes()
 
@@ -366,14 +367,14 @@ class _Rounds:
         """Report all runs in the next round, because the last round failed and may have stored no report."""
         self._complete = True
 
-    def do(self, store: Store, registrations: list[Registration]) -> bool:
+    def run_round(self, store: Store, registrations: list[Registration]) -> bool:
         """Report changed runs, and pass requests to all runs; return whether any request changed."""
         now = time.monotonic()
         counts_are_due = self._complete or now >= self._next_report
         if counts_are_due:
-            self._ahead = store.owners.now() - datetime.now(UTC)
+            self._clock_offset = store.owners.now() - datetime.now(UTC)
             self._next_report = now + self._report_seconds
-        stored_now = datetime.now(UTC) + self._ahead
+        store_time = datetime.now(UTC) + self._clock_offset
         if counts_are_due:
             self._depths.probe_if_due(
                 {
@@ -383,7 +384,7 @@ class _Rounds:
                 }
             )
         made = [
-            (each, _report(each, stored_now, self._depths.depth(each.key)))
+            (each, _report(each, store_time, self._depths.depth(each.key)))
             for each in registrations
             if counts_are_due or each.is_changing
         ]
@@ -398,20 +399,20 @@ class _Rounds:
             store.activations.report([report for _, report in due])
         for each, report in due:
             each.report = report
-        self._sample(store, registrations, now, stored_now)
+        self._sample(store, registrations, now, store_time)
         for each, report in due:
             if report.status is RunStatus.ENDED:
                 each.reported_end()
         orders = store.activations.orders()
-        told = [each.tell(orders.get(each.name)) for each in registrations if not each.ended]
+        changes = [each.set_order(orders.get(each.name)) for each in registrations if not each.ended]
         self._complete = False
         if now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_SECONDS
             store.activations.sweep()
-        return any(told)
+        return any(changes)
 
     def _sample(
-        self, store: Store, registrations: list[Registration], now: float, stored_now: datetime
+        self, store: Store, registrations: list[Registration], now: float, store_time: datetime
     ) -> None:
         """Add the counts since the last sample to the samples: once a minute, and when a run ends."""
         is_due = now >= self._next_sample
@@ -422,7 +423,7 @@ class _Rounds:
         ]
         if sampled:
             store.activations.add_samples(
-                [_sample(report, each.sampled, stored_now) for each, report in sampled]
+                [_sample(report, each.sampled, store_time) for each, report in sampled]
             )
         for each, report in sampled:
             each.sampled = report
@@ -503,11 +504,11 @@ class _Listening:
         self._suspended = self._draining = False
         self._drained = ""
         # When an activation is started again, `over` is still true from its previous run.
-        self._may_end = not activation.over
+        self._may_end = not activation.is_closed
 
     def sample(self) -> Sample:
         activation = self._activation
-        self.enforce()
+        self.suspend_if_requested()
         statistics, counts = activation.statistics(), activation.counts
         if self._draining and activation.is_idle():
             activation.request_stop(reason=self._drained, delete_durable=False)
@@ -525,7 +526,7 @@ class _Listening:
             error="; ".join(statistics.refused) or str(fault or statistics.last_failure),
         )
 
-    def enforce(self) -> None:
+    def suspend_if_requested(self) -> None:
         """Suspend the activation if an operator has requested that, perhaps before the activation started."""
         # A suspension of an activation that doesn't run would outlast the request.
         if self._suspended and self._activation.running and not self._activation.suspended:
@@ -537,7 +538,7 @@ class _Listening:
         if state is ActivationState.DISCONNECTING:
             return RunStatus.STOPPING
         self._may_end = self._may_end or activation.running
-        if self._may_end and activation.over and not activation.running:
+        if self._may_end and activation.is_closed and not activation.running:
             return RunStatus.ENDED
         if self._draining:
             return RunStatus.DRAINING
@@ -545,7 +546,7 @@ class _Listening:
             return RunStatus.SUSPENDED
         return RunStatus.UP if state is ActivationState.UP else RunStatus.CONNECTING
 
-    def obey(self, order: ActivationOrder | None) -> None:
+    def apply_order(self, order: ActivationOrder | None) -> None:
         activation, name = self._activation, self._activation.settings.name
         if order is None:
             self._draining = False
@@ -560,7 +561,7 @@ class _Listening:
             return
         self._suspended = True
         self._draining, self._drained = order.wanted is WantedState.DRAINED, str(order)
-        self.enforce()
+        self.suspend_if_requested()
 
 
 @dataclass(slots=True)
@@ -589,7 +590,7 @@ class Supervision:
         """Return once the listener may connect; see `Registration.admit`. Suspend it if requested."""
         if self._registration is not None and self._listening is not None:
             self._registration.admit()
-            self._listening.enforce()
+            self._listening.suspend_if_requested()
 
     def begin(self, activation: Listener) -> None:
         """Register a run that is about to start."""
@@ -627,43 +628,43 @@ class Supervision:
 class _Collecting:
     """A run of a collector."""
 
-    def __init__(self, identity: Identity, steering: Steering, stop: Callable[[], object]) -> None:
+    def __init__(self, identity: Identity, control: CollectionControl, stop: Callable[[], object]) -> None:
         self._identity = identity
-        self._steering = steering
+        self._control = control
         self._stop = stop
         self._stopped = False
 
     def sample(self) -> Sample:
-        steering = self._steering
+        control = self._control
         return Sample(
             status=self._status(),
-            delivered=steering.received,
-            committed=steering.stored,
-            in_flight=steering.in_flight,
-            error=steering.trouble,
+            delivered=control.received,
+            committed=control.stored,
+            in_flight=control.in_flight,
+            error=control.last_failure,
         )
 
     def _status(self) -> RunStatus:
-        steering = self._steering
+        control = self._control
         if self._stopped:
             return RunStatus.STOPPING
-        if steering.drained.is_set():
+        if control.drained.is_set():
             return RunStatus.DRAINING
-        if steering.suspended.is_set():
+        if control.suspended.is_set():
             return RunStatus.SUSPENDED
-        return RunStatus.UP if steering.connected else RunStatus.CONNECTING
+        return RunStatus.UP if control.connected else RunStatus.CONNECTING
 
-    def obey(self, order: ActivationOrder | None) -> None:
+    def apply_order(self, order: ActivationOrder | None) -> None:
         if order is None:
-            self._steering.suspended.clear()
+            self._control.suspended.clear()
             _log.warning("%s: resumed; it receives again", self._identity.activation)
             return
         _log.warning("%s: %s", self._identity.activation, order)
         match order.wanted:
             case WantedState.SUSPENDED:
-                self._steering.suspended.set()
+                self._control.suspended.set()
             case WantedState.DRAINED:
-                self._steering.drained.set()
+                self._control.drained.set()
             case WantedState.STOPPED:
                 self._stopped = True
                 self._stop()
@@ -672,17 +673,17 @@ class _Collecting:
 
 
 def register_collector(
-    registrar: Registrar, identity: Identity, steering: Steering, stop: Callable[[], object]
+    registrar: Registrar, identity: Identity, control: CollectionControl, stop: Callable[[], object]
 ) -> Registration:
     """Register a collector; the arguments are those of `collecting`."""
-    return registrar.register(identity, _Collecting(identity, steering, stop))
+    return registrar.register(identity, _Collecting(identity, control, stop))
 
 
 @contextlib.contextmanager
 def collecting(
     registrar: Registrar | None, identity: Identity, stop: Callable[[], object]
-) -> Iterator[Steering]:
-    """Register a collector for the time of the block, and yield its `Steering`.
+) -> Iterator[CollectionControl]:
+    """Register a collector for the time of the block, and yield its `CollectionControl`.
 
     Args:
         registrar: Registrar of the store; `None`: the collector isn't registered.
@@ -692,18 +693,18 @@ def collecting(
     Raises:
         DeliveryStoppedError: An operator has stopped or drained the collector.
     """
-    steering = Steering()
+    control = CollectionControl()
     if registrar is None:
-        yield steering
+        yield control
         return
-    registration = register_collector(registrar, identity, steering, stop)
+    registration = register_collector(registrar, identity, control, stop)
     try:
         registration.admit()
-        yield steering
+        yield control
     except DeliveryStoppedError:
         raise
     except JmsError as error:
-        steering.trouble = str(error)
+        control.last_failure = str(error)
         raise
     finally:
         registration.end()

@@ -204,14 +204,14 @@ class ListenerRun:
         return self._dispatcher.workers.are_here
 
     @property
-    def over(self) -> bool:
-        """Whether the run has stopped and its connection is closed; see `Listener.over`."""
+    def is_closed(self) -> bool:
+        """Whether the run has stopped and its connection is closed; see `Listener.is_closed`."""
         return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
 
     @property
-    def looks(self) -> bool:
+    def is_checking_backlog(self) -> bool:
         """Whether a check for messages that stay at the broker is running."""
-        return self._dispatcher.link.looks
+        return self._dispatcher.link.is_checking_backlog
 
     @property
     def blocked(self) -> bool:
@@ -317,7 +317,7 @@ class ListenerRun:
         """Wait at most `seconds` for the run to stop; return whether it has stopped."""
         return self._dispatcher.stopped.wait(seconds)
 
-    def quiet_since(self) -> float | None:
+    def idle_since(self) -> float | None:
         """Return the time of the last activity, on the clock; `None` while active or not connected."""
         dispatcher = self._dispatcher
         consuming = dispatcher.machine.suspended or dispatcher.receiver.buffer.ready

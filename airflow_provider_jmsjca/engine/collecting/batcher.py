@@ -71,7 +71,7 @@ _COUNTED = 3
 _BYTES_AHEAD = 8 * 1024 * 1024
 
 
-class Steering:
+class CollectionControl:
     """Lets another thread watch and steer a collection, or several of one activation.
 
     Attributes:
@@ -82,7 +82,7 @@ class Steering:
         received: Deliveries by the broker.
         stored: Messages sealed.
         in_flight: Messages received and not sealed.
-        trouble: The last failure of the connection; empty if there was none.
+        last_failure: The last failure of the connection; empty if there was none.
         outages: Connections that were lost.
     """
 
@@ -90,7 +90,7 @@ class Steering:
         self.suspended, self.drained = threading.Event(), threading.Event()
         self.connected = False
         self.received = self.stored = self.in_flight = self.outages = 0
-        self.trouble = ""
+        self.last_failure = ""
         self._lock = threading.Lock()
 
     def count(self, *, received: int, stored: int, in_flight: int) -> None:
@@ -114,7 +114,7 @@ def collect(
     spec: BatchSpec,
     *,
     stop: threading.Event,
-    steering: Steering | None = None,
+    control: CollectionControl | None = None,
 ) -> CollectResult:
     """Fill a batch and finish it.
 
@@ -127,7 +127,7 @@ def collect(
         batch: Opened and, afterwards, closed by the caller.
         spec: Settings of the batch.
         stop: Set it to end the collection within half a second; unsealed messages return to the broker.
-        steering: Lets another thread suspend or drain the collection; `None`: no steering.
+        control: Lets another thread suspend or drain the collection; `None`: no control.
 
     Returns:
         Why the collection ended, its counts, and the manifest's URI.
@@ -146,16 +146,18 @@ def collect(
             rows=batch.rows,
             segments=len(batch.segments),
         )
-    return _Collection(batch, spec, stop, steering or Steering()).run(connect)
+    return _Collection(batch, spec, stop, control or CollectionControl()).run(connect)
 
 
 class _Collection:
     """One attempt at one batch."""
 
-    def __init__(self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event, steering: Steering) -> None:
-        self._steering = steering
+    def __init__(
+        self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event, control: CollectionControl
+    ) -> None:
+        self._control = control
         self._was_suspended = False
-        self._told = 0, 0
+        self._reported = 0, 0
         self._batch = batch
         self._spec = spec
         self._stop = stop
@@ -165,7 +167,7 @@ class _Collection:
         self._last_arrival = self._began
         self._sealer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-seal")
         self._sealing: Future[None] | None = None
-        self._no_connection: JmsError | None = None
+        self._connect_failure: JmsError | None = None
         self._rows: list[Row] = []
         # Keys of messages in the current segment that another collector may receive too.
         self._keys: list[str] = []
@@ -173,18 +175,18 @@ class _Collection:
         self._dropped: list[DroppedMessage] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
-        self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
+        self._max_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
         # Maximum and current prefetch in bytes, for brokers that count bytes.
-        self._most_bytes_ahead = _COUNTED * spec.segment_bytes
-        self._bytes_ahead = min(_BYTES_AHEAD, self._most_bytes_ahead)
+        self._max_prefetch_bytes = _COUNTED * spec.segment_bytes
+        self._prefetch_bytes = min(_BYTES_AHEAD, self._max_prefetch_bytes)
         # For the current segment: number of rows passed to `SpoolBatch.add`, and size of the rows in memory.
         self._added = self._bytes_in_memory = 0
         # Rows sealed or passed to the sealer. `SpoolBatch.rows` counts them only once they are sealed.
-        self._promised = batch.rows
+        self._rows_passed = batch.rows
         self._rows_before = batch.rows
         # Destination of the previous message and its text, because the next message usually has the same.
-        self._place: Destination | None = None
-        self._place_name: str | None = None
+        self._last_destination: Destination | None = None
+        self._last_destination_name: str | None = None
         self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
         # Whether messages are settled in order of arrival; `False` once a message has to stay at the broker.
         self._in_order = True
@@ -201,16 +203,16 @@ class _Collection:
                 if connection is None:
                     continue
                 self._connections += 1
-                self._receive_over(connection)
+                self._collect_over(connection)
         finally:
             self._sealer.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
         if reason is EndReason.TIME and self._connections == 0 and not self._was_suspended:
             raise TransientBrokerError(
                 f"no connection within the batch's {self._spec.max_time} for {self._batch.source}: "
-                f"{self._no_connection or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
+                f"{self._connect_failure or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
                 "continues with the next attempt"
-            ) from self._no_connection
-        self._tell()
+            ) from self._connect_failure
+        self._report_progress()
         manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri
         return CollectResult(
             reason=reason,
@@ -227,20 +229,20 @@ class _Collection:
         )
 
     def _is_suspended(self) -> bool:
-        if not self._steering.suspended.is_set():
+        if not self._control.suspended.is_set():
             return False
         self._was_suspended = True
         self._last_arrival = time.monotonic()  # the time without a consumer is not idle time
         return True
 
     def _failed_to_connect(self, failure: JmsError) -> None:
-        self._no_connection = failure
-        self._steering.trouble = str(failure)
+        self._connect_failure = failure
+        self._control.last_failure = str(failure)
 
-    def _receive_over(self, connection: Connection) -> None:
+    def _collect_over(self, connection: Connection) -> None:
         received_before = self._received
         lost = False
-        self._steering.connected = True
+        self._control.connected = True
         try:
             for target in self._spec.moves_to:
                 target_of(connection.broker, target, self._spec.subscription.destination)
@@ -251,12 +253,12 @@ class _Collection:
             self._await_sealer()
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
-            self._steering.trouble = str(loss)
-            self._steering.outages += not isinstance(loss, SealedElsewhereError)
+            self._control.last_failure = str(loss)
+            self._control.outages += not isinstance(loss, SealedElsewhereError)
             lost = True
         finally:
-            self._steering.connected = False
-            self._give_up_rows()
+            self._control.connected = False
+            self._drop_rows()
             self._close(connection)
         if lost and self._received == received_before:
             # Wait, in case the broker accepts connections and drops them at once.
@@ -277,12 +279,12 @@ class _Collection:
     # --- Receiving -------------------------------------------------------------------------------------
 
     def _receive(self, connection: Connection) -> None:
-        self._repetitions.connected(stable=connection.capabilities.stable_message_id)
+        self._repetitions.note_connection(stable=connection.capabilities.stable_message_id)
         arrivals = BufferedConsumer(connection, self._subscription(connection))
         self._left = 0
         self._last_arrival = time.monotonic()
         while self._end() is None and not self._is_suspended():
-            self._tell()
+            self._report_progress()
             arrived = arrivals.take(HANDFUL, within=_TICK_SECONDS)
             if not arrived:
                 self._wait_on(arrivals, connection)
@@ -290,25 +292,25 @@ class _Collection:
             for received in arrived:
                 if self._unit is None:
                     self._unit = received.unit()
-                taken = self._take(received, self._unit)
-                if (not taken and self._is_held_up(arrivals)) or self._is_full():
+                taken = self._add_message(received, self._unit)
+                if (not taken and self._is_blocked(arrivals)) or self._is_full():
                     self._seal()
                     # The wait for the sealer is not idle time.
                     self._last_arrival = time.monotonic()
                     if self._end() is not None or self._renew(arrivals, connection):
                         break
                 elif self._bytes_in_memory >= _GROUP_BYTES:
-                    self._put_on_disk()
+                    self._write_to_disk()
             self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
             self._seal()
 
-    def _tell(self) -> None:
-        """Add the progress since the last call to the counts of `Steering`."""
+    def _report_progress(self) -> None:
+        """Add the progress since the last call to the counts of `CollectionControl`."""
         stored = self._batch.rows - self._rows_before
-        received_before, stored_before = self._told
-        self._told = self._received, stored
-        self._steering.count(
+        received_before, stored_before = self._reported
+        self._reported = self._received, stored
+        self._control.count(
             received=self._received - received_before,
             stored=stored - stored_before,
             in_flight=self._in_unit,
@@ -321,7 +323,7 @@ class _Collection:
         replaced by one with a larger prefetch.
         """
         is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
-        if is_due or self._widen(arrivals):
+        if is_due or self._raise_prefetch_bytes(arrivals):
             began = time.monotonic()
             self._seal()
             self._renew(arrivals, connection)
@@ -351,42 +353,42 @@ class _Collection:
         return True
 
     def _subscription(self, connection: Connection) -> Subscription:
-        asked, maximum = self._spec.subscription, self._spec.max_messages
+        requested, maximum = self._spec.subscription, self._spec.max_messages
         wanted = self._spec.segment_messages
         if maximum is not None:
-            wanted = min(wanted, maximum - self._promised)
+            wanted = min(wanted, maximum - self._rows_passed)
         frees = connection.capabilities.unit_frees_prefetch
-        prefetch = for_batch(asked.prefetch, wanted, unit_frees_prefetch=frees)
+        prefetch = for_batch(requested.prefetch, wanted, unit_frees_prefetch=frees)
         if frees:
-            return replace(asked, prefetch=prefetch)
+            return replace(requested, prefetch=prefetch)
         return replace(
-            asked,
+            requested,
             prefetch=prefetch,
-            prefetch_bytes=self._most_bytes_ahead if self._is_plain_topic else self._bytes_ahead,
+            prefetch_bytes=self._max_prefetch_bytes if self._is_plain_topic else self._prefetch_bytes,
             in_order=self._in_order and not self._is_plain_topic,
             alone=True,
         )
 
-    def _widen(self, arrivals: BufferedConsumer) -> bool:
+    def _raise_prefetch_bytes(self, arrivals: BufferedConsumer) -> bool:
         """Raise the prefetch in bytes if the broker has probably used it up; return whether it was raised.
 
         The caller then ends the segment, because only the next consumer gets the larger prefetch. The new
         value suffices for a segment of messages of the current size.
         """
         counted = _COUNTED * self._bytes
-        asked = arrivals.subscription.prefetch_bytes
-        if arrivals.settles_in_order or not asked or not asked <= counted < self._most_bytes_ahead:
+        requested = arrivals.subscription.prefetch_bytes
+        if arrivals.settles_in_order or not requested or not requested <= counted < self._max_prefetch_bytes:
             return False
         worth = counted * self._spec.segment_messages // self._in_unit
-        self._bytes_ahead = min(self._most_bytes_ahead, worth)
+        self._prefetch_bytes = min(self._max_prefetch_bytes, worth)
         return True
 
     @property
     def _is_plain_topic(self) -> bool:
-        asked = self._spec.subscription
-        return asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None
+        requested = self._spec.subscription
+        return requested.destination.kind is DestinationKind.TOPIC and requested.durable_name is None
 
-    def _take(self, received: Received, unit: UnitOfWork) -> bool:
+    def _add_message(self, received: Received, unit: UnitOfWork) -> bool:
         """Add a message to the current segment; return whether it is settled with the segment."""
         self._received += 1
         undecodable = None
@@ -408,7 +410,7 @@ class _Collection:
             self._undecodable += 1
         row = Row(message, time.time_ns() // 1000, undecodable)
         key = self._key(message) if self._repetitions.is_candidate(message) else None
-        dropped = None if key is None else self._repetitions.repeated(key, row)
+        dropped = None if key is None else self._repetitions.check_duplicate(key, row)
         if dropped is not None:
             self._duplicates += 1
             self._dropped.append(dropped)
@@ -428,11 +430,11 @@ class _Collection:
         if message.message_id is None:
             return None
         place = message.destination
-        if place is not self._place:
-            self._place, self._place_name = place, None if place is None else str(place)
-        return message_key(message.message_id, self._place_name)
+        if place is not self._last_destination:
+            self._last_destination, self._last_destination_name = place, None if place is None else str(place)
+        return message_key(message.message_id, self._last_destination_name)
 
-    def _is_held_up(self, arrivals: BufferedConsumer) -> bool:
+    def _is_blocked(self, arrivals: BufferedConsumer) -> bool:
         """Return whether an unsettled message blocks later ones; if so, change to single acknowledgements."""
         if not arrivals.settles_in_order:
             return False
@@ -444,21 +446,21 @@ class _Collection:
         if (
             self._in_unit >= spec.segment_messages
             or size >= spec.segment_bytes
-            or self._bytes_sealed + size >= self._most_bytes
+            or self._bytes_sealed + size >= self._max_bytes
         ):
             return True
         maximum = spec.max_messages
-        return maximum is not None and self._promised + self._added + len(self._rows) >= maximum
+        return maximum is not None and self._rows_passed + self._added + len(self._rows) >= maximum
 
     def _end(self) -> EndReason | None:
         if self._stop.is_set():
             return EndReason.STOPPED
-        if self._steering.drained.is_set():
+        if self._control.drained.is_set():
             return EndReason.DRAINED
         maximum = self._spec.max_messages
-        if maximum is not None and self._promised >= maximum:
+        if maximum is not None and self._rows_passed >= maximum:
             return EndReason.COUNT
-        if self._bytes_sealed >= self._most_bytes:
+        if self._bytes_sealed >= self._max_bytes:
             return EndReason.BYTES
         if self._stop_or_deadline.expired():
             return EndReason.TIME
@@ -480,7 +482,7 @@ class _Collection:
         self._finish_sealing()
         if self._unit is not None and self._sealing is None:
             count = self._added + len(self._rows)
-            self._promised += count
+            self._rows_passed += count
             self._bytes_sealed += self._bytes
             self._sealing = self._sealer.submit(
                 self._seal_and_commit, self._rows, self._keys, self._unit, count, self._dropped
@@ -490,11 +492,11 @@ class _Collection:
     def _seal_and_commit(
         self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int, dropped: list[DroppedMessage]
     ) -> None:
-        sealed = self._batch.seal(rows, unless_known=keys) if count else None
+        sealed = self._batch.seal(rows, only_if_new=keys) if count else None
         unit.commit()
-        self._repetitions.confirmed(dropped, sealed)
+        self._repetitions.note_confirmed(dropped, sealed)
 
-    def _put_on_disk(self) -> None:
+    def _write_to_disk(self) -> None:
         """Pass the rows in memory to the sealer, which writes them into the current segment."""
         self._finish_sealing()
         if self._sealing is None:
@@ -528,12 +530,12 @@ class _Collection:
         self._rows, self._keys, self._dropped, self._unit = [], [], [], None
         self._bytes = self._in_unit = self._added = self._bytes_in_memory = 0
 
-    def _give_up_rows(self) -> None:
+    def _drop_rows(self) -> None:
         """Drop unsealed messages; the broker redelivers them."""
         self._await_sealer()
-        self._batch.give_up()
+        self._batch.drop_unsealed()
         self._begin_segment()
-        self._promised = self._batch.rows
+        self._rows_passed = self._batch.rows
 
 
 class StopOrDeadline(threading.Event):

@@ -68,10 +68,10 @@ class ClaimSpec:
         subscription: The queue, with the effective selector.
         max_messages: Maximum number of messages.
         first_within: While no message is claimed, the claim ends after this time without a message.
-        more_within: The claim ends at the latest this long after it has claimed its first message.
+        wait_for_more: The claim ends at the latest this long after it has claimed its first message.
         choose: Decides about a message; `None` claims all. If it raises, no message is claimed.
-        looks_past: Whether `choose` may leave messages on the queue. The prefetch is then larger, so that
-            later messages arrive in spite of them.
+        filters_messages: Whether `choose` may leave messages on the queue. The prefetch is then larger, so
+            that later messages arrive in spite of them.
         dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
         redirect: Move undecodable messages without the properties that give the reason.
         client_id: JMS client id that dead letters name.
@@ -80,9 +80,9 @@ class ClaimSpec:
     subscription: Subscription
     max_messages: int = 1
     first_within: timedelta = timedelta(seconds=1)
-    more_within: timedelta = timedelta(seconds=1)
+    wait_for_more: timedelta = timedelta(seconds=1)
     choose: Choose | None = None
-    looks_past: bool = False
+    filters_messages: bool = False
     dead_letter: tuple[MoveTarget, ...] = ()
     redirect: bool = False
     client_id: str | None = None
@@ -143,7 +143,9 @@ def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimR
     Raises:
         JmsError: Any error of `claim`; the batch keeps the messages.
     """
-    return _Claim(connection, replace(spec, choose=None, looks_past=False, dead_letter=()), batch=batch).run()
+    return _Claim(
+        connection, replace(spec, choose=None, filters_messages=False, dead_letter=()), batch=batch
+    ).run()
 
 
 class _Claim:
@@ -162,19 +164,19 @@ class _Claim:
         self._batch: SpoolBatch | None = None
         self._repetitions: DuplicateFilter | None = None
         if batch is not None:
-            self._take_up(batch)
+            self._use_batch(batch)
         source = spec.subscription.destination
         self._dead_letter = tuple(target_of(connection.broker, each, source) for each in spec.dead_letter)
         self._claimed: list[tuple[Received, Row]] = []
         self._repeated: list[tuple[Received, DroppedMessage]] = []
         self._left = self._dead_letters = 0
 
-    def _take_up(self, batch: SpoolBatch) -> None:
+    def _use_batch(self, batch: SpoolBatch) -> None:
         self._batch = batch
         self._repetitions = DuplicateFilter(batch, stable=self._connection.capabilities.stable_message_id)
 
     def run(self) -> ClaimResult:
-        window = self._spec.max_messages + (LOOKED_PAST if self._spec.looks_past else _SPARE)
+        window = self._spec.max_messages + (LOOKED_PAST if self._spec.filters_messages else _SPARE)
         arrivals = BufferedConsumer(self._connection, replace(self._spec.subscription, prefetch=window))
         try:
             self._receive(arrivals)
@@ -210,7 +212,7 @@ class _Claim:
             began, within = (
                 (last, self._spec.first_within)
                 if first_claimed is None
-                else (first_claimed, self._spec.more_within)
+                else (first_claimed, self._spec.wait_for_more)
             )
             left = began + within.total_seconds() - time.monotonic()
             if left <= 0:
@@ -227,12 +229,12 @@ class _Claim:
         try:
             message = received.message
         except PoisonMessageError as fault:
-            self._bury(received, fault)
+            self._move_undecodable(received, fault)
             return False
         row = Row(message, time.time_ns() // 1000)
         choice = Choice.CLAIM if self._spec.choose is None else self._spec.choose(message)
         if self._batch is None and choice is not Choice.LEAVE and self._open_batch is not None:
-            self._take_up(self._open_batch())
+            self._use_batch(self._open_batch())
         batch = self._batch
         if batch is None:
             self._left += 1
@@ -258,7 +260,7 @@ class _Claim:
         if repetitions is None or message.message_id is None or not repetitions.is_candidate(message):
             return None
         place = None if message.destination is None else str(message.destination)
-        return repetitions.repeated(message_key(message.message_id, place), row)
+        return repetitions.check_duplicate(message_key(message.message_id, place), row)
 
     def _settle(self) -> Manifest | None:
         """Seal claimed messages, acknowledge them with redelivered ones, and finish the batch."""
@@ -267,7 +269,7 @@ class _Claim:
             return None
         if batch.manifest is not None:
             # Another attempt has finished the batch; the messages received here return to the queue.
-            return self._unless_empty(batch)
+            return self._finished_manifest(batch)
         sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
         settled = [received for received, _ in (*self._repeated, *self._claimed)]
         if settled:
@@ -276,19 +278,19 @@ class _Claim:
                 unit.acknowledge(received)
             unit.commit()
         if self._repetitions is not None:
-            self._repetitions.confirmed([dropped for _, dropped in self._repeated], sealed)
+            self._repetitions.note_confirmed([dropped for _, dropped in self._repeated], sealed)
         batch.complete()
-        return self._unless_empty(batch)
+        return self._finished_manifest(batch)
 
     @staticmethod
-    def _unless_empty(batch: SpoolBatch) -> Manifest | None:
+    def _finished_manifest(batch: SpoolBatch) -> Manifest | None:
         """Return the manifest; discard an empty batch and return `None`, so that the next claim can begin."""
         if batch.rows == 0:
             batch.discard()
             return None
         return batch.manifest
 
-    def _bury(self, received: Received, fault: PoisonMessageError) -> None:
+    def _move_undecodable(self, received: Received, fault: PoisonMessageError) -> None:
         """Move an undecodable message to the dead-letter destinations, or leave it on the queue."""
         salvaged, source = received.salvaged, self._spec.subscription.destination
         if salvaged is None or not self._dead_letter:

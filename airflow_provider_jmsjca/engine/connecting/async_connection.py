@@ -55,7 +55,8 @@ class AsyncConnection:
 
     All users in the process with the same settings share the connection and the attempts to open it. The
     error of a failed attempt is logged once, and raised to every user that requests the connection shortly
-    after it. Use an object in one task of one event loop; no method except `look` blocks the loop.
+    after it. Use an object in one task of one event loop; no method except `open_probe_connection` blocks the
+    loop.
 
     After a refusal, the user retries over a connection of its own, because some brokers close the connection
     with each refusal. With a client id, which a broker may accept only once, the connection stays shared.
@@ -68,10 +69,10 @@ class AsyncConnection:
             connection. `None`: the name of the connection.
         minimal_logging: The first failure is logged as an error, later ones at debug level.
         backoff: The waits between attempts.
-        apart: Start with a connection that is not shared, because the broker refused a request before.
+        unshared: Start with a connection that is not shared, because the broker refused a request before.
 
     Attributes:
-        apart: Whether the next connection is not shared.
+        unshared: Whether the next connection is not shared.
     """
 
     def __init__(
@@ -82,21 +83,21 @@ class AsyncConnection:
         subject: Callable[[], str] | None = None,
         minimal_logging: bool = False,
         backoff: Backoff = RECONNECT,
-        apart: bool = False,
+        unshared: bool = False,
     ) -> None:
         self.subject = subject or self._name
-        self.apart = apart
+        self.unshared = unshared
         self._find: FindSettings = _always(settings) if isinstance(settings, ConnectionSettings) else settings
         self._settings = settings if isinstance(settings, ConnectionSettings) else None
         self._is_fixed = isinstance(settings, ConnectionSettings)
         self._pool = pool
-        self._own: ConnectionPool | None = None
+        self._unshared_pool: ConnectionPool | None = None
         self._backoff = backoff
         self.minimal_logging = minimal_logging
         self._lease: Lease | None = None
         self._shared: _Shared | None = None
         self._opened_at = 0.0
-        self._without_since: float | None = None
+        self._disconnected_at: float | None = None
         self._failures = 0
         self._stale = False
         self._on_stale: list[OnStale] = []
@@ -113,7 +114,7 @@ class AsyncConnection:
             if self._lease is not None:
                 if self._lease.connection.state is ConnectionState.UP and not self._stale:
                     return self._lease.connection
-                self._note_loss()
+                self._handle_loss()
             if self._failures:
                 await asyncio.sleep(self._wait())
             try:
@@ -131,20 +132,20 @@ class AsyncConnection:
         """
         settings = self._settings = await self._find()
         pool = self._pool
-        if self.apart and settings.client_id is None:
-            pool = self._own = self._own or self._pool.alike()
-        before, shared = self._shared, _shared_by_all(pool, settings)
+        if self.unshared and settings.client_id is None:
+            pool = self._unshared_pool = self._unshared_pool or self._pool.empty_copy()
+        before, shared = self._shared, _shared_state(pool, settings)
         if before is not shared:
             if before is not None:
                 before.users.discard(self)
             shared.users.add(self)
             self._shared = shared
         now = time.monotonic()
-        waited = _FIRST_WAIT_SECONDS if self._without_since is None else now - self._without_since
+        waited = _FIRST_WAIT_SECONDS if self._disconnected_at is None else now - self._disconnected_at
         try:
             lease = await shared.lease(waited / 2, self)
         except BaseException:
-            self._without_since = time.monotonic()
+            self._disconnected_at = time.monotonic()
             raise
         self._lease = lease
         self._stale = False
@@ -154,17 +155,17 @@ class AsyncConnection:
         return lease.connection
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[None]:
-        """Note in `apart` whether the broker refuses a request in the `with` block.
+    def noting_refusals(self) -> Iterator[None]:
+        """Note in `unshared` whether the broker refuses a request in the `with` block.
 
-        An error other than a refusal leaves `apart` unchanged.
+        An error other than a refusal leaves `unshared` unchanged.
         """
         try:
             yield
         except PermanentBrokerError:
-            self.apart = True
+            self.unshared = True
             raise
-        self.apart = False
+        self.unshared = False
 
     async def in_thread(self, function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Run a function in the thread pool shared by all users of the broker; return its result.
@@ -174,7 +175,7 @@ class AsyncConnection:
         """
         return await in_thread(function, undo=undo, start=self._thread_pool.submit)
 
-    def look(self) -> Connection:
+    def open_probe_connection(self) -> Connection:
         """Open a separate connection without client id, to query the backlog.
 
         The call blocks until the connection is open, so call it in a thread and not in the event loop.
@@ -212,41 +213,41 @@ class AsyncConnection:
         lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
         # A loss is only logged at debug level here, because it was logged once for all users.
         level = logging.DEBUG if lost else self._level()
-        log.log(level, "Retrying after a wait%s: %s", _for([self.subject()]), error)
-        self._give_back()
+        log.log(level, "Retrying after a wait%s: %s", _user_list([self.subject()]), error)
+        self._release_lease()
 
     def release(self) -> None:
         """Release the connection. Close consumers on it first."""
-        self._give_back()
+        self._release_lease()
 
-    def relinquish(self) -> Callable[[], None]:
+    def detach(self) -> Callable[[], None]:
         """Give up the connection, and return a function that releases it.
 
         The function may block. It is for a thread that closes its consumers before the release. After this
         call, the object holds no connection.
         """
         lease, self._lease = self._lease, None
-        self._check_no_more()
+        self._cancel_check()
         if lease is None:
-            return _nothing
-        self._without_since = time.monotonic()
+            return _do_nothing
+        self._disconnected_at = time.monotonic()
         return lease.release
 
-    def _note_loss(self) -> None:
+    def _handle_loss(self) -> None:
         held = asyncio.get_running_loop().time() - self._opened_at
         self._failures = 0 if held >= _STEADY_SECONDS else self._failures + 1
-        self._give_back()
+        self._release_lease()
 
-    def _give_back(self) -> None:
+    def _release_lease(self) -> None:
         lease, self._lease = self._lease, None
-        self._check_no_more()
+        self._cancel_check()
         if lease is not None:
-            self._without_since = time.monotonic()
-            self._thread_pool.leave(lease.release)
+            self._disconnected_at = time.monotonic()
+            self._thread_pool.submit_logged(lease.release)
 
     def _check_later(self) -> None:
         """Check for changed settings at the next full minute, when all users can share one lookup."""
-        self._check_no_more()
+        self._cancel_check()
         if self._is_fixed:
             return
         loop = asyncio.get_running_loop()
@@ -255,14 +256,14 @@ class AsyncConnection:
         self._check = loop.call_later(wait + random.random() * _SPREAD_SECONDS, self._begin_check)  # noqa: S311
 
     def _begin_check(self) -> None:
-        self._check = asyncio.get_running_loop().create_task(self._look_for_change())
+        self._check = asyncio.get_running_loop().create_task(self._check_settings())
 
-    def _check_no_more(self) -> None:
+    def _cancel_check(self) -> None:
         check, self._check = self._check, None
         if check is not None:
             check.cancel()
 
-    async def _look_for_change(self) -> None:
+    async def _check_settings(self) -> None:
         found: ConnectionSettings | None
         try:
             found = await self._find()
@@ -319,20 +320,21 @@ class _Shared:
         self._failure: JmsError | None = None
         self._failed_at = 0.0
         self._failures = 0
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self.thread_pool = ThreadPool(_THREADS)
         self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
-    async def lease(self, known_within: float, user: AsyncConnection) -> Lease:
+    async def lease(self, max_failure_age: float, user: AsyncConnection) -> Lease:
         """Return a lease of the connection, and open it if necessary; concurrent callers share an attempt.
 
         Args:
-            known_within: Seconds. If the last failure is younger, it is raised again without a new attempt.
+            max_failure_age: Seconds. If the last failure is younger, it is raised again without a new
+                attempt.
             user: The caller. Airflow writes log lines of an attempt into the log of the calling task.
         """
-        while (lease := self._free()) is None:
+        while (lease := self._available_lease()) is None:
             if self._opening is None:
-                if self._failure is not None and time.monotonic() - self._failed_at < known_within:
+                if self._failure is not None and time.monotonic() - self._failed_at < max_failure_age:
                     raise copy.copy(self._failure) from self._failure
                 self._opening = asyncio.get_running_loop().create_task(self._open(user))
             failure = await asyncio.shield(self._opening)
@@ -342,17 +344,17 @@ class _Shared:
 
     def log_once(self, text: str) -> None:
         """Log a line once for all users of the broker."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._logged:
+            self._logged.add(text)
             log.info(text)
 
-    def _free(self) -> Lease | None:
+    def _available_lease(self) -> Lease | None:
         spare, self._spare = self._spare, None
         if spare is not None and spare.connection.state is ConnectionState.UP:
             return spare
         if spare is not None:
-            self.thread_pool.leave(spare.release)
-        return self._pool.share(self._settings)
+            self.thread_pool.submit_logged(spare.release)
+        return self._pool.borrow_open(self._settings)
 
     async def _open(self, user: AsyncConnection) -> JmsError | None:
         try:
@@ -369,14 +371,14 @@ class _Shared:
                     level,
                     "Attempt %d to connect failed%s, another follows: %s",
                     self._failures,
-                    _for((each.subject() for each in self.users), user.subject()),
+                    _user_list((each.subject() for each in self.users), user.subject()),
                     error,
                 )
             return error
         else:
             self._failure, self._failures = None, 0
             self._spare = lease
-            subjects = _for((each.subject() for each in self.users), user.subject())
+            subjects = _user_list((each.subject() for each in self.users), user.subject())
             log.info("Connected to %s%s", lease.connection.broker, subjects)
             # Release the lease if no user takes it, because all waiting users may have been cancelled.
             asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
@@ -387,7 +389,7 @@ class _Shared:
     def _drop_spare(self, lease: Lease) -> None:
         if self._spare is lease:
             self._spare = None
-            self.thread_pool.leave(lease.release)
+            self.thread_pool.submit_logged(lease.release)
 
 
 _KEPT_SPARE_SECONDS = 0.1
@@ -395,13 +397,13 @@ _KEPT_SPARE_SECONDS = 0.1
 # Maximum number of users of a connection that a log line names.
 _NAMED = 3
 
-_everything: weakref.WeakKeyDictionary[
+_shared_by_loop: weakref.WeakKeyDictionary[
     asyncio.AbstractEventLoop, weakref.WeakValueDictionary[Hashable, _Shared]
 ] = weakref.WeakKeyDictionary()
 
 
-def _shared_by_all(pool: ConnectionPool, settings: ConnectionSettings) -> _Shared:
-    known = _everything.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
+def _shared_state(pool: ConnectionPool, settings: ConnectionSettings) -> _Shared:
+    known = _shared_by_loop.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
     key = (pool, settings_key(settings))
     found = known.get(key)
     if found is None:
@@ -416,11 +418,11 @@ def _always(settings: ConnectionSettings) -> FindSettings:
     return find
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Release nothing."""
 
 
-def _for(subjects: Iterable[str], first: str = "") -> str:
+def _user_list(subjects: Iterable[str], first: str = "") -> str:
     """Return the end of a log line: " for" and the names of up to three users, `first` before the others."""
     known = sorted({*subjects} - {""}, key=lambda subject: (subject != first, subject))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""

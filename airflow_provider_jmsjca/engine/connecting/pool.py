@@ -45,7 +45,7 @@ class LossCallbacks:
         self._reason: JmsError | None = None
         connection.on_lost(self._lost)
 
-    def watch(self, callback: OnLost) -> None:
+    def add(self, callback: OnLost) -> None:
         """Call `callback` once when the connection is lost; at once if it is lost already."""
         with self._lock:
             reason = self._reason
@@ -54,7 +54,7 @@ class LossCallbacks:
         if reason is not None:
             callback(reason)
 
-    def forget(self, callback: OnLost) -> None:
+    def remove(self, callback: OnLost) -> None:
         """Remove a callback; harmless if it was called or is unknown."""
         with self._lock:
             if callback in self._watchers:
@@ -94,26 +94,26 @@ class Usage:
         self._listeners = 0
         self._lock = threading.Lock()
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Record a successful use, which restarts the idle timeout."""
         self._succeeded_at = self._clock()
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Record a refusal or a broken connection: the connection is not lent again."""
         self._failed = True
 
-    def listen(self) -> None:
-        """Add a listener; the idle timeout does not apply until `unlisten`, because heart-beats suffice."""
+    def add_listener(self) -> None:
+        """Add a listener; no idle timeout applies until `remove_listener`, because heart-beats suffice."""
         with self._lock:
             self._listeners += 1
 
-    def unlisten(self) -> None:
+    def remove_listener(self) -> None:
         """Remove a listener; when the last one is removed, the idle timeout starts again."""
         with self._lock:
             self._listeners -= 1
-        self.succeeded()
+        self.record_success()
 
-    def left(self, idle_seconds: float) -> float:
+    def seconds_left(self, idle_seconds: float) -> float:
         """Return the seconds for which the connection stays valid without further use.
 
         Args:
@@ -138,7 +138,7 @@ class Usage:
         traceback: TracebackType | None,
     ) -> None:
         if isinstance(exc_value, TransientBrokerError | PermanentBrokerError):
-            self.failed()
+            self.record_failure()
 
 
 DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
@@ -151,7 +151,7 @@ class _Shared:
 
     usage: Usage
     opening: Future[Connection] = field(default_factory=Future)
-    losses: LossCallbacks | None = None
+    loss_callbacks: LossCallbacks | None = None
     users: int = 0
     idle_since: float = 0.0
 
@@ -165,12 +165,12 @@ class Lease:
     """
 
     def __init__(
-        self, connection: Connection, release: Callable[[], None], losses: LossCallbacks, usage: Usage
+        self, connection: Connection, release: Callable[[], None], loss_callbacks: LossCallbacks, usage: Usage
     ) -> None:
         self.connection = connection
         self.usage = usage
         self._release: Callable[[], None] | None = release
-        self._losses = losses
+        self._loss_callbacks = loss_callbacks
         self._callbacks: list[OnLost] = []
         self._lock = threading.Lock()
 
@@ -180,7 +180,7 @@ class Lease:
             if self._release is None:
                 return
             self._callbacks.append(callback)
-        self._losses.watch(callback)
+        self._loss_callbacks.add(callback)
 
     def release(self) -> None:
         """Release the connection; releasing twice is harmless."""
@@ -188,7 +188,7 @@ class Lease:
             release, self._release = self._release, None
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._losses.forget(callback)
+            self._loss_callbacks.remove(callback)
         if release is not None:
             release()
 
@@ -261,7 +261,7 @@ class ConnectionPool:
                 shared = self._shared[key] = _Shared(Usage(self._clock))
             shared.users += 1
             if opens:
-                surplus = self._take_surplus()
+                surplus = self._pop_surplus()
             self._wake.notify_all()
         if stale is not None and stale.users == 0:
             surplus.append(stale)
@@ -275,14 +275,14 @@ class ConnectionPool:
             with self._lock:
                 shared.users -= 1
             raise
-        if shared.losses is None:
+        if shared.loss_callbacks is None:
             raise AssertionError("a connection that is open has its watchers")
         if listening:
-            shared.usage.listen()
-        give_back = partial(self._give_back, key, shared, listening=listening)
-        return Lease(connection, give_back, shared.losses, shared.usage)
+            shared.usage.add_listener()
+        give_back = partial(self._release, key, shared, listening=listening)
+        return Lease(connection, give_back, shared.loss_callbacks, shared.usage)
 
-    def share(self, settings: ConnectionSettings) -> Lease | None:
+    def borrow_open(self, settings: ConnectionSettings) -> Lease | None:
         """Return a lease of an open connection for a listener; `None` if no valid connection is open.
 
         This call doesn't block, but the release of the lease may block.
@@ -292,14 +292,14 @@ class ConnectionPool:
             shared = self._shared.get(key)
             if shared is None or not shared.opening.done() or not self._usable(shared):
                 return None
-            if shared.losses is None:
+            if shared.loss_callbacks is None:
                 raise AssertionError("a connection that is open has its watchers")
             shared.users += 1
-        shared.usage.listen()
-        give_back = partial(self._give_back, key, shared, listening=True)
-        return Lease(shared.opening.result(), give_back, shared.losses, shared.usage)
+        shared.usage.add_listener()
+        give_back = partial(self._release, key, shared, listening=True)
+        return Lease(shared.opening.result(), give_back, shared.loss_callbacks, shared.usage)
 
-    def alike(self) -> ConnectionPool:
+    def empty_copy(self) -> ConnectionPool:
         """Return an empty pool that connects in the same way and keeps no idle connections."""
         return ConnectionPool(idle_timeout=timedelta(0), connect=self._connect, clock=self._clock)
 
@@ -336,7 +336,7 @@ class ConnectionPool:
         self._reaper: threading.Thread | None = None
         self._closed = False
 
-    def _take_surplus(self) -> list[_Shared]:
+    def _pop_surplus(self) -> list[_Shared]:
         """Remove and return the longest idle connections above the pool's size."""
         idle = [(shared.idle_since, key) for key, shared in self._shared.items() if shared.users == 0]
         idle.sort(key=lambda entry: entry[0])
@@ -351,10 +351,10 @@ class ConnectionPool:
                     del self._shared[key]
             shared.opening.set_exception(failure)
         else:
-            shared.usage.succeeded()
+            shared.usage.record_success()
             with self._lock:
                 wanted = not self._closed
-                shared.losses = LossCallbacks(connection)
+                shared.loss_callbacks = LossCallbacks(connection)
                 shared.opening.set_result(connection)
             if not wanted:
                 _close(shared)
@@ -364,12 +364,12 @@ class ConnectionPool:
             return True
         if shared.opening.exception() is not None:
             return False
-        valid = shared.usage.left(self._idle_seconds) > 0
+        valid = shared.usage.seconds_left(self._idle_seconds) > 0
         return valid and shared.opening.result().state is ConnectionState.UP
 
-    def _give_back(self, key: Hashable, shared: _Shared, *, listening: bool) -> None:
+    def _release(self, key: Hashable, shared: _Shared, *, listening: bool) -> None:
         if listening:
-            shared.usage.unlisten()
+            shared.usage.remove_listener()
         with self._lock:
             shared.users -= 1
             shared.idle_since = self._clock()
@@ -396,7 +396,7 @@ class ConnectionPool:
                     if not idle:
                         self._reaper = None
                         return
-                    soonest = min(shared.usage.left(self._idle_seconds) for shared in idle.values())
+                    soonest = min(shared.usage.seconds_left(self._idle_seconds) for shared in idle.values())
                     self._wake.wait(max(soonest, 0.001))
             for shared in expired.values():
                 _close(shared)

@@ -49,7 +49,7 @@ async def in_thread(
         if not future.done():
             future.set_result(result)
         elif undo is not None:
-            leave_to_thread(lambda: undo(result))
+            start_in_thread(lambda: undo(result))
 
     def fail(error: BaseException) -> None:
         if not future.done():
@@ -64,7 +64,7 @@ async def in_thread(
             _in_loop(loop, fail, error)
             return
         if not _in_loop(loop, finish, result) and undo is not None:
-            _run_out(lambda: undo(result))
+            _run_logged(lambda: undo(result))
 
     (start or _start)(work)
     try:
@@ -78,13 +78,13 @@ def _undo_if_done(future: asyncio.Future[T], undo: Callable[[T], object] | None)
     """Undo a result that arrived just before the caller was cancelled."""
     if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
         result = future.result()
-        leave_to_thread(lambda: undo(result))
+        start_in_thread(lambda: undo(result))
 
 
 _left: set[asyncio.Task[Any]] = set()
 
 
-def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def start_uncancelled(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that continues if the waiting task is cancelled; await it with `asyncio.shield`.
 
     Use it to close something in several steps. Airflow cancels a trigger repeatedly until it has ended, which
@@ -116,9 +116,9 @@ async def end_task(task: asyncio.Task[Any], name: str) -> None:
         log.error("%s failed", name, exc_info=error)
 
 
-def leave_to_thread(function: Callable[[], object]) -> None:
+def start_in_thread(function: Callable[[], object]) -> None:
     """Run a function in a thread without waiting for it; its errors are logged."""
-    _start(lambda: _run_out(function))
+    _start(lambda: _run_logged(function))
 
 
 class SerialExecutor:
@@ -128,11 +128,11 @@ class SerialExecutor:
     executor retries every second.
 
     Args:
-        later: Calls a function after a number of seconds, as `loop.call_later` does; used to retry.
+        call_later: Calls a function after a number of seconds, as `loop.call_later` does; used to retry.
     """
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
-        self._later = later
+    def __init__(self, call_later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._call_later = call_later
         self._lock = threading.Lock()
         # A list, because each stream has an executor, and an empty deque takes ten times as much memory.
         self._waiting: list[Callable[[], object]] = []
@@ -152,7 +152,7 @@ class SerialExecutor:
             _start(self._run)
         except TransientBrokerError as error:
             log.warning("Could not start a thread; next attempt in %.0f s: %s", _NO_THREAD_SECONDS, error)
-            self._later(_NO_THREAD_SECONDS, self._begin)
+            self._call_later(_NO_THREAD_SECONDS, self._begin)
 
     def _run(self) -> None:
         while True:
@@ -161,7 +161,7 @@ class SerialExecutor:
                     self._running = False
                     return
                 function = self._waiting.pop(0)
-            _run_out(function)
+            _run_logged(function)
 
 
 class ThreadPool:
@@ -202,9 +202,9 @@ class ThreadPool:
                 self._waiting.remove(function)
             raise
 
-    def leave(self, function: Callable[[], object]) -> None:
+    def submit_logged(self, function: Callable[[], object]) -> None:
         """Run a function without waiting for it; its errors are logged."""
-        self.submit(lambda: _run_out(function))
+        self.submit(lambda: _run_logged(function))
 
     def _run(self) -> None:
         while True:
@@ -235,7 +235,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], val
     return True
 
 
-def _run_out(function: Callable[[], object]) -> None:
+def _run_logged(function: Callable[[], object]) -> None:
     try:
         function()
     except Exception:  # the outermost edge of this thread: no caller is left to raise to

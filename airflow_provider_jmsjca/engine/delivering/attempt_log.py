@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.delivery.events import AttemptRecorded, FoundI
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import lasting_digest
+from airflow_provider_jmsjca.core.message.message import stable_digest
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.delayed_messages import DelayedMessages
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, activation_name
@@ -157,7 +157,7 @@ class AttemptLog:
         asked_by = "the handler" if message_id is None else f"the handler of message {message_id}"
         try:
             self.insist(
-                lambda: self._store.activations.want(
+                lambda: self._store.activations.request_state(
                     self._whole, WantedState.STOPPED, reason=reason, asked_by=asked_by
                 ),
                 wanted,
@@ -184,7 +184,7 @@ class AttemptLog:
         """
         if self._by_id:
             return self.name(message.message_id or "", destination)
-        return lasting_digest(message, destination) or ""
+        return stable_digest(message, destination) or ""
 
     def begin(
         self,
@@ -257,7 +257,7 @@ class AttemptLog:
         with self._in_order():
             now = self._clock()
             if now >= self._next_beat:  # the first; from then on it goes by itself
-                self._store.owners.beat(self._store.owners.now())
+                self._store.owners.heartbeat(self._store.owners.now())
                 self._next_beat = now + BEAT_EVERY
             handled: frozenset[str] = frozenset()
             with self._pending_written():
@@ -411,7 +411,7 @@ class AttemptLog:
         """
         found: list[MessageAttempts] = []
         attempts = self._store.attempts
-        living = self._store.owners.living(attempts.open_at(), self._store.owners.now())
+        living = self._store.owners.live(attempts.open_at(), self._store.owners.now())
         while some := attempts.page(self._activation, open_only=True, after=len(found), limit=_PAGE):
             found += some
         return [each for each in found if each.where not in living]

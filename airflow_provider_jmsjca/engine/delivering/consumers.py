@@ -422,7 +422,7 @@ def watches(
             consumers=consumers_of(settings, source, connection)[1],
             connect=connect,
             idle_for=driver.idle_for,
-            keeps=driver.keeps,
+            has_unsettled=driver.keeps,
             clock=time.monotonic,
         )
         for source, subscription in enumerate(settings.subscriptions)

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.delivery.units import IN_DOUBT
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import lasting_digest
+from airflow_provider_jmsjca.core.message.message import stable_digest
 from airflow_provider_jmsjca.errors import InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import Limbo, LimboEntry, LimboSelection
@@ -171,7 +171,7 @@ class DelayedMessages:
         pause: timedelta = timedelta(),
         failure: Failure | None = None,
     ) -> list[int]:
-        now, digest = self.limbo.now(), lasting_digest(message, origin)
+        now, digest = self.limbo.now(), stable_digest(message, origin)
         return self.limbo.put(
             [
                 LimboEntry(
@@ -207,7 +207,7 @@ class DelayedMessages:
             place: Number of delayed messages that the handler has sent before this one, for the entry's key.
             again: The message being handled was delivered before, so this entry may already be in limbo.
         """
-        digest = None if cause is None else lasting_digest(*cause)
+        digest = None if cause is None else stable_digest(*cause)
         return LimboEntry(
             jms_conn_id=self.jms_conn_id,
             destination=sending_text(outgoing.destination),

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.delivery_memory import DeliveryMemory, Verdict
-from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_id_of
+from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_stable_id
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counters
@@ -284,7 +284,7 @@ class DeliveryReader:
                 if found is not message or parked is not None:
                     return None
             if self._missing_id is not None:
-                message = with_id_of(message, self._missing_id)
+                message = with_stable_id(message, self._missing_id)
         except Exception:  # noqa: BLE001 - `read` is called next, and reports the fault
             return None
         return message
@@ -314,7 +314,7 @@ class DeliveryReader:
             if message.properties and (staged or self._balanced):
                 message, parked = self._own(message, staged=staged)
             if self._missing_id is not None:
-                message = with_id_of(message, self._missing_id)
+                message = with_stable_id(message, self._missing_id)
             subscribes = self._subscribes if ask else None
             unsubscribed = subscribes is not None and not subscribes(message)
         except PoisonMessageError as error:
@@ -438,7 +438,7 @@ class Receiver:
         keys: set[Identity | None] = set()  # as published
         for number, (received, message) in old.held.items():
             identities = self._identities(received, message, old.origin(number))
-            (unacknowledged if memory.has_returned(number) else back).update(identities)
+            (unacknowledged if memory.is_handled(number) else back).update(identities)
             keys.add(identities[1])
         # The consumers of a stream may not be closed yet, and append.
         for received in (*memory.waiting, *tuple(old.arrivals)):
@@ -453,7 +453,7 @@ class Receiver:
                     loggable(error),
                 )
         old.arrivals.clear()  # a busy thread may still refer to the buffer
-        memory.begin(buffer, buffer.link, self._take_again, back=back, unacknowledged=unacknowledged)
+        memory.begin(buffer, buffer.link, self._take_again, unsettled=back, unacknowledged=unacknowledged)
         if buffer.open:
             memory.stable = buffer.link.connection.capabilities.stable_message_id
         if buffer.link is not old.link:
@@ -505,7 +505,7 @@ class Receiver:
         if settled:
             self.note_settled(buffer, received, message, origin)
         if self._drops_duplicates:
-            self.memory.completed(message.message_id, buffer, handled=handled)
+            self.memory.record_id_outcome(message.message_id, buffer, handled=handled)
 
     def note_settled(
         self, buffer: ReceiveBuffer, received: Received, message: JmsMessage, origin: Destination | None
@@ -519,7 +519,7 @@ class Receiver:
             origin: The destination that it was sent to; `None` for a listener with a single destination.
         """
         memory = self.memory
-        note = memory.note if buffer.link is memory.link else memory.settled_before
+        note = memory.note if buffer.link is memory.link else memory.mark_settled_earlier
         if memory.stable:
             here = message if message is received.decoded else received.readable
             note(identity_of(here, None if origin is None else received.consumer.subscription.destination))
@@ -617,7 +617,7 @@ class Receiver:
                 event.message_id,
             )
             return None
-        if self._drops_duplicates or self.memory.recalls or self._earlier_keys:
+        if self._drops_duplicates or self.memory.has_entries or self._earlier_keys:
             verdict = self._verdict(event, received, message)
             if verdict is Verdict.SETTLE or verdict is Verdict.DUPLICATE:
                 self._counters.repeated += 1
@@ -640,9 +640,9 @@ class Receiver:
         counts = redelivered if self.memory.stable else flagged
         if event.parked is not None and not event.in_progress:
             counts = False
-        verdict = self.memory.arrived(
+        verdict = self.memory.classify(
             received,
-            here=here,
+            identity=here,
             published=as_published if counts else None,
             redelivered=flagged,
             message_id=event.message_id if self._drops_duplicates and not event.left else None,

@@ -32,7 +32,7 @@ class SessionLimit:
     """
 
     def __init__(self, most: int, timeout: timedelta | None) -> None:
-        self._most = most
+        self._limit = most
         self._timeout = timeout
         self._free = threading.Semaphore(most)
 
@@ -45,12 +45,12 @@ class SessionLimit:
         if self._free.acquire(blocking=False):
             return
         if self._timeout is None:
-            _log.warning("All %d sessions (pool_max_size) are in use; waiting for one of them", self._most)
+            _log.warning("All %d sessions (pool_max_size) are in use; waiting for one of them", self._limit)
             self._free.acquire()
         elif not self._free.acquire(timeout=self._timeout.total_seconds()):
             raise TransientBrokerError(
                 f"no free session within {self._timeout.total_seconds():g} s (pool_timeout): "
-                f"all {self._most} (pool_max_size) are in use"
+                f"all {self._limit} (pool_max_size) are in use"
             )
 
     def release(self) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.prefetch import for_session_that_keeps
+from airflow_provider_jmsjca.core.prefetch import for_unsettled_session
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
@@ -35,7 +35,7 @@ class Inbox:
         self._buffer: deque[Received] = deque()
         self._consumer: Consumer | None = None
         self._unsettled = 0
-        self._hungry = False
+        self._waiting_receivers = False
         self._loss: JmsError | None = None
 
     def connection_lost(self, reason: JmsError) -> None:
@@ -82,14 +82,16 @@ class Inbox:
 
     def _wait(self, deadline: float) -> bool:
         """Wait for a message or a loss; return whether there is a message."""
-        self._hungry = True  # set before the check of the buffer, so that each later message notifies
+        self._waiting_receivers = (
+            True  # set before the check of the buffer, so that each later message notifies
+        )
         try:
             self._lock.wait_for(
                 lambda: self._has_current() or self._loss is not None,
                 min(deadline - time.monotonic(), threading.TIMEOUT_MAX),
             )
         finally:
-            self._hungry = False
+            self._waiting_receivers = False
         return self._has_current()
 
     def decode_ahead(self) -> None:
@@ -122,7 +124,7 @@ class Inbox:
             subscription.destination.kind is DestinationKind.QUEUE or subscription.durable_name is not None
         )
         if keeps and self._unsettled >= prefetch:
-            prefetch = for_session_that_keeps(prefetch)
+            prefetch = for_unsettled_session(prefetch)
         elif not consumer.settles_in_order:
             return
         self._subscription = replace(subscription, in_order=False, prefetch=prefetch)
@@ -130,7 +132,7 @@ class Inbox:
         self._unsettled = 0
         self._consumer = self._connection.consume(self._subscription, self._put)
 
-    def settled(self, count: int) -> None:
+    def note_settled(self, count: int) -> None:
         """Note that `count` of the taken messages are settled."""
         with self._lock:
             self._unsettled -= count
@@ -165,6 +167,6 @@ class Inbox:
 
     def _put(self, received: Received) -> None:
         self._buffer.append(received)
-        if self._hungry:
+        if self._waiting_receivers:
             with self._lock:
                 self._lock.notify_all()

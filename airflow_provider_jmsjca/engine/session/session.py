@@ -24,7 +24,11 @@ from airflow_provider_jmsjca.core.prefetch import MOST_IN_ORDER, for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
-from airflow_provider_jmsjca.engine.session.tracing import current_traceparent, stamped, with_traceparent
+from airflow_provider_jmsjca.engine.session.tracing import (
+    current_traceparent,
+    with_current_trace,
+    with_traceparent,
+)
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -84,7 +88,7 @@ def session_subscription(
     found = for_session(
         prefetch_of(destination, prefetch),
         is_topic=destination.kind is DestinationKind.TOPIC,
-        one_by_one=mode is AcknowledgeMode.AUTO,
+        settles_each=mode is AcknowledgeMode.AUTO,
     )
     if mode in AT_ONCE:
         # Not in order on a plain topic: to leave an undecodable message unsettled, a session that settles in
@@ -195,14 +199,14 @@ class JmsSession:
         )
         if not (priority is None and persistent is None and time_to_live is None):
             outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
-        (outgoing,) = stamped((outgoing,))
+        (outgoing,) = with_current_trace((outgoing,))
         check_sendable(self._connection, outgoing)
         if self._transacted:
             self._open_unit().send(outgoing)
             return
         with self._usage:
             self._connection.send([outgoing])
-        self._usage.succeeded()
+        self._usage.record_success()
 
     def send_all(self, messages: Iterable[Outgoing]) -> None:
         """Send messages; without transactions this is much faster than sending them one by one.
@@ -225,7 +229,7 @@ class JmsSession:
             return
         with self._usage:
             self._connection.send(self._sendable(messages))
-        self._usage.succeeded()
+        self._usage.record_success()
 
     def _sendable(self, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
         traceparent = current_traceparent()
@@ -272,11 +276,11 @@ class JmsSession:
         try:
             received = inbox.take(timeout)
         except (TransientBrokerError, PermanentBrokerError):
-            self._usage.failed()
+            self._usage.record_failure()
             raise
         if received is None:
             return None
-        self._usage.succeeded()
+        self._usage.record_success()
         self._unsettled.append((inbox, received))
         if self._transacted:
             # Acknowledged now and not at the commit, because some brokers deliver nothing while too many
@@ -284,7 +288,7 @@ class JmsSession:
             self._open_unit(received).acknowledge(received)
         if not self._settles_at_once:
             message = received.message
-            return self._flagged(inbox, message) if self._memory.recalls else message
+            return self._flagged(inbox, message) if self._memory.has_entries else message
         self._unsettled.pop()
         try:
             message = received.message
@@ -292,7 +296,7 @@ class JmsSession:
             inbox.settle_singly()
             raise
         received.consumer.acknowledge([received])
-        inbox.settled(1)
+        inbox.note_settled(1)
         if self._mode is AcknowledgeMode.AUTO:
             try:
                 self._connection.synchronize()
@@ -320,7 +324,7 @@ class JmsSession:
         unsettled, self._unsettled = self._unsettled, []
         for inbox, received in unsettled:
             received.consumer.acknowledge([received])
-            inbox.settled(1)
+            inbox.note_settled(1)
         self._connection.synchronize()
 
     def recover(self) -> None:
@@ -354,10 +358,10 @@ class JmsSession:
         except PermanentBrokerError:
             self._hand_back()
             raise
-        self._usage.succeeded()
+        self._usage.record_success()
         unsettled, self._unsettled = self._unsettled, []
         for inbox, count in Counter(inbox for inbox, _ in unsettled).items():
-            inbox.settled(count)
+            inbox.note_settled(count)
 
     def _decode_ahead(self) -> None:
         for inbox in self._inboxes.values():

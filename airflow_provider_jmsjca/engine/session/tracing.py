@@ -60,7 +60,7 @@ def with_traceparent(message: JmsMessage, traceparent: str | None) -> JmsMessage
     )
 
 
-def stamped(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
+def with_current_trace(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
     """Return messages with the current span as their `traceparent`; see `with_traceparent`."""
     found, traceparent = list(outgoing), current_traceparent()
     if traceparent is None:

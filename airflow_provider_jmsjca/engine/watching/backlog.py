@@ -35,8 +35,8 @@ _log = safe_logger("airflow_provider_jmsjca.listener")
 
 IDLE_BEFORE: Final = timedelta(seconds=3)
 """Idle time before the first check."""
-BETWEEN_LOOKS: Final = timedelta(seconds=60)
-APART: Final = timedelta(seconds=1)
+CHECK_INTERVAL: Final = timedelta(seconds=60)
+COUNT_INTERVAL: Final = timedelta(seconds=1)
 """Time between the two counts of a check; messages that move in between aren't stuck."""
 HELD_LONG: Final = timedelta(minutes=5)
 """Time for which another consumer may hold a message without a warning."""
@@ -53,12 +53,12 @@ class BacklogWatch:
         consumers: Number of the listener's consumers on the queue.
         connect: Opens a connection.
         idle_for: Returns for how many seconds the listener has been idle; 0 while it is busy.
-        keeps: Returns whether the listener keeps messages unsettled while it is idle.
+        has_unsettled: Returns whether the listener keeps messages unsettled while it is idle.
         clock: Monotonic seconds.
 
     Attributes:
         queue: The listener's queue.
-        looking: Whether a check is running.
+        is_checking: Whether a check is running.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class BacklogWatch:
         consumers: int,
         connect: Callable[[], Connection],
         idle_for: Callable[[], float],
-        keeps: Callable[[], bool],
+        has_unsettled: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._name = name
@@ -79,15 +79,15 @@ class BacklogWatch:
         self._consumers = consumers
         self._connect = connect
         self._idle_for = idle_for
-        self._keeps = keeps
+        self._has_unsettled = has_unsettled
         self._clock = clock
-        self._over = threading.Event()
-        self.looking = False
+        self._stopped = threading.Event()
+        self.is_checking = False
         self._held_since: dict[str, float] = {}
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     @property
-    def is_time(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the listener has been idle for long enough to check."""
         return self._idle_for() >= IDLE_BEFORE.total_seconds()
 
@@ -97,28 +97,28 @@ class BacklogWatch:
 
     def stop(self) -> None:
         """Start no more checks; a running check is not interrupted."""
-        self._over.set()
+        self._stopped.set()
 
     def _run(self) -> None:
         pause = IDLE_BEFORE.total_seconds()
-        while not self._over.wait(pause):
+        while not self._stopped.wait(pause):
             idle = self._idle_for()
             if idle < IDLE_BEFORE.total_seconds():
                 pause = max(0.1, IDLE_BEFORE.total_seconds() - idle)
                 continue
-            self.looking = True
+            self.is_checking = True
             try:
-                self.look()
+                self.check()
             except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
                 _log.info("%s: stuck messages on %s can't be detected: %s", self._name, self.queue, error)
                 return
             except JmsError as error:
                 _log.debug("%s: probing %s failed: %s", self._name, self.queue, error)
             finally:
-                self.looking = False
-            pause = BETWEEN_LOOKS.total_seconds()
+                self.is_checking = False
+            pause = CHECK_INTERVAL.total_seconds()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count the queue's messages twice over a new connection, and log those that stay.
 
         Raises:
@@ -138,20 +138,20 @@ class BacklogWatch:
         """
         before = connection.backlog(self.queue)
         if before.waiting or before.taken:
-            self._over.wait(APART.total_seconds())
+            self._stopped.wait(COUNT_INTERVAL.total_seconds())
             now = connection.backlog(self.queue)
         else:
             now = before
-        if not self._over.is_set() and self.is_time:
+        if not self._stopped.is_set() and self.is_due:
             self._judge(before, now)
 
     def _judge(self, before: Backlog, now: Backlog) -> None:
         moment = self._clock()
         # In-flight messages of the listener itself can't be told from those of other consumers. So if the
         # listener keeps messages unsettled (which is logged elsewhere), none is judged.
-        held = frozenset[str]() if self._keeps() else before.taken_ids & now.taken_ids
+        held = frozenset[str]() if self._has_unsettled() else before.taken_ids & now.taken_ids
         self._held_since = {each: self._held_since.get(each, moment) for each in held}
-        said: dict[str, int] = {}
+        findings: dict[str, int] = {}
         # The listener is idle, so its own consumers hold none of these messages. If the broker has no other
         # consumer, in both counts, the holder is gone. Both counts matter, because a consumer that ends
         # during the check returns its messages, and the listener may be about to receive them.
@@ -161,7 +161,7 @@ class BacklogWatch:
                 f"the broker keeps {_count(held)} of {self.queue} for a consumer that is gone, and may"
                 f" deliver them only after a restart ({_names(held)})"
             )
-            said[text] = logging.ERROR
+            findings[text] = logging.ERROR
         elif late := frozenset(
             each for each, since in self._held_since.items() if moment - since >= HELD_LONG.total_seconds()
         ):
@@ -169,17 +169,17 @@ class BacklogWatch:
                 f"another consumer, or one that is gone, has had {_count(late)} of {self.queue}"
                 f" for {HELD_LONG} or longer ({_names(late)})"
             )
-            said[text] = logging.WARNING
+            findings[text] = logging.WARNING
         if before.waiting and now.waiting and not self._filtered:
             text = (
                 f"messages wait on {self.queue} and aren't delivered to this listener, which has nothing to"
                 " do: the queue is paused, or they are kept for another consumer"
             )
-            said[text] = logging.WARNING
-        for text, level in said.items():
-            if text not in self._said:
+            findings[text] = logging.WARNING
+        for text, level in findings.items():
+            if text not in self._logged:
                 _log.log(level, "%s: %s", self._name, text)
-        self._said = frozenset(said)
+        self._logged = frozenset(findings)
 
 
 def _count(messages: frozenset[str]) -> str:
@@ -195,7 +195,7 @@ def _names(messages: frozenset[str]) -> str:
 _OWN_CONSUMERS = 1
 
 
-def watch_while_deferred(connect: ConnectFunction, queue: Destination, *, filtered: bool) -> BacklogWatch:
+def deferred_watch(connect: ConnectFunction, queue: Destination, *, filtered: bool) -> BacklogWatch:
     """Return a watch for messages that stay on a queue while a deferred task waits for them.
 
     Args:
@@ -210,18 +210,18 @@ def watch_while_deferred(connect: ConnectFunction, queue: Destination, *, filter
         consumers=_OWN_CONSUMERS,
         connect=connect,
         idle_for=lambda: math.inf,
-        keeps=lambda: False,
+        has_unsettled=lambda: False,
         clock=time.monotonic,
     )
 
 
-async def look_for_what_stays(
+async def watch_for_stuck_messages(
     watch: BacklogWatch, run: Callable[[Callable[[], None]], Awaitable[None]] = in_thread
 ) -> None:
     """Log messages that stay on a queue, until cancelled or until the broker can't be queried.
 
-    While the listener is idle, a check runs every `BETWEEN_LOOKS`. Each check has its own connection, because
-    a broker that refuses the request may close the connection.
+    While the listener is idle, a check runs every `CHECK_INTERVAL`. Each check has its own connection,
+    because a broker that refuses the request may close the connection.
 
     Args:
         watch: The watch.
@@ -230,11 +230,11 @@ async def look_for_what_stays(
     """
     try:
         while True:
-            await asyncio.sleep(BETWEEN_LOOKS.total_seconds())
-            if not watch.is_time:
+            await asyncio.sleep(CHECK_INTERVAL.total_seconds())
+            if not watch.is_due:
                 continue
             try:
-                await run(watch.look)
+                await run(watch.check)
             except TransientBrokerError as error:
                 _log.debug("Probing %s failed: %s", watch.queue, error)
     except CapabilityError as error:

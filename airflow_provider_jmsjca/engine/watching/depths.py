@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.administration import QueueOperation, QueueStatistics
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
-from airflow_provider_jmsjca.transports.members import settings_of
+from airflow_provider_jmsjca.transports.members import settings_for_member
 
 _log = safe_logger("airflow_provider_jmsjca.registry")
 
@@ -71,7 +71,7 @@ def probed_queues(
     queues = tuple(each.name for each in sources if each.kind is DestinationKind.QUEUE)
     if connection is None or not queues:
         return None
-    settings = tuple(settings_of(each, connection) for each in members) or (connection,)
+    settings = tuple(settings_for_member(each, connection) for each in members) or (connection,)
     return ProbedQueues(settings=settings, queues=queues)
 
 

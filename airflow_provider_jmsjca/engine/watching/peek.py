@@ -75,7 +75,7 @@ def browse_or_receive(
     connection: Connection,
     queue: Destination,
     selector: str | None,
-    most: int,
+    limit: int,
     within: timedelta = _WAIT,
 ) -> Iterator[JmsMessage]:
     """Yield messages of a queue in order, and leave them there; blocks.
@@ -87,7 +87,7 @@ def browse_or_receive(
         connection: An open connection.
         queue: A queue, not a topic.
         selector: Only matching messages are yielded.
-        most: Maximum number of messages.
+        limit: Maximum number of messages.
         within: Time to wait for each message where the broker can't be browsed.
 
     Raises:
@@ -97,14 +97,14 @@ def browse_or_receive(
     """
     if connection.capabilities.browse:
         with contextlib.closing(_browsed(connection, queue, selector)) as browsed:
-            yield from itertools.islice(browsed, most)
+            yield from itertools.islice(browsed, limit)
         return
     arrived: queues.SimpleQueue[Received] = queues.SimpleQueue()
     consumer = connection.consume(
-        Subscription(destination=queue, selector=selector, prefetch=most), arrived.put
+        Subscription(destination=queue, selector=selector, prefetch=limit), arrived.put
     )
     try:
-        for _ in range(most):
+        for _ in range(limit):
             try:
                 received = arrived.get(timeout=within.total_seconds())
             except queues.Empty:

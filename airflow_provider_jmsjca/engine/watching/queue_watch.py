@@ -38,15 +38,15 @@ class _FirstMessage:
         self._loop = loop
 
     def on_received(self, received: Received) -> None:
-        self._tell(received)
+        self._set_found(received)
 
     def on_lost(self, _error: JmsError) -> None:
-        self._tell(None)
+        self._set_found(None)
 
     def on_stale(self) -> None:
         self._set(None)
 
-    def _tell(self, found: Received | None) -> None:
+    def _set_found(self, found: Received | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._set, found)
         except RuntimeError:
@@ -107,8 +107,8 @@ class QueueWatch:
             if not connection.capabilities.browse:
                 return await self._receive_and_hand_back()
             try:
-                with self._connection.asking():
-                    found = await self._look(connection, after)
+                with self._connection.noting_refusals():
+                    found = await self._probe(connection, after)
             except TransientBrokerError as error:
                 self._connection.failed(error)
                 after = 0.0
@@ -117,7 +117,7 @@ class QueueWatch:
                 return found
             after = self._poll.total_seconds()
 
-    async def look(self) -> Ready | None:
+    async def probe(self) -> Ready | None:
         """Probe the queue once, and return its first message; `None` if there is none.
 
         Raises:
@@ -125,15 +125,15 @@ class QueueWatch:
             JmsError: The probe failed.
         """
         connection = await self._connection.get()
-        return await self._look(connection)
+        return await self._probe(connection)
 
     def close(self) -> None:
         """Release the connection."""
         self._connection.release()
 
-    async def _look(self, connection: Connection, after: float = 0.0) -> Ready | None:
-        looks = probes_of(connection)
-        message = await looks.look(connection, self._queue, self._selector, after=after)
+    async def _probe(self, connection: Connection, after: float = 0.0) -> Ready | None:
+        probes = probes_of(connection)
+        message = await probes.probe(connection, self._queue, self._selector, after=after)
         return None if message is None else Ready(message=message)
 
     async def _receive_and_hand_back(self) -> Ready:
@@ -166,7 +166,7 @@ class QueueWatch:
         self._connection.on_lost(first.on_lost)
         self._connection.on_stale(first.on_stale)
         one = Subscription(destination=self._queue, selector=self._selector, prefetch=1)
-        with self._connection.asking():
+        with self._connection.noting_refusals():
             consumer = await self._connection.in_thread(
                 functools.partial(connection.consume, one, first.on_received),
                 undo=lambda consumer: consumer.close(),

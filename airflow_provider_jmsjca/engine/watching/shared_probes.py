@@ -45,7 +45,7 @@ class SharedProbes:
         self._next = 0.0
         self._waiting = 0
 
-    async def look(
+    async def probe(
         self, connection: Connection, queue: Destination, selector: str | None, *, after: float = 0.0
     ) -> JmsMessage | None:
         """Return the first message of a queue; `None` if the queue is empty.
@@ -63,15 +63,15 @@ class SharedProbes:
         Guarantee: on cancellation it returns at once.
         """
         loop = asyncio.get_running_loop()
-        look = _Probe(queue, selector, loop.create_future())
+        probe = _Probe(queue, selector, loop.create_future())
         turn = self._turn(loop.time(), after) if after else 0.0
         if turn not in self._due:
             self._due[turn] = []
             loop.call_at(turn, self._begin, turn, connection)
-        self._due[turn].append(look)
+        self._due[turn].append(probe)
         self._waiting += 1
         try:
-            return await look.found
+            return await probe.found
         finally:
             self._waiting -= 1
 
@@ -82,7 +82,7 @@ class SharedProbes:
         return turn if turn == first else math.ceil(turn)
 
     def _begin(self, turn: float, connection: Connection) -> None:
-        due = [look for look in self._due.pop(turn) if not look.found.done()]
+        due = [probe for probe in self._due.pop(turn) if not probe.found.done()]
         loop = asyncio.get_running_loop()
         for begin in range(0, len(due), _TOGETHER):
             together = due[begin : begin + _TOGETHER]
@@ -92,32 +92,32 @@ class SharedProbes:
                 _answer(together, [error] * len(together))
 
 
-def _make(connection: Connection, looks: Sequence[_Probe], loop: asyncio.AbstractEventLoop) -> None:
+def _make(connection: Connection, probes: Sequence[_Probe], loop: asyncio.AbstractEventLoop) -> None:
     """Probe queues, and pass the results to the waiting tasks; called in a thread.
 
     Args:
         connection: The connection.
-        looks: The queues, each with the future that gets the result.
+        probes: The queues, each with the future that gets the result.
         loop: The event loop of these futures.
     """
     answers: Sequence[JmsMessage | BaseException | None]
     try:
-        answers = connection.first_messages([(look.queue, look.selector) for look in looks])
+        answers = connection.first_messages([(probe.queue, probe.selector) for probe in probes])
     except BaseException as error:  # noqa: BLE001 - raised again where the answers are awaited
-        answers = [error] * len(looks)
+        answers = [error] * len(probes)
     with contextlib.suppress(RuntimeError):  # the loop has ended, so no task waits any more
-        loop.call_soon_threadsafe(_answer, looks, answers)
+        loop.call_soon_threadsafe(_answer, probes, answers)
 
 
-def _answer(looks: Sequence[_Probe], answers: Sequence[JmsMessage | BaseException | None]) -> None:
-    for look, answer in zip(looks, answers, strict=True):
-        if look.found.done():
+def _answer(probes: Sequence[_Probe], answers: Sequence[JmsMessage | BaseException | None]) -> None:
+    for probe, answer in zip(probes, answers, strict=True):
+        if probe.found.done():
             continue
         if isinstance(answer, BaseException):
             # A copy for each task, because tasks must not raise the same exception object.
-            look.found.set_exception(copy.copy(answer))
+            probe.found.set_exception(copy.copy(answer))
         else:
-            look.found.set_result(answer)
+            probe.found.set_result(answer)
 
 
 _probes_by_loop: weakref.WeakKeyDictionary[

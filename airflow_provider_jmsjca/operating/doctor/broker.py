@@ -59,7 +59,7 @@ def examine_broker(
         found = settings()
         connection = connect(replace(found, client_id=None))
     except JmsError as error:
-        yield _no_login(conn_id, found, error)
+        yield _login_failure(conn_id, found, error)
         yield from examine_paused_dags(watched, lambda _: None, _of_broker(runs, found))
         return
     here = _of_broker(runs, found)
@@ -70,16 +70,16 @@ def examine_broker(
             "clock of the broker": _clock(conn_id, administration),
             "dead letters": letters,
         }
-        lacking: dict[str, CapabilityError] = {}
+        unreported: dict[str, CapabilityError] = {}
         for subject, findings in parts.items():
-            for each in _guarded(conn_id, subject, findings, lacking):
+            for each in _guarded(conn_id, subject, findings, unreported):
                 yield _state_of_broker(each, conn_id, found)
         counting = _counting(administration)
         yield from _guarded(
-            conn_id, "waiting messages", examine_paused_dags(watched, counting, here), lacking
+            conn_id, "waiting messages", examine_paused_dags(watched, counting, here), unreported
         )
-        if lacking:
-            yield from _unreported(conn_id, found, lacking, here)
+        if unreported:
+            yield from _unreported_parts(conn_id, found, unreported, here)
 
 
 def _login_fix(conn_id: str, error: JmsError) -> str:
@@ -93,7 +93,7 @@ def _login_fix(conn_id: str, error: JmsError) -> str:
     return f"start the broker, then: airflow jms check {shlex.quote(conn_id)}"
 
 
-def _no_login(conn_id: str, settings: ConnectionSettings | None, error: JmsError) -> Finding:
+def _login_failure(conn_id: str, settings: ConnectionSettings | None, error: JmsError) -> Finding:
     """Return the finding that a connection cannot log in, which names the cause of other findings."""
     broker, text = "" if settings is None else settings.url, str(error)
     user = None if settings is None else settings.username
@@ -124,7 +124,7 @@ def _of_broker(runs: Sequence[ActivationRun], settings: ConnectionSettings | Non
 
 
 def _guarded(
-    conn_id: str, subject: str, findings: Iterator[Finding], lacking: dict[str, CapabilityError]
+    conn_id: str, subject: str, findings: Iterator[Finding], unreported: dict[str, CapabilityError]
 ) -> Iterator[Finding]:
     """Yield findings, and turn an error into a finding, so that other parts are still examined.
 
@@ -132,12 +132,12 @@ def _guarded(
         conn_id: The Airflow connection.
         subject: The examined part.
         findings: Findings about the part.
-        lacking: Errors by part. If the broker does not report this part, the error is added here.
+        unreported: Errors by part. If the broker does not report this part, the error is added here.
     """
     try:
         yield from findings
     except CapabilityError as error:
-        lacking[subject] = error
+        unreported[subject] = error
     except JmsError as error:
         yield Finding(
             kind=FindingKind.UNKNOWN,
@@ -154,8 +154,8 @@ def _state_of_broker(finding: Finding, conn_id: str, settings: ConnectionSetting
 
     Several connections may lead to the same broker. Their equal findings become consequences of the first.
     """
-    said = finding.symptom.removeprefix(f"connection {conn_id!r}: ")
-    state = repr((settings.hosts, settings.virtual_host, said, finding.cause))
+    symptom = finding.symptom.removeprefix(f"connection {conn_id!r}: ")
+    state = repr((settings.hosts, settings.virtual_host, symptom, finding.cause))
     return replace(
         finding,
         evidence=Evidence(effect=Effect.SEEN_AGAIN, error=state),
@@ -163,10 +163,10 @@ def _state_of_broker(finding: Finding, conn_id: str, settings: ConnectionSetting
     )
 
 
-def _unreported(
+def _unreported_parts(
     conn_id: str,
     settings: ConnectionSettings,
-    lacking: Mapping[str, CapabilityError],
+    unreported: Mapping[str, CapabilityError],
     runs: Sequence[ActivationRun],
 ) -> Iterator[Finding]:
     """Yield a note about the parts that the broker does not report, and findings from the registry instead.
@@ -174,12 +174,12 @@ def _unreported(
     Args:
         conn_id: The Airflow connection.
         settings: Settings of the connection.
-        lacking: The error for each part that the broker does not report.
+        unreported: The error for each part that the broker does not report.
         runs: Runs at this broker.
     """
-    errors = list(dict.fromkeys(map(str, lacking.values())))
+    errors = list(dict.fromkeys(map(str, unreported.values())))
     fix = f"airflow jms check {shlex.quote(conn_id)}"
-    looks_into_queues = "dead letters" not in lacking
+    can_browse = "dead letters" not in unreported
     if settings.management_url is None and "management_url" in errors[0]:
         errors = errors[:1]
         host = next((host for host, _ in settings.hosts), "broker")
@@ -191,19 +191,19 @@ def _unreported(
     latest: dict[str, ActivationRun] = {}
     for run in sorted(runs, key=lambda each: each.seen_at):
         latest[run.report.destination] = run
-    known = [_told(run) for _, run in sorted(latest.items())]
+    known = [_run_summary(run) for _, run in sorted(latest.items())]
     if (more := len(known) - _MOST_KNOWN) > 0:
         known[_MOST_KNOWN:] = [f"{more} more: airflow jms activations list"]
     yield Finding(
         kind=FindingKind.NOTE,
         part=Part.BROKERS,
-        symptom=f"connection {conn_id!r}: {', '.join(lacking)} not examined"
-        + ("" if looks_into_queues else "; the registry has " + ("; ".join(known) or "no activations there")),
+        symptom=f"connection {conn_id!r}: {', '.join(unreported)} not examined"
+        + ("" if can_browse else "; the registry has " + ("; ".join(known) or "no activations there")),
         cause="; ".join(errors),
         fix=fix,
         conn_id=conn_id,
     )
-    if looks_into_queues:
+    if can_browse:
         return
     for each in latest.values():
         report = each.report
@@ -254,7 +254,7 @@ def _status(run: ActivationRun) -> str:
     return f"{run.report.status} since {run.report.since.isoformat(timespec='seconds')}"
 
 
-def _told(run: ActivationRun) -> str:
+def _run_summary(run: ActivationRun) -> str:
     report, last = run.report, run.report.last_message_at
     return (
         f"{report.destination}: {report.kind} {_status(run)}, {report.delivered} delivered, "
@@ -285,12 +285,12 @@ def _alarms(conn_id: str, administration: QueueAdministration) -> Iterator[Findi
 
 
 def _clock(conn_id: str, administration: QueueAdministration) -> Iterator[Finding]:
-    apart = clock_difference(administration)
-    if abs(apart) > CLOCK_SECONDS:
+    difference = clock_difference(administration)
+    if abs(difference) > CLOCK_SECONDS:
         yield Finding(
             part=Part.BROKERS,
             conn_id=conn_id,
-            symptom=f"connection {conn_id!r}: the broker's clock differs by {apart:+.0f} s",
+            symptom=f"connection {conn_id!r}: the broker's clock differs by {difference:+.0f} s",
             cause="the clock of the broker's host or of this host is wrong; times to live, delays and ages "
             "of messages are off by as much",
             fix="on both hosts: timedatectl status",

@@ -61,7 +61,7 @@ def examine_store(store: Store) -> Iterator[Finding]:
 
 def _doubtful(store: Store, now: datetime) -> Iterator[Finding]:
     open_at = store.attempts.open_at()
-    dead = open_at - store.owners.living(open_at, now)
+    dead = open_at - store.owners.live(open_at, now)
     in_doubt = store.attempts.page(limit=MOST_COUNTED, open_only=True) if dead else []
     in_doubt = [each for each in in_doubt if each.where in dead]
     if in_doubt:

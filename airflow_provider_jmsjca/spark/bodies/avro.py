@@ -60,12 +60,12 @@ class Output(io.StringIO):
     """The JSON text of one record, of limited length.
 
     Attributes:
-        most: Maximum number of characters.
+        limit: Maximum number of characters.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self.most = most
+        self.limit = limit
 
     def check(self) -> None:
         """Check the length.
@@ -73,7 +73,7 @@ class Output(io.StringIO):
         Raises:
             TooLongError: The text is longer than the maximum.
         """
-        if self.tell() > self.most:
+        if self.tell() > self.limit:
             raise TooLongError
 
 
@@ -88,7 +88,7 @@ class _EndError(EncodingError):
         super().__init__("the body ends here, so it may be cut off, or another schema wrote it")
 
 
-def read_record(schema: str, body: bytes, schema_id: int | None, most: int) -> str:
+def read_record(schema: str, body: bytes, schema_id: int | None, limit: int) -> str:
     """Decode a body that consists of exactly one Avro record, and return the record as JSON text.
 
     Args:
@@ -96,7 +96,7 @@ def read_record(schema: str, body: bytes, schema_id: int | None, most: int) -> s
         body: The whole body, including a prefix.
         schema_id: Number of the schema in the prefix of Confluent's serializers, with which the body must
             begin; `None`: the body has no prefix.
-        most: Maximum number of characters of the JSON text.
+        limit: Maximum number of characters of the JSON text.
 
     Raises:
         EncodingError: The bytes aren't exactly one record, or the prefix isn't the expected one.
@@ -113,9 +113,9 @@ def read_record(schema: str, body: bytes, schema_id: int | None, most: int) -> s
             )
         start = _PREFIX
     try:
-        return _exactly(read, body, start, most)
+        return _exactly(read, body, start, limit)
     except EncodingError:
-        hint = None if start else _other_encoding(read, body, most)
+        hint = None if start else _other_encoding(read, body, limit)
         if hint is None:
             raise
         raise EncodingError(hint) from None
@@ -142,8 +142,8 @@ def reader_of(schema: str) -> Read:
         raise ConfigurationError(f"avro: the writer's schema can't be read: {error}") from error
 
 
-def _exactly(read: Read, body: bytes, start: int, most: int) -> str:
-    output = Output(most)
+def _exactly(read: Read, body: bytes, start: int, limit: int) -> str:
+    output = Output(limit)
     try:
         end = read(body, start, output)
     except RecursionError:
@@ -161,7 +161,7 @@ def _prefix(body: bytes) -> int | None:
     return int.from_bytes(body[1:_PREFIX], "big") if len(body) >= _PREFIX and body[0] == 0 else None
 
 
-def _other_encoding(read: Read, body: bytes, most: int) -> str | None:
+def _other_encoding(read: Read, body: bytes, limit: int) -> str | None:
     """Return a fault that names the body's actual encoding; `None` if the encoding isn't recognised."""
     if body.startswith(b"Obj\x01"):
         return "the body is a file of Avro records, expected one record without a header"
@@ -174,7 +174,7 @@ def _other_encoding(read: Read, body: bytes, most: int) -> str | None:
         (_FINGERPRINTED, body[:2] == b"\xc3\x01", "the header of Avro's single-object encoding"),
     ):
         try:
-            if is_there and _exactly(read, body, start, most):
+            if is_there and _exactly(read, body, start, limit):
                 return f"the body begins with {what}; expected a record without it"
         except (EncodingError, TooLongError):
             continue

@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.engine.activations.registry import (
     register_collector,
 )
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.collecting.batcher import Steering, collect
+from airflow_provider_jmsjca.engine.collecting.batcher import CollectionControl, collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.delivering.settings import activation_name
 from airflow_provider_jmsjca.engine.watching.depths import probed_queues
@@ -150,7 +150,7 @@ class SpoolingReceiver:
         if self._selector is not None:
             Selector.parse(self._selector)
         self.batch_id = options.text("batchId")
-        self.most = options.count("maxMessagesPerTrigger") or 50_000
+        self.max_messages = options.count("maxMessagesPerTrigger") or 50_000
         self._bytes = options.count("maxBytesPerTrigger")
         self._longest = timedelta(seconds=options.count("maxReceiveSeconds") or 10)
         self._idle = timedelta(seconds=options.count("idleSeconds") or 1)
@@ -161,7 +161,7 @@ class SpoolingReceiver:
         self.retention = timedelta(hours=options.count("retentionHours") or 24)
         self.skip = options.choice("onPruned", ("fail", "skip")) == "skip"
         self._store_file, self._store_env = options.text("storeUrlFile"), options.text("storeUrlEnv")
-        self.stop, self.steering = threading.Event(), Steering()
+        self.stop, self.control = threading.Event(), CollectionControl()
         self._given = dict(given)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ class SpoolingReceiver:
             probed=probed_queues(self.settings(), [self.destination]),
         )
         return register_collector(
-            Registrar(functools.partial(_opened_store, url)), identity, self.steering, self.stop.set
+            Registrar(functools.partial(_opened_store, url)), identity, self.control, self.stop.set
         )
 
     def settings(self) -> ConnectionSettings:
@@ -211,22 +211,24 @@ class SpoolingReceiver:
         finally:
             connection.close()
 
-    def receive(self, most: int) -> int:
-        """Receive up to `most` messages into batches of the spool, and return their number.
+    def receive(self, max_messages: int) -> int:
+        """Receive up to `max_messages` messages into batches of the spool, and return their number.
 
         Raises:
             JmsError: The broker or the spool failed, see `engine.collecting.batcher.collect`.
         """
         self.finish_left()
-        slots = min(self._slots, most)
-        shares = [most // slots + (slot < most % slots) for slot in range(slots)]
+        slots = min(self._slots, max_messages)
+        shares = [max_messages // slots + (slot < max_messages % slots) for slot in range(slots)]
         with ThreadPoolExecutor(max_workers=slots, thread_name_prefix="jms-slot") as threads:
             return sum(threads.map(self._receive_share, shares))
 
-    def _receive_share(self, most: int) -> int:
+    def _receive_share(self, max_messages: int) -> int:
         name = f"stream-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex}"
         with self._open(name) as batch:
-            result = collect(self._connect(), batch, self._spec(most), stop=self.stop, steering=self.steering)
+            result = collect(
+                self._connect(), batch, self._spec(max_messages), stop=self.stop, control=self.control
+            )
         if result.rows == 0:
             batch.discard()
         return result.rows
@@ -234,7 +236,7 @@ class SpoolingReceiver:
     def one_batch(self, batch_id: str) -> Manifest:
         """Return the batch of this name; receive it first, unless it is finished already."""
         with self._open(batch_id) as batch:
-            collect(self._connect(), batch, self._spec(self.most), stop=self.stop)
+            collect(self._connect(), batch, self._spec(self.max_messages), stop=self.stop)
             return batch.complete()
 
     def _open(self, batch_id: str) -> SpoolBatch:
@@ -243,12 +245,12 @@ class SpoolingReceiver:
     def _connect(self) -> Any:
         return functools.partial(open_connection, self.settings())
 
-    def _spec(self, most: int) -> BatchSpec:
+    def _spec(self, max_messages: int) -> BatchSpec:
         return BatchSpec(
             subscription=Subscription(
                 destination=self.destination, selector=self._selector, durable_name=self._durable
             ),
-            max_messages=most,
+            max_messages=max_messages,
             max_bytes=None if self._bytes is None else max(1, self._bytes // self._slots),
             max_time=self._longest,
             idle_time=self._idle,
@@ -326,7 +328,7 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of a micro-batch."""
-        return ReadMaxRows(self._receiver.most)
+        return ReadMaxRows(self._receiver.max_messages)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the position of the first batch that no query has committed, and that wasn't pruned."""
@@ -361,22 +363,22 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
                 bounded (`availableNow`); otherwise it is logged.
         """
         first = self._position(start)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.most
+        max_messages = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.max_messages
         self._end_ahead()
         self._receiver.finish_left()
         if self._sequence.refresh() <= first and self._may_receive():
-            self._receive(most)
+            self._receive(max_messages)
         end, rows = first, 0
         for each in self._sequence[first : self._sequence.refresh()]:
             rows += each.rows
-            if rows > most and end > first:
+            if rows > max_messages and end > first:
                 break
             end += 1
         self._planned = end
         self._count_backlog()
         if self._receiver.is_ahead and first < end == len(self._sequence):
             threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-ahead")
-            self._ahead = threads.submit(self._receive_ahead, most)
+            self._ahead = threads.submit(self._receive_ahead, max_messages)
             threads.shutdown(wait=False)
         return self._offset(end)
 
@@ -401,11 +403,11 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
         except JmsError as error:
             _log.warning("%s: its backlog can't be counted: %s", self._receiver.destination, error)
 
-    def _receive_ahead(self, most: int) -> None:
+    def _receive_ahead(self, max_messages: int) -> None:
         # The next call of `latestOffset` raises this error, unless the spool has further batches.
         with contextlib.suppress(DeliveryStoppedError):
             if self._may_receive():
-                self._receive(most)
+                self._receive(max_messages)
 
     def _end_ahead(self) -> None:
         """Wait until the thread that receives ahead has ended; raise its error."""
@@ -418,15 +420,15 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
             self._registration, self._is_registered = self._receiver.register(), True
         if self._registration is not None:
             self._registration.admit()
-        return not self._receiver.steering.suspended.is_set()
+        return not self._receiver.control.suspended.is_set()
 
-    def _receive(self, most: int) -> None:
+    def _receive(self, max_messages: int) -> None:
         if self._left is not None:
-            most = min(most, self._left)
-        if most <= 0:
+            max_messages = min(max_messages, self._left)
+        if max_messages <= 0:
             return
         try:
-            received = self._receiver.receive(most)
+            received = self._receiver.receive(max_messages)
         except TransientBrokerError as error:
             if self._is_bounded:
                 raise

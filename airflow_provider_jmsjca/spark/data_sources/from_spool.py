@@ -54,14 +54,14 @@ class SpoolDataSource(DataSource):
         """Return a reader of batches for a stream, which includes batches finished while the query runs."""
         check_schema(NAME, schema)
         settings = _Settings(self.options)
-        return SpoolStreamReader(settings.spool, settings.most, skip=settings.skip)
+        return SpoolStreamReader(settings.spool, settings.max_batches, skip=settings.skip)
 
 
 class _Settings:
     def __init__(self, given: Any) -> None:
         options = GivenOptions(NAME, given, ("path", "maxBatchesPerTrigger", "onPruned"))
         self.spool = uri_to_path(options.required("path", "/data/jms-spool"))
-        self.most = options.count("maxBatchesPerTrigger")
+        self.max_batches = options.count("maxBatchesPerTrigger")
         self.skip = options.choice("onPruned", (_FAIL, _SKIP)) == _SKIP
 
 
@@ -96,14 +96,14 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         spool: The folder of all batches.
-        most: Maximum number of batches in a micro-batch; `None`: no limit.
+        max_batches: Maximum number of batches in a micro-batch; `None`: no limit.
         skip: Whether batches that were pruned before they were read are left out. Otherwise they are an
             error.
     """
 
-    def __init__(self, spool: SpoolPath, most: int | None, *, skip: bool) -> None:
+    def __init__(self, spool: SpoolPath, max_batches: int | None, *, skip: bool) -> None:
         self._spool = spool
-        self._most = most
+        self._max_batches = max_batches
         self._skip = skip
         self._target: int | None = None
         self._opened: BatchSequence | None = None
@@ -117,7 +117,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of a micro-batch."""
-        return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
+        return ReadAllAvailable() if self._max_batches is None else ReadMaxFiles(self._max_batches)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the position of the first batch that hasn't been pruned."""

@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.spool.manifest import (
     Segment,
     file_faults,
     path_to_uri,
+    remedy,
     uri_to_path,
-    way_out,
 )
 
 _ROWS = 1_000
@@ -56,7 +56,7 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     folder = uri_to_path(partition.folder)
     faults = file_faults(folder, partition.segment)
     if faults:
-        raise SpoolError("; ".join([*faults, way_out(folder)]))
+        raise SpoolError("; ".join([*faults, remedy(folder)]))
     path = folder / partition.segment.file
     try:
         with open_file(path) as plain, SegmentReader(plain) as file:

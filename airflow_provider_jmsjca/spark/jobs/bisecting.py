@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.spool.splits import (
     make_part,
     part_folder,
     parts,
-    place_in_batch,
+    position_in_batch,
     was_split,
 )
 
@@ -240,7 +240,7 @@ class _Bisection:
 
     def _rejects(self) -> Iterator[dict[str, object]]:
         for rows, failure in self._alone.items():
-            segment, position = place_in_batch(self._manifest, rows, 0, 0)
+            segment, position = position_in_batch(self._manifest, rows, 0, 0)
             yield {
                 "segment": segment,
                 "position": position,
@@ -253,7 +253,7 @@ class _Bisection:
                 with open_file(folder / file.file) as lines:
                     for line in lines:
                         reject = json.loads(line)
-                        place = place_in_batch(self._manifest, rows, reject["segment"], reject["position"])
+                        place = position_in_batch(self._manifest, rows, reject["segment"], reject["position"])
                         yield reject | {"segment": place[0], "position": place[1]}
 
 

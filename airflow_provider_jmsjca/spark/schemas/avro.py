@@ -78,7 +78,7 @@ class AvroSchema(SchemaReader):
         self._types: dict[str, tuple[Mapping[str, Any], str]] = {}
         self._names: dict[int, str] = {}
         self._namespace = ""
-        self._within: list[str] = []
+        self._nested_in: list[str] = []
 
     def columns(self, document: Any, wanted: str | None) -> StructType | None:
         """See `SchemaReader.columns`; `wanted` is the name of a record."""
@@ -199,17 +199,17 @@ class AvroSchema(SchemaReader):
 
     def _record(self, schema: Mapping[str, Any], path: str) -> Found:
         full = self._names[id(schema)]
-        if full in self._within:
+        if full in self._nested_in:
             raise UntypedError(f"{short(full)} contains itself, and Spark has no recursive types")
         fields = _fields(schema)
         if not fields:
             raise UntypedError("a record without fields")
         before, self._namespace = self._namespace, self._types[full][1]
-        self._within.append(full)
+        self._nested_in.append(full)
         try:
             return self._struct(self._read_fields(fields, path)), False
         finally:
-            self._within.pop()
+            self._nested_in.pop()
             self._namespace = before
 
     def _read_fields(self, fields: list[Any], path: str) -> Iterator[StructField]:

@@ -36,13 +36,13 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
 _MAKING: Final = ".making-"
 
 
-def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
+def seal(path: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
     """Durably create a file with this content, unless the name exists.
 
     Guarantee: after the return, the file and its name survive a crash of the machine.
 
     Args:
-        place: The file's final name; the folder must exist.
+        path: The file's final name; the folder must exist.
         content: The whole content, in one piece or several.
 
     Returns:
@@ -51,50 +51,50 @@ def seal(place: SpoolPath, content: Sequence[Buffer] | Buffer) -> bool:
     Raises:
         SpoolError: The file can't be written, for example because the disk is full.
     """
-    with stage(place) as staged:
+    with stage(path) as staged:
         for piece in [content] if isinstance(content, bytes | memoryview) else content:
             staged.write(piece)
         return staged.seal()
 
 
-def stage(place: SpoolPath) -> StagedFile:
+def stage(path: SpoolPath) -> StagedFile:
     """Open a file to write piece by piece. Other processes see it only after `StagedFile.seal`.
 
     Raises:
         SpoolError: The file can't be written. The file's methods raise it too.
     """
-    return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
+    return objects.ObjectStaged(path) if isinstance(path, ObjectPath) else posix.PosixStaged(path)
 
 
-def open_file(place: SpoolPath) -> BufferedIOBase:
+def open_file(path: SpoolPath) -> BufferedIOBase:
     """Open an ordinary file for reading; the result is seekable.
 
     Raises:
         OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
     """
-    if isinstance(place, ObjectPath):
-        return objects.open_file(place)
-    return os.fdopen(posix.open_plain(place), "rb")
+    if isinstance(path, ObjectPath):
+        return objects.open_file(path)
+    return os.fdopen(posix.open_plain(path), "rb")
 
 
-def read_file(place: SpoolPath) -> bytes:
+def read_file(path: SpoolPath) -> bytes:
     """Return the content of an ordinary file.
 
     Raises:
         OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
     """
-    with open_file(place) as file:
+    with open_file(path) as file:
         return file.read()
 
 
-def read_document(place: SpoolPath) -> Any:
+def read_document(path: SpoolPath) -> Any:
     """Return the content of a JSON file.
 
     Raises:
         OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
         ValueError: The file is larger than `LARGEST_DOCUMENT`, or not JSON.
     """
-    with open_file(place) as file:
+    with open_file(path) as file:
         content = file.read(LARGEST_DOCUMENT + 1)
     if len(content) > LARGEST_DOCUMENT:
         raise ValueError(f"larger than {LARGEST_DOCUMENT} bytes")
@@ -104,30 +104,30 @@ def read_document(place: SpoolPath) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def exists(place: SpoolPath) -> bool:
+def exists(path: SpoolPath) -> bool:
     """Return whether a file, link or folder has this name; in an object store, whether an object has it."""
-    return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
+    return objects.exists(path) if isinstance(path, ObjectPath) else os.path.lexists(path)
 
 
-def is_folder(place: SpoolPath) -> bool:
+def is_folder(path: SpoolPath) -> bool:
     """Return whether this is a folder; `False` for a symbolic link to a folder."""
-    if isinstance(place, ObjectPath):
-        return objects.is_folder(place)
-    return place.is_dir() and not place.is_symlink()
+    if isinstance(path, ObjectPath):
+        return objects.is_folder(path)
+    return path.is_dir() and not path.is_symlink()
 
 
-def is_link(place: SpoolPath) -> bool:
+def is_link(path: SpoolPath) -> bool:
     """Return whether this is a symbolic link."""
-    return isinstance(place, Path) and place.is_symlink()
+    return isinstance(path, Path) and path.is_symlink()
 
 
-def entry_of(place: SpoolPath) -> Entry:
+def entry_of(path: SpoolPath) -> Entry:
     """Return the size and modification time of a file.
 
     Raises:
         OSError: The file doesn't exist.
     """
-    return objects.entry_of(place) if isinstance(place, ObjectPath) else posix.entry_of(place)
+    return objects.entry_of(path) if isinstance(path, ObjectPath) else posix.entry_of(path)
 
 
 def entries(folder: SpoolPath) -> Sequence[Entry]:
@@ -153,7 +153,7 @@ def names_in(folder: SpoolPath) -> list[str]:
             folder has no names.
     """
     if isinstance(folder, ObjectPath):
-        return [entry.place.name for entry in objects.entries(folder)]
+        return [entry.path.name for entry in objects.entries(folder)]
     return [path.name for path in folder.iterdir()]
 
 
@@ -207,76 +207,76 @@ def synchronize_folder(folder: SpoolPath) -> None:
         posix.synchronize_folder(folder)
 
 
-def hold(place: SpoolPath) -> ExitStack:
+def lock(path: SpoolPath) -> ExitStack:
     """Lock out other writers until the returned stack is closed or the process ends, even by a crash.
 
     An object store has no locks: there the fence alone shuts out the previous writer.
 
     Args:
-        place: The lock's file; created if it doesn't exist.
+        path: The lock's file; created if it doesn't exist.
 
     Raises:
         BatchInUseError: Another writer holds the lock.
         OSError: The file can't be created.
     """
-    return ExitStack() if isinstance(place, ObjectPath) else posix.hold(place)
+    return ExitStack() if isinstance(path, ObjectPath) else posix.lock(path)
 
 
-def is_held(place: SpoolPath) -> bool:
+def is_locked(path: SpoolPath) -> bool:
     """Return whether a writer holds the lock of this file; always `False` in an object store."""
-    return isinstance(place, Path) and posix.is_held(place)
+    return isinstance(path, Path) and posix.is_locked(path)
 
 
 @contextmanager
-def locked(place: SpoolPath, timeout: float) -> Iterator[None]:
+def locked(path: SpoolPath, timeout: float) -> Iterator[None]:
     """Hold the lock of a file within the context; an object store has no locks.
 
     Args:
-        place: The file; created if it is missing.
+        path: The file; created if it is missing.
         timeout: How long to wait for the lock, in seconds.
 
     Raises:
         SpoolError: Another process held the lock until the timeout.
         OSError: The file can't be created.
     """
-    if isinstance(place, ObjectPath):
+    if isinstance(path, ObjectPath):
         yield
         return
-    with posix.locked(posix.open_plain(place, os.O_RDWR | os.O_CREAT), place, timeout):
+    with posix.locked(posix.open_plain(path, os.O_RDWR | os.O_CREAT), path, timeout):
         yield
 
 
-def add_mark(place: SpoolPath) -> None:
+def create_marker(path: SpoolPath) -> None:
     """Durably create an empty file. An existing file stays unchanged.
 
     Raises:
         FileExistsError: The name exists on a file system. In an object store, nothing is raised then.
     """
-    if isinstance(place, ObjectPath):
-        objects.put_new(place, b"")
+    if isinstance(path, ObjectPath):
+        objects.create_object(path, b"")
     else:
-        posix.add_mark(place)
+        posix.create_marker(path)
 
 
-def renew(place: SpoolPath, content: bytes) -> None:
+def renew(path: SpoolPath, content: bytes) -> None:
     """Set a file's modification time to now.
 
     Args:
-        place: The file.
+        path: The file.
         content: The file's content, which an object store needs to write the object again.
     """
-    if isinstance(place, ObjectPath):
-        objects.renew(place, content)
+    if isinstance(path, ObjectPath):
+        objects.renew(path, content)
     else:
-        os.utime(place, follow_symlinks=False)
+        os.utime(path, follow_symlinks=False)
 
 
-def remove(place: SpoolPath) -> None:
+def remove(path: SpoolPath) -> None:
     """Remove a file, if it exists."""
-    if isinstance(place, ObjectPath):
-        objects.remove(place)
+    if isinstance(path, ObjectPath):
+        objects.remove(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def remove_folder(folder: SpoolPath) -> None:
@@ -302,25 +302,25 @@ def remove_temporary(folder: SpoolPath) -> None:
         posix.remove_temporary(folder)
 
 
-def has_renames(place: SpoolPath) -> bool:
+def has_renames(path: SpoolPath) -> bool:
     """Return whether a folder can be renamed away atomically."""
-    return isinstance(place, Path)
+    return isinstance(path, Path)
 
 
-def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: str) -> bool:
+def remove_if_unused(folder: SpoolPath, *, may_remove: Callable[[SpoolPath], bool], kept_prefix: str) -> bool:
     """Remove the folder of a batch, unless another process is using it.
 
-    Guarantee: only files that `may_go` has checked are removed. The folder is first renamed to a name that
-    begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content. An
-    object store has no renames: there, objects with the prefix `taken` are kept, because other writers
-    rely on them.
+    Guarantee: only files that `may_remove` has checked are removed. The folder is first renamed to a name
+    that begins with `ASIDE`, and checked there. A crash may leave it under that name with all of its content.
+    An object store has no renames: there, objects with the prefix `kept_prefix` are kept, because other
+    writers rely on them.
 
     Args:
         folder: Folder of the batch.
-        may_go: Returns whether a folder may be removed. Its argument is the renamed folder, which no other
-            process uses; in an object store the folder itself.
-        taken: Name prefix of objects that stay in an object store, because writers compete for their names.
-            A file system ignores it.
+        may_remove: Returns whether a folder may be removed. Its argument is the renamed folder, which no
+            other process uses; in an object store the folder itself.
+        kept_prefix: Name prefix of objects that stay in an object store, because writers compete for their
+            names. A file system ignores it.
 
     Returns:
         Whether the folder was removed; `False` if it may not be removed, or doesn't exist.
@@ -329,20 +329,20 @@ def take_away(folder: SpoolPath, *, may_go: Callable[[SpoolPath], bool], taken: 
         OSError: The folder can't be removed.
     """
     if isinstance(folder, ObjectPath):
-        return objects.take_away(folder, may_go=may_go, taken=taken)
+        return objects.remove_if_unused(folder, may_remove=may_remove, kept_prefix=kept_prefix)
     aside = folder.with_name(f"{ASIDE}{uuid.uuid4().hex}")
     try:
         folder.rename(aside)
     except FileNotFoundError:
         return False  # another process has removed it
-    if not may_go(aside):
-        put_back(aside, folder)
+    if not may_remove(aside):
+        restore_folder(aside, folder)
         return False
     remove_folder(aside)
     return True
 
 
-def put_back(aside: SpoolPath, folder: SpoolPath) -> bool:
+def restore_folder(aside: SpoolPath, folder: SpoolPath) -> bool:
     """Restore the name of a folder that was renamed to be removed; `False` if the name is taken.
 
     Raises:
@@ -398,7 +398,7 @@ def build_folder(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def give_name(source: SpoolPath, place: SpoolPath) -> bool:
+def add_name(source: SpoolPath, path: SpoolPath) -> bool:
     """Durably give a name in the spool to a file that another process wrote.
 
     Returns:
@@ -407,8 +407,8 @@ def give_name(source: SpoolPath, place: SpoolPath) -> bool:
     Raises:
         OSError: The name can't be given.
     """
-    if isinstance(source, ObjectPath) and isinstance(place, ObjectPath):
-        return objects.give_name(source, place)
-    if isinstance(source, Path) and isinstance(place, Path):
-        return posix.give_name(source, place)
-    raise ValueError(f"{source} and {place} aren't in the same store")
+    if isinstance(source, ObjectPath) and isinstance(path, ObjectPath):
+        return objects.add_name(source, path)
+    if isinstance(source, Path) and isinstance(path, Path):
+        return posix.add_name(source, path)
+    raise ValueError(f"{source} and {path} aren't in the same store")

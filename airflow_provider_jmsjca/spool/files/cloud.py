@@ -79,7 +79,7 @@ class Cloud:
         try:
             self.store: ObjectStore = self._opened({}, {})
         except (BaseError, ValueError) as error:
-            raise ConfigurationError(f"a spool at {root}: {_said(error)}") from error
+            raise ConfigurationError(f"a spool at {root}: {_error_text(error)}") from error
 
     def _opened(self, address: Mapping[str, str], client_options: Mapping[str, str]) -> ObjectStore:
         """Return obstore's client of the bucket or container.
@@ -183,7 +183,7 @@ class Cloud:
         import obstore  # noqa: PLC0415 - an extra
 
         with self._answers(key):
-            return _found(obstore.head(self.store, key))
+            return _found_file(obstore.head(self.store, key))
 
     def is_folder(self, key: str) -> bool:
         """Return whether objects exist below this name."""
@@ -198,29 +198,29 @@ class Cloud:
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the objects directly in a folder, and its subfolders."""
-        return self._listed(key, below=False)
+        return self._listed(key, recursive=False)
 
     def walk(self, key: str) -> list[FoundFile]:
         """Return the objects in a folder and its subfolders."""
-        return self._listed(key, below=True)
+        return self._listed(key, recursive=True)
 
-    def _listed(self, key: str, *, below: bool) -> list[FoundFile]:
+    def _listed(self, key: str, *, recursive: bool) -> list[FoundFile]:
         """Return the entries of a folder, except those whose names are invalid for files.
 
         Args:
             key: The folder; empty for the whole bucket.
-            below: Return all objects below the folder. If `False`, return the objects directly in it, and its
+            recursive: Return all objects below the folder. If `False`, return those directly in it, and its
                 subfolders.
         """
         from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
-        list_in = _below if below else _in_folder
+        list_in = _all_in_folder if recursive else _in_folder
         with self._answers(key):
             try:
                 return list_in(self.store, key)
             except InvalidPathError:
                 if self._root.startswith("s3"):
-                    return self._s3_listing.found(key, below=below)
+                    return self._s3_listing.found(key, recursive=recursive)
             option, address = self._address()
             with ListingRelay(address, self._skipped) as relay:
                 return list_in(self._opened({option: relay.url}, relay.client_options), key)
@@ -294,9 +294,9 @@ class Cloud:
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "no such object or bucket", self._named(key)) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StoreError(errno.EACCES, _said(error), self._named(key)) from error
+            raise StoreError(errno.EACCES, _error_text(error), self._named(key)) from error
         except BaseError as error:
-            raise StoreError(errno.EIO, _said(error), self._named(key)) from error
+            raise StoreError(errno.EIO, _error_text(error), self._named(key)) from error
 
 
 def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
@@ -305,22 +305,22 @@ def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
 
     found = obstore.list_with_delimiter(store, prefix=key or None)
     folders = [FoundFile(each.strip("/"), 0, 0, is_folder=True) for each in found["common_prefixes"]]
-    return [*folders, *map(_found, found["objects"])]
+    return [*folders, *map(_found_file, found["objects"])]
 
 
-def _below(store: ObjectStore, key: str) -> list[FoundFile]:
+def _all_in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
     """Return the objects in a folder and its subfolders."""
     import obstore  # noqa: PLC0415 - an extra
 
-    return [_found(each) for chunk in obstore.list(store, prefix=key or None) for each in chunk]
+    return [_found_file(each) for chunk in obstore.list(store, prefix=key or None) for each in chunk]
 
 
-def _found(given: Mapping[str, Any]) -> FoundFile:
+def _found_file(given: Mapping[str, Any]) -> FoundFile:
     modified: datetime = given["last_modified"]
     nanoseconds = int(modified.timestamp()) * _NANOSECONDS + modified.microsecond * 1_000
     return FoundFile(given["path"], given["size"], nanoseconds, is_folder=False)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     first, *_ = str(error).splitlines() or [type(error).__name__]
     return first

@@ -67,8 +67,8 @@ class _PassingError(Exception):
         data_node: Host of the data node that failed; empty if a name node failed.
     """
 
-    def __init__(self, said: str, data_node: str = "") -> None:
-        super().__init__(said)
+    def __init__(self, text: str, data_node: str = "") -> None:
+        super().__init__(text)
         self.data_node = data_node
 
 
@@ -127,7 +127,7 @@ class WebHdfs:
             number = None
             try:
                 number = self._write(temporary, content)
-                self._ask("PUT", "RENAME", temporary, destination=f"/{key}", renameoptions="NONE")
+                self._request("PUT", "RENAME", temporary, destination=f"/{key}", renameoptions="NONE")
             except FileNotFoundError:
                 # The temporary file is missing: an earlier request, whose response was lost, has renamed it,
                 # or the folder's next writer has removed it.
@@ -146,13 +146,13 @@ class WebHdfs:
     def _write(self, key: str, content: bytes | mmap.mmap) -> int:
         """Write a file under a name that no other writer uses, and return its number."""
 
-        def attempt(address: str, avoided: str) -> None:
-            place = self._data_node(
-                address, "PUT", "CREATE", key, avoided, overwrite="true", permission=_FILE_MODE
+        def attempt(address: str, excluded_node: str) -> None:
+            url = self._data_node(
+                address, "PUT", "CREATE", key, excluded_node, overwrite="true", permission=_FILE_MODE
             )
             if isinstance(content, mmap.mmap):
                 content.seek(0)
-            self._transfer("PUT", place, key, _host(place), data=content).close()
+            self._transfer("PUT", url, key, _host(url), data=content).close()
 
         self._retried(key, attempt)
         status = self._status(key)
@@ -169,19 +169,19 @@ class WebHdfs:
 
     def renew(self, key: str, content: bytes) -> None:  # noqa: ARG002 - the content stays
         """Set a file's modification time to now, by this machine's clock."""
-        self._ask("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
+        self._request("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
 
     def fetch(self, key: str) -> BufferedIOBase:
         """Fetch a file and return it open; a large file's content is in an unnamed temporary file."""
 
-        def attempt(address: str, avoided: str) -> BufferedIOBase:
-            place = self._data_node(address, "GET", "OPEN", key, avoided)
-            data_node = _host(place)
-            with self._transfer("GET", place, key, data_node, stream=True) as answer:
-                size = int(answer.headers.get("Content-Length", -1))
+        def attempt(address: str, excluded_node: str) -> BufferedIOBase:
+            url = self._data_node(address, "GET", "OPEN", key, excluded_node)
+            data_node = _host(url)
+            with self._transfer("GET", url, key, data_node, stream=True) as response:
+                size = int(response.headers.get("Content-Length", -1))
                 file = BytesIO() if 0 <= size <= IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
                 try:
-                    for chunk in answer.iter_content(CHUNK):
+                    for chunk in response.iter_content(CHUNK):
                         file.write(chunk)
                     got = file.tell()
                     file.seek(0)
@@ -200,7 +200,7 @@ class WebHdfs:
 
     def status(self, key: str) -> FoundFile:
         """Return size and modification time of a file."""
-        found = self._found(key, self._status(key))
+        found = self._found_file(key, self._status(key))
         if found.is_folder:
             raise FileNotFoundError(errno.ENOENT, "is a folder", self._named(key))
         return found
@@ -208,18 +208,20 @@ class WebHdfs:
     def is_folder(self, key: str) -> bool:
         """Return whether a folder of this name exists."""
         with contextlib.suppress(FileNotFoundError):
-            return self._found(key, self._status(key)).is_folder
+            return self._found_file(key, self._status(key)).is_folder
         return False
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the entries of a folder; an empty list if the folder doesn't exist."""
         try:
-            said = self._said(key, self._ask("GET", "LISTSTATUS", key), "FileStatuses", "FileStatus")
+            content = self._json_part(
+                key, self._request("GET", "LISTSTATUS", key), "FileStatuses", "FileStatus"
+            )
         except FileNotFoundError:
             return []
         return [
-            self._found(f"{key}/{each['pathSuffix']}".lstrip("/"), each)
-            for each in said
+            self._found_file(f"{key}/{each['pathSuffix']}".lstrip("/"), each)
+            for each in content
             if each["pathSuffix"]  # the suffix is empty if `key` is a file; then the entry is the file itself
         ]
 
@@ -232,7 +234,7 @@ class WebHdfs:
 
     def remove(self, key: str) -> None:
         """Remove a file, if it exists."""
-        self._ask("DELETE", "DELETE", key, recursive="false")
+        self._request("DELETE", "DELETE", key, recursive="false")
 
     def make_folder(self, key: str) -> None:
         """Create a folder that only its owner can access; restrict access to an existing one."""
@@ -240,13 +242,13 @@ class WebHdfs:
             status = self._status(key)
             if (status["type"], status["permission"]) == ("DIRECTORY", _FOLDER_MODE):
                 return
-        self._ask("PUT", "MKDIRS", key, permission=_FOLDER_MODE)
-        self._ask("PUT", "SETPERMISSION", key, permission=_FOLDER_MODE)
+        self._request("PUT", "MKDIRS", key, permission=_FOLDER_MODE)
+        self._request("PUT", "SETPERMISSION", key, permission=_FOLDER_MODE)
 
     def remove_empty(self, key: str) -> None:
         """Remove a folder, if it exists and is empty."""
         with contextlib.suppress(_NotEmptyError):
-            self._ask("DELETE", "DELETE", key, recursive="false")
+            self._request("DELETE", "DELETE", key, recursive="false")
 
     def remove_temporary(self, key: str) -> None:
         """Remove leftovers of crashed writers.
@@ -258,22 +260,24 @@ class WebHdfs:
                 self.remove(each.key)
 
     def _status(self, key: str) -> dict[str, Any]:
-        return cast("dict[str, Any]", self._said(key, self._ask("GET", "GETFILESTATUS", key), "FileStatus"))
+        return cast(
+            "dict[str, Any]", self._json_part(key, self._request("GET", "GETFILESTATUS", key), "FileStatus")
+        )
 
-    def _said(self, key: str, answer: requests.Response, *names: str) -> Any:
+    def _json_part(self, key: str, response: requests.Response, *names: str) -> Any:
         try:
-            said = answer.json()
+            content = response.json()
             for name in names:
-                said = said[name]
+                content = content[name]
         except (ValueError, LookupError, TypeError) as error:
-            raise self._no_webhdfs(key, answer) from error
-        return said
+            raise self._not_webhdfs_error(key, response) from error
+        return content
 
-    def _found(self, key: str, status: Mapping[str, Any]) -> FoundFile:
+    def _found_file(self, key: str, status: Mapping[str, Any]) -> FoundFile:
         modified = int(status["modificationTime"]) * _NANOSECONDS_OF_MILLISECOND
         return FoundFile(key, int(status["length"]), modified, is_folder=status["type"] == "DIRECTORY")
 
-    def _ask(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
+    def _request(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
         """Send a request to a name node, and return the response.
 
         While no name node can serve the request, it is sent to each of them in turn.
@@ -291,14 +295,14 @@ class WebHdfs:
             StoreError: The nodes can't serve the request in time.
         """
         deadline = time.monotonic() + RETRIED_FOR.total_seconds()
-        pause, avoided = _FIRST_PAUSE_SECONDS, ""
+        pause, excluded_node = _FIRST_PAUSE_SECONDS, ""
         while True:
             address, *others = self._addresses
             try:
-                return attempt(address, avoided)
+                return attempt(address, excluded_node)
             except _PassingError as error:
-                avoided = error.data_node
-                if not avoided:
+                excluded_node = error.data_node
+                if not excluded_node:
                     self._addresses = [*others, address]
                 if time.monotonic() + pause > deadline:
                     raise StoreError(errno.EIO, str(error), self._named(key)) from error
@@ -306,29 +310,29 @@ class WebHdfs:
             pause = min(2 * pause, LONGEST_PAUSE.total_seconds())
 
     def _data_node(
-        self, address: str, method: str, op: str, key: str, avoided: str, **parameters: str
+        self, address: str, method: str, op: str, key: str, excluded_node: str, **parameters: str
     ) -> str:
         """Return the URL at a data node to write or read a file, as a name node assigns it."""
-        if avoided:
+        if excluded_node:
             with contextlib.suppress(OSError):  # a data node whose name can't be resolved isn't excluded
-                parameters["excludedatanodes"] = socket.gethostbyname(avoided)
-        answer = self._name_node(address, method, op, key, noredirect="true", **parameters)
-        return str(self._said(key, answer, "Location"))
+                parameters["excludedatanodes"] = socket.gethostbyname(excluded_node)
+        response = self._name_node(address, method, op, key, noredirect="true", **parameters)
+        return str(self._json_part(key, response, "Location"))
 
     def _name_node(
         self, address: str, method: str, op: str, key: str, **parameters: str
     ) -> requests.Response:
-        place = f"{address}/webhdfs/v1/{quote(key)}"
-        return self._transfer(method, place, key, "", params={"op": op, **parameters, **self._identity})
+        url = f"{address}/webhdfs/v1/{quote(key)}"
+        return self._transfer(method, url, key, "", params={"op": op, **parameters, **self._identity})
 
     def _transfer(
-        self, method: str, place: str, key: str, data_node: str, **arguments: Any
+        self, method: str, url: str, key: str, data_node: str, **arguments: Any
     ) -> requests.Response:
         """Send a request and return the response; raise an error for a status of 300 or higher.
 
         Args:
             method: HTTP method.
-            place: URL at a name node or data node.
+            url: URL at a name node or data node.
             key: The file, for errors.
             data_node: Host of the data node; empty for a name node.
             **arguments: Further arguments of the request.
@@ -338,27 +342,27 @@ class WebHdfs:
             OSError: The node refuses the request.
         """
         try:
-            answer = self._session.request(
-                method, place, timeout=_TIMEOUTS, allow_redirects=False, **arguments
+            response = self._session.request(
+                method, url, timeout=_TIMEOUTS, allow_redirects=False, **arguments
             )
         except (requests.ConnectionError, requests.Timeout):
-            raise _PassingError(f"{urlsplit(place).netloc} doesn't answer", data_node) from None
+            raise _PassingError(f"{urlsplit(url).netloc} doesn't answer", data_node) from None
         except requests.RequestException as error:  # not shown, because its text contains the token
             raise StoreError(errno.EIO, type(error).__name__, self._named(key)) from None
-        if answer.status_code < _REDIRECTION:
-            return answer
-        with answer:
-            raise self._refusal(key, answer, data_node)
+        if response.status_code < _REDIRECTION:
+            return response
+        with response:
+            raise self._refusal(key, response, data_node)
 
-    def _refusal(self, key: str, answer: requests.Response, data_node: str) -> Exception:
+    def _refusal(self, key: str, response: requests.Response, data_node: str) -> Exception:
         """Return a node's error as the corresponding operating system error."""
         try:
-            told = answer.json()["RemoteException"]
-            name, text = str(told["exception"]), str(told["message"]).partition("\n")[0]
+            remote_error = response.json()["RemoteException"]
+            name, text = str(remote_error["exception"]), str(remote_error["message"]).partition("\n")[0]
         except (ValueError, LookupError, TypeError):
-            name, text = "", f"answers {answer.status_code}"
-        if name in _PASSING or answer.status_code >= _SERVER_ERROR:
-            return _PassingError(f"{urlsplit(answer.url).netloc}: {text}", data_node)
+            name, text = "", f"answers {response.status_code}"
+        if name in _PASSING or response.status_code >= _SERVER_ERROR:
+            return _PassingError(f"{urlsplit(response.url).netloc}: {text}", data_node)
         match name:
             case "FileNotFoundException":
                 return FileNotFoundError(errno.ENOENT, "no such file", self._named(key))
@@ -367,18 +371,18 @@ class WebHdfs:
             case "PathIsNotEmptyDirectoryException":
                 return _NotEmptyError(errno.ENOTEMPTY, "isn't empty", self._named(key))
             case "":
-                return self._no_webhdfs(key, answer)
-        denied = name in _DENIED or answer.status_code == _UNAUTHORIZED
+                return self._not_webhdfs_error(key, response)
+        denied = name in _DENIED or response.status_code == _UNAUTHORIZED
         return StoreError(errno.EACCES if denied else errno.EIO, text, self._named(key))
 
-    def _no_webhdfs(self, key: str, answer: requests.Response) -> StoreError:
-        parts = urlsplit(answer.url)
-        said = f"{parts.scheme}://{parts.netloc} answers {answer.status_code}, and not as WebHDFS does"
-        return StoreError(errno.EIO, said, self._named(key))
+    def _not_webhdfs_error(self, key: str, response: requests.Response) -> StoreError:
+        parts = urlsplit(response.url)
+        text = f"{parts.scheme}://{parts.netloc} answers {response.status_code}, and not as WebHDFS does"
+        return StoreError(errno.EIO, text, self._named(key))
 
     def _named(self, key: str) -> str:
         return f"{self._root}/{key}"
 
 
-def _host(place: str) -> str:
-    return urlsplit(place).hostname or ""
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""

@@ -100,12 +100,12 @@ class S3Listing:
         self._bucket = urlsplit(root).netloc
         self._skipped = skipped
 
-    def found(self, key: str, *, below: bool) -> list[FoundFile]:
+    def found(self, key: str, *, recursive: bool) -> list[FoundFile]:
         """Return the objects in a folder, except those whose names are invalid for files.
 
         Args:
             key: The folder; empty for the whole bucket.
-            below: Return all objects below the folder. If `False`, return the objects directly in it, and its
+            recursive: Return all objects below the folder. If `False`, return those directly in it, and its
                 subfolders.
 
         Raises:
@@ -115,17 +115,19 @@ class S3Listing:
 
         folder = f"{self._bucket}/{key}".rstrip("/")
         try:
-            listed = self._files.get_file_info(FileSelector(folder, recursive=below, allow_not_found=True))
+            listed = self._files.get_file_info(
+                FileSelector(folder, recursive=recursive, allow_not_found=True)
+            )
         except OSError as error:
             raise StoreError(errno.EIO, str(error).partition("\n")[0], f"{self._root}/{key}") from error
-        return list(self._sound(folder, listed, below=below))
+        return list(self._valid(folder, listed, recursive=recursive))
 
-    def _sound(self, folder: str, listed: Iterable[FileInfo], *, below: bool) -> Iterable[FoundFile]:
+    def _valid(self, folder: str, listed: Iterable[FileInfo], *, recursive: bool) -> Iterable[FoundFile]:
         from pyarrow.fs import FileType  # noqa: PLC0415 - seldom needed
 
         for each in listed:
             is_folder = each.type == FileType.Directory
-            if is_folder and below:
+            if is_folder and recursive:
                 continue
             key = each.path.removeprefix(f"{self._bucket}/")
             if each.path != folder and is_file_name(each.path.removeprefix(f"{folder}/")):
@@ -157,7 +159,7 @@ class ListingRelay:
                 return (
                     status,
                     content_type,
-                    sound_page(body, skipped.add) if status == HTTPStatus.OK else body,
+                    valid_page(body, skipped.add) if status == HTTPStatus.OK else body,
                 )
 
         self._server = ThreadingHTTPServer((_HOST, 0), Handler)
@@ -234,7 +236,7 @@ def _fetch(
     return answer.status, content_type, body
 
 
-def sound_page(page: bytes, skipped: Callable[[str], None]) -> bytes:
+def valid_page(page: bytes, skipped: Callable[[str], None]) -> bytes:
     """Return a page of a listing without the entries whose names are invalid for files.
 
     The page is searched rather than parsed: a control character in a name makes it malformed XML.

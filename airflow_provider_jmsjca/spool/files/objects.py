@@ -34,7 +34,7 @@ _PROBE: Final = ".conditional-put"
 class ObjectEntry(NamedTuple):
     """An object or a folder, with the fields of `posix.PosixEntry`."""
 
-    place: ObjectPath
+    path: ObjectPath
     size: int
     modified: int
     is_folder: bool
@@ -87,7 +87,7 @@ class Bucket:
         probe = spool / _PROBE
         try:
             # If the first put is refused because the object exists, the second isn't needed.
-            self._is_fit = not (put_new(probe, b"") and put_new(probe, b""))
+            self._is_fit = not (create_object(probe, b"") and create_object(probe, b""))
         except NotImplementedError:
             self._is_fit = False
         if not self._is_fit:
@@ -181,61 +181,61 @@ class ObjectStaged(StagedFile):
     """A staged object. Its content is in an unnamed temporary file in `TMPDIR` until `seal` puts it.
 
     Args:
-        place: The object's final path.
+        path: The object's final path.
     """
 
-    def __init__(self, place: ObjectPath) -> None:
-        self._place = place
-        super().__init__(place.name)
+    def __init__(self, path: ObjectPath) -> None:
+        self._place = path
+        super().__init__(path.name)
 
     def _created(self) -> BinaryIO:
         return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
 
     def _seal(self) -> bool:
         if not self.size:
-            return put_new(self._place, b"")
+            return create_object(self._place, b"")
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return put_new(self._place, content)
+            return create_object(self._place, content)
 
     def _refusal(self, error: OSError) -> SpoolError:
         return SpoolError(f"{self._place}: can't be written: {error.strerror or error}")
 
 
-def put_new(place: ObjectPath, content: bytes | mmap.mmap) -> bool:
+def create_object(path: ObjectPath, content: bytes | mmap.mmap) -> bool:
     """Create an object unless the name exists; see `StoreClient.create`."""
-    return place.bucket.client.create(place.key, content)
+    return path.bucket.client.create(path.key, content)
 
 
-def renew(place: ObjectPath, content: bytes) -> None:
+def renew(path: ObjectPath, content: bytes) -> None:
     """Set an object's modification time to now; `content` is the object's unchanged content."""
-    place.bucket.client.renew(place.key, content)
+    path.bucket.client.renew(path.key, content)
 
 
-def open_file(place: ObjectPath) -> BufferedIOBase:
+def open_file(path: ObjectPath) -> BufferedIOBase:
     """Fetch an object and return it open and seekable.
 
     A large object's content is in an unnamed temporary file.
     """
-    return place.bucket.client.fetch(place.key)
+    return path.bucket.client.fetch(path.key)
 
 
-def exists(place: ObjectPath) -> bool:
+def exists(path: ObjectPath) -> bool:
     """Return whether an object of this name exists."""
     try:
-        entry_of(place)
+        entry_of(path)
     except FileNotFoundError:
         return False
     return True
 
 
-def is_folder(place: ObjectPath) -> bool:
+def is_folder(path: ObjectPath) -> bool:
     """Return whether a folder of this name exists, or objects exist below it."""
-    return place.bucket.client.is_folder(place.key)
+    return path.bucket.client.is_folder(path.key)
 
 
-def entry_of(place: ObjectPath) -> ObjectEntry:
+def entry_of(path: ObjectPath) -> ObjectEntry:
     """Return size and modification time of an object."""
-    return _entry(place.bucket, place.bucket.client.status(place.key))
+    return _entry(path.bucket, path.bucket.client.status(path.key))
 
 
 def entries(folder: ObjectPath) -> list[ObjectEntry]:
@@ -257,9 +257,9 @@ def make_folder(folder: ObjectPath) -> None:
     folder.bucket.client.make_folder(folder.key)
 
 
-def remove(place: ObjectPath) -> None:
+def remove(path: ObjectPath) -> None:
     """Remove an object, if it exists."""
-    place.bucket.client.remove(place.key)
+    path.bucket.client.remove(path.key)
 
 
 def remove_temporary(folder: ObjectPath) -> None:
@@ -272,33 +272,35 @@ def remove_folder(folder: ObjectPath) -> None:
     _clear(folder, lambda _: False)
 
 
-def take_away(folder: ObjectPath, *, may_go: Callable[[ObjectPath], bool], taken: str) -> bool:
-    """Remove a folder except for objects with the prefix `taken`.
+def remove_if_unused(
+    folder: ObjectPath, *, may_remove: Callable[[ObjectPath], bool], kept_prefix: str
+) -> bool:
+    """Remove a folder except for objects with the prefix `kept_prefix`.
 
     The remaining objects are the only ones that a concurrent writer of the batch relies on.
 
     Returns:
-        `False`, and nothing was removed, if the folder doesn't exist or `may_go` refuses.
+        `False`, and nothing was removed, if the folder doesn't exist or `may_remove` refuses.
     """
-    if not is_folder(folder) or not may_go(folder):
+    if not is_folder(folder) or not may_remove(folder):
         return False
-    _clear(folder, lambda place: place.name.startswith(taken))
+    _clear(folder, lambda path: path.name.startswith(kept_prefix))
     return True
 
 
-def _clear(folder: ObjectPath, stays: Callable[[ObjectPath], bool]) -> None:
+def _clear(folder: ObjectPath, keep: Callable[[ObjectPath], bool]) -> None:
     client = folder.bucket.client
     for found in sorted(walk(folder), reverse=True):  # the content of a folder, then the folder
         if found.is_folder:
-            client.remove_empty(found.place.key)
-        elif not stays(found.place):
-            client.remove(found.place.key)
+            client.remove_empty(found.path.key)
+        elif not keep(found.path):
+            client.remove(found.path.key)
     client.remove_empty(folder.key)
 
 
-def give_name(source: ObjectPath, place: ObjectPath) -> bool:
+def add_name(source: ObjectPath, path: ObjectPath) -> bool:
     """Copy an object to another name; return `False` without a change if an object has that name."""
-    with open_file(source) as file, ObjectStaged(place) as staged:
+    with open_file(source) as file, ObjectStaged(path) as staged:
         while piece := file.read(CHUNK):
             staged.write(piece)
         return staged.seal()

@@ -44,7 +44,7 @@ class PosixEntry(NamedTuple):
         modified: Time of the last change, in nanoseconds since the epoch.
     """
 
-    place: Path
+    path: Path
     size: int
     modified: int
     is_folder: bool
@@ -104,10 +104,10 @@ def synchronize_tree(folder: Path) -> None:
     Raises:
         OSError: A file or folder can't be read or flushed, or is a symbolic link.
     """
-    for place, _, names in os.walk(folder, onerror=_raise):
+    for path, _, names in os.walk(folder, onerror=_raise):
         for name in names:
-            _synchronize(Path(place, name), 0)
-        synchronize_folder(Path(place))
+            _synchronize(Path(path, name), 0)
+        synchronize_folder(Path(path))
 
 
 def _synchronize(path: Path, flags: int) -> None:
@@ -210,7 +210,7 @@ def _entries(paths: Iterable[Path]) -> list[PosixEntry]:
     return found
 
 
-def add_mark(path: Path) -> None:
+def create_marker(path: Path) -> None:
     """Durably create an empty file that doesn't exist yet."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     synchronize_folder(path.parent)
@@ -222,7 +222,7 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def give_name(source: Path, path: Path) -> bool:
+def add_name(source: Path, path: Path) -> bool:
     """Durably give a second name to a file that another process wrote; `False` if the name is taken."""
     descriptor = open_plain(source)
     try:
@@ -239,7 +239,7 @@ def give_name(source: Path, path: Path) -> bool:
 
 
 def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file; wait briefly, because `is_held` locks it for a moment."""
+    """Lock a file; wait briefly, because `is_locked` locks it for a moment."""
     for _ in range(_LOCK_TRIES - 1):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -248,7 +248,7 @@ def _wait_for_lock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Return whether a writer holds the lock of this file."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = open_plain(path, os.O_RDWR)
@@ -261,7 +261,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def hold(path: Path) -> contextlib.ExitStack:
+def lock(path: Path) -> contextlib.ExitStack:
     """Lock a file until the returned stack is closed; the system releases the lock if the process ends."""
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:

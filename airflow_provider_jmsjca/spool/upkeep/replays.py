@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.spool.files import (
 from airflow_provider_jmsjca.spool.known_ids import BATCH
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
-from airflow_provider_jmsjca.spool.splits import part_names, renamed
+from airflow_provider_jmsjca.spool.splits import part_names, with_batch_id
 from airflow_provider_jmsjca.spool.spool import segment_file, segment_metadata
 from airflow_provider_jmsjca.spool.upkeep.states import REPLAY, BatchState, State, batches
 
@@ -390,7 +390,7 @@ def _write_segment(folder: SpoolPath, batch_id: str, number: int, pieces: Iterat
     with stage(path) as staged:
         with pq.ParquetWriter(staged, schema, compression="zstd", write_page_checksum=True) as writer:
             for table in pieces:
-                writer.write_table(renamed(table, batch_id, number, written))
+                writer.write_table(with_batch_id(table, batch_id, number, written))
                 written += table.num_rows
         if staged.seal():
             size, digest = staged.size, staged.sha256

@@ -16,11 +16,11 @@ from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     SpoolPath,
+    add_name,
     digest_of,
     exists,
-    give_name,
-    hold,
     is_folder,
+    lock,
     numbered,
     open_file,
     read_document,
@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.spool.files import (
 from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, file_faults, given_up
 from airflow_provider_jmsjca.spool.splits import parts
-from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, read_segment, seal_place, segment_file
+from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, read_segment, seal_number, segment_file
 
 _OLD_MANIFEST: Final = "damaged-manifest.json"
 
@@ -83,7 +83,7 @@ def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
             f"{folder}: the batch was split, and its parts need all of its rows; restore the damaged file"
         )
     try:
-        with hold(folder / LOCK):
+        with lock(folder / LOCK):
             found = _salvaged(folder)
     except OSError as error:
         raise SpoolError(f"{folder}: can't be salvaged: {error.strerror or error}") from error
@@ -115,10 +115,10 @@ def _salvaged(folder: SpoolPath) -> tuple[SkippedSegment, ...]:
         kept = given_up(folder, number)
         rows = segment.rows if segment is not None else None if manifest is None else 0
         _set_aside(path, kept)
-        seal_place(folder, folder.name, number)
+        seal_number(folder, folder.name, number)
         found.append(SkippedSegment(file=path.name, rows=rows, fault=fault, kept=kept))
     if manifest is not None and found and not ended:
-        seal_place(folder, folder.name, max(there | set(listed)) + 1, manifest.created)
+        seal_number(folder, folder.name, max(there | set(listed)) + 1, manifest.created)
     if unreadable or (found and manifest is not None):
         _set_aside(folder / MANIFEST, folder / _OLD_MANIFEST)
     return tuple(found)
@@ -160,7 +160,7 @@ def _unread(path: SpoolPath) -> str | None:
 def _set_aside(path: SpoolPath, kept: SpoolPath) -> None:
     """Rename a damaged file; if it doesn't exist, create an empty file under the new name."""
     try:
-        give_name(path, kept)
+        add_name(path, kept)
     except FileNotFoundError:
         seal(kept, b"")
     remove(path)

@@ -36,17 +36,17 @@ from airflow_provider_jmsjca.spool.files import (
     entry_of,
     exists,
     is_folder,
-    is_held,
+    is_locked,
     names_in,
     numbered,
     open_file,
-    put_back,
     read_document,
     remove,
     remove_folder,
+    remove_if_unused,
+    restore_folder,
     seal,
     synchronize_folder,
-    take_away,
     walk,
 )
 from airflow_provider_jmsjca.spool.known_ids import (
@@ -212,7 +212,7 @@ def _unfinished(found: BatchState) -> BatchState:
     state = State.UNFINISHED if rows else State.EMPTY
     return replace(
         found,
-        state=State.COLLECTING if is_held(found.folder / LOCK) else state,
+        state=State.COLLECTING if is_locked(found.folder / LOCK) else state,
         rows=rows,
         segments=len(segments),
         source=header.get("source"),
@@ -325,14 +325,14 @@ def prune(
             try:
                 if batch.state is State.PRUNED:
                     whole = forget is not None and age >= forget
-                    if not whole and not _beyond_receipt(batch.folder):
+                    if not whole and not _removable_files(batch.folder):
                         continue
                 elif batch.state in NEEDS_CARE:
-                    why = _why_care(age, care_after)
+                    why = _care_reason(age, care_after)
                 else:
-                    why = _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
+                    why = _keep_reason(batch, age, older_than, horizon, collected=collected, needed=needed)
                 if why is None:
-                    size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
+                    size = batch.bytes if whole else sum(map(_size, _removable_files(batch.folder)))
                     if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
                         removed.append(RemovedBatch(batch_id=batch.batch_id, whole=whole, bytes=size))
                         continue
@@ -368,19 +368,19 @@ def _finish_removal(folder: SpoolPath) -> str | None:
         return None
     header = read_document(folder / BATCH)
     batch_id = check_batch_id(header["batch_id"] if isinstance(header, dict) else "")
-    if put_back(folder, folder.parent / batch_id):
+    if restore_folder(folder, folder.parent / batch_id):
         return None
     return f"it holds messages, and another batch {batch_id!r} was created since"
 
 
-def _why_care(age: timedelta, care_after: timedelta) -> str:
+def _care_reason(age: timedelta, care_after: timedelta) -> str:
     if age < care_after:
         span = _minutes(care_after)
         return f"it changed within the last {span}, so its job may be running or its retry coming"
     return "it needs attention, see `airflow jms spool show`"
 
 
-def _why_kept(
+def _keep_reason(
     batch: BatchState,
     age: timedelta,
     older_than: timedelta,
@@ -414,7 +414,7 @@ def _days(span: timedelta) -> str:
 
 
 def _size(found: Entry) -> int:
-    inner = walk(found.place) if found.is_folder else []
+    inner = walk(found.path) if found.is_folder else []
     return found.size + sum(each.size for each in inner)
 
 
@@ -447,10 +447,10 @@ def _within_horizon(found: Sequence[BatchState], horizon: DeduplicationWindow, n
     return needed
 
 
-def _beyond_receipt(folder: SpoolPath) -> list[Entry]:
+def _removable_files(folder: SpoolPath) -> list[Entry]:
     """Return the files that a pruned batch doesn't need any more."""
     marks = [path for _, path in numbered(folder, DEAD_LETTERED)][-1:]
-    return [each for each in entries(folder) if each.place.name not in _RECEIPT and each.place not in marks]
+    return [each for each in entries(folder) if each.path.name not in _RECEIPT and each.path not in marks]
 
 
 def _reduce(folder: SpoolPath, now: float) -> bool:
@@ -458,21 +458,21 @@ def _reduce(folder: SpoolPath, now: float) -> bool:
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     keep_part_names(folder)
     seal(folder / PRUNED, moment.encode() + b"\n")
-    for each in _beyond_receipt(folder):
+    for each in _removable_files(folder):
         if each.is_folder:
-            remove_folder(each.place)
+            remove_folder(each.path)
         else:
-            remove(each.place)
+            remove(each.path)
     synchronize_folder(folder)
     return True
 
 
 def _remove(folder: SpoolPath) -> bool:
     """Remove the whole folder of an empty or pruned batch; return `False` if a writer uses it."""
-    return take_away(
+    return remove_if_unused(
         folder,
-        may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
-        taken=SEGMENT_STEM,
+        may_remove=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
+        kept_prefix=SEGMENT_STEM,
     )
 
 

@@ -59,7 +59,7 @@ class SqlActivations:
 
     def __init__(self, database: Database, where: str, owners: SqlOwners) -> None:
         self._database = database
-        self._where = stored_text(where)[:250]
+        self._process = stored_text(where)[:250]
         self._owners = owners
         sqlite = database.is_sqlite
         changes = {name: f"excluded.{name}" for name in _CHANGES}
@@ -75,8 +75,8 @@ class SqlActivations:
         self._add = text(_upsert(ACTIVATION_SAMPLE, "activation, minute_at", sums | known, sqlite=sqlite))
         self._beating = 0
 
-    def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
-        """Store a request; see `base.Activations.want`."""
+    def request_state(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
+        """Store a request; see `base.Activations.request_state`."""
         row = self._database.insert(ACTIVATION)
         changed = {each.name: row.excluded[each.name] for each in ACTIVATION.c if not each.primary_key}
         statement = row.on_conflict_do_update(
@@ -89,7 +89,7 @@ class SqlActivations:
                 "wanted": wanted,
                 "reason": stored_text(reason),
                 "asked_by": stored_text(asked_by),
-                "asked_where": self._where,
+                "asked_where": self._process,
                 "since_at": to_milliseconds(since),
             }
             connection.execute(statement, values)
@@ -120,10 +120,10 @@ class SqlActivations:
         """Store the state of runs; see `base.Activations.report`."""
         now = self._database.now()
         if self._beating != os.getpid():
-            self._owners.beat(now)
+            self._owners.heartbeat(now)
             self._beating = os.getpid()
         own = {
-            "process": self._where,
+            "process": self._process,
             "host": stored_text(socket.gethostname())[:250],
             "pid": os.getpid(),
             "reported_at": to_milliseconds(now),
@@ -136,7 +136,7 @@ class SqlActivations:
     def orders(self) -> dict[str, ActivationOrder]:
         """Return the requests for this process; see `base.Activations.orders`."""
         own = select(ACTIVATION_RUN.c.activation).where(
-            ACTIVATION_RUN.c.process == self._where, ACTIVATION_RUN.c.status != RunStatus.ENDED
+            ACTIVATION_RUN.c.process == self._process, ACTIVATION_RUN.c.status != RunStatus.ENDED
         )
         with self._database.read() as connection:
             found = connection.execute(select(ACTIVATION).where(ACTIVATION.c.activation.in_(own)))
@@ -154,7 +154,7 @@ class SqlActivations:
                 for some in chunks({listed_name(each) for each in activations}):
                     found += connection.execute(query.where(ACTIVATION_RUN.c.activation.in_(some)))
         open_at = {row.process for row in found if row.status != RunStatus.ENDED}
-        living = self._owners.living(open_at, self._database.now()) if open_at else frozenset()
+        living = self._owners.live(open_at, self._database.now()) if open_at else frozenset()
         found.sort(key=lambda row: (row.activation, row.started_at, row.run))
         return [_run(row, lives=row.process in living) for row in found]
 
@@ -196,14 +196,14 @@ class SqlActivations:
         self,
         *,
         keep: int = KEPT_RUNS,
-        ended_for: timedelta = KEPT_ENDED_FOR,
-        lost_for: timedelta = KEPT_FOR,
-        samples_for: timedelta = KEPT_SAMPLES_FOR,
+        max_ended_age: timedelta = KEPT_ENDED_FOR,
+        max_lost_age: timedelta = KEPT_FOR,
+        max_sample_age: timedelta = KEPT_SAMPLES_FOR,
         keep_samples: int = KEPT_SAMPLES,
     ) -> int:
         """Drop old runs; see `base.Activations.sweep`."""
         now, run = self._database.now(), ACTIVATION_RUN.c
-        self._sweep_samples(now, keep_samples, samples_for)
+        self._sweep_samples(now, keep_samples, max_sample_age)
         living = select(OWNER.c.owner).where(OWNER.c.seen_at >= to_milliseconds(now - SILENT_FOR))
         ended = run.status == RunStatus.ENDED
         dead = ended | run.process.not_in(living)
@@ -211,8 +211,8 @@ class SqlActivations:
         if self._database.is_sqlite:
             extra = extra.limit(-1)
         gone = (
-            (ended & (run.reported_at < to_milliseconds(now - ended_for)))
-            | (dead & (run.reported_at < to_milliseconds(now - lost_for)))
+            (ended & (run.reported_at < to_milliseconds(now - max_ended_age)))
+            | (dead & (run.reported_at < to_milliseconds(now - max_lost_age)))
             | run.run.in_(extra)
         )
         with self._database.write() as connection:

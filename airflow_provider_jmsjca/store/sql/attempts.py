@@ -66,7 +66,7 @@ class SqlAttempts:
 
     def __init__(self, database: Database, where: str) -> None:
         self._database = database
-        self._where = stored_text(where)[:250]
+        self._process = stored_text(where)[:250]
         row = database.insert(ATTEMPT)
         self._begin = database.prepare(
             row.on_conflict_do_update(
@@ -80,7 +80,7 @@ class SqlAttempts:
                 },
             )
         )
-        self._again = database.prepare(_COUNTED_AGAIN)
+        self._count_again = database.prepare(_COUNTED_AGAIN)
         self._forget = database.prepare(delete(ATTEMPT).where(_OF_MESSAGE))
         self._forget_history = database.prepare(delete(ATTEMPT_HISTORY).where(_OF_HISTORY))
         self._any_history = database.prepare(
@@ -107,9 +107,9 @@ class SqlAttempts:
                 "message": name,
                 "attempts": 1,
                 "first_at": at,
-                "first_where": self._where,
+                "first_where": self._process,
                 "last_at": at,
-                "last_where": self._where,
+                "last_where": self._process,
                 "open": True,
                 "doubtful": False,
             }
@@ -117,7 +117,7 @@ class SqlAttempts:
         ]
         with self._database.write() as connection:
             self._begin.execute(connection, rows)
-            found = self._again.execute(connection, [{"a": owner, "at": at, "more": 1}])
+            found = self._count_again.execute(connection, [{"a": owner, "at": at, "more": 1}])
             again = {row.message: row.attempts for row in found if row.message in names}
             if again:
                 self._note(
@@ -144,7 +144,7 @@ class SqlAttempts:
             "message": name,
             "attempt": attempt,
             "begun_at": at,
-            "begun_where": self._where,
+            "begun_where": self._process,
             "exception_class": "" if failure is None else stored_text(failure.class_name),
             "exception_message": "" if failure is None else stored_text(failure.message),
         }
@@ -245,7 +245,7 @@ class SqlAttempts:
 
     def ended(self, activation: str) -> None:
         """Store that this process has ended its attempts; see `base.Attempts.ended`."""
-        self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._where})))
+        self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._process})))
 
     def activations(self) -> frozenset[str]:
         """Return the activations with counted attempts; see `base.Attempts.activations`."""
@@ -260,7 +260,7 @@ class SqlAttempts:
 
     def reset(self, selection: AttemptSelection) -> int:
         """Delete the attempts at these messages; see `base.Attempts.reset`."""
-        chosen = _where(selection)
+        chosen = _process(selection)
         same = exists().where(
             ATTEMPT.c.activation == ATTEMPT_HISTORY.c.activation,
             ATTEMPT.c.message == ATTEMPT_HISTORY.c.message,
@@ -273,7 +273,7 @@ class SqlAttempts:
     def resolve(self, selection: AttemptSelection) -> int:
         """Mark the last attempts at these messages as ended; see `base.Attempts.resolve`."""
         with self._database.write() as connection:
-            change = update(ATTEMPT).where(_where(selection), ATTEMPT.c.open).values(open=False)
+            change = update(ATTEMPT).where(_process(selection), ATTEMPT.c.open).values(open=False)
             return connection.execute(change).rowcount
 
     def page(
@@ -341,11 +341,16 @@ class SqlAttempts:
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
         """Delete the attempts at messages beyond a number or an age; see `base.Attempts.sweep`."""
         return sweep(
-            self._database, ATTEMPT.c.last_at, now, keep=keep, max_age=max_age, with_it=(ATTEMPT_HISTORY,)
+            self._database,
+            ATTEMPT.c.last_at,
+            now,
+            keep=keep,
+            max_age=max_age,
+            further_tables=(ATTEMPT_HISTORY,),
         )
 
 
-def _where(selection: AttemptSelection) -> ColumnElement[bool]:
+def _process(selection: AttemptSelection) -> ColumnElement[bool]:
     chosen = [ATTEMPT.c.attempts >= selection.at_least]
     if selection.activation is not None:
         chosen.append(ATTEMPT.c.activation == selection.activation)

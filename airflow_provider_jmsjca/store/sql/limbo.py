@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, inser
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.query import write_named
+from airflow_provider_jmsjca.core.query import write_named_destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
@@ -72,7 +72,7 @@ class SqlLimbo:
                         continue
                     _drop(connection, [] if last is None else [last])
                 if entry.once:
-                    _unmark(connection, entry.activation, [entry.key])
+                    _forget_keys(connection, entry.activation, [entry.key])
                     connection.execute(insert(HANDLED).values(**_mark(entry, now)))
                 row = connection.execute(insert(LIMBO).values(**_row(entry, now)))
                 number: int = row.inserted_primary_key[0]  # type: ignore[index]  # a table with a key has it
@@ -99,7 +99,7 @@ class SqlLimbo:
         """Forget the keys of entries put with `once=True`; see `base.Limbo.settled`."""
         if keys:
             with self._database.write() as connection:
-                _unmark(connection, activation, keys)
+                _forget_keys(connection, activation, keys)
 
     def _stored(self, message: JmsMessage) -> dict[str, object]:
         content = json.dumps(message.to_json(), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
@@ -234,7 +234,7 @@ class SqlLimbo:
         self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
     ) -> list[LimboMessage]:
         """Return messages in the order of their numbers; see `base.Limbo.page`."""
-        query = select(LIMBO).where(_where(selection), LIMBO.c.number > after)
+        query = select(LIMBO).where(_condition(selection), LIMBO.c.number > after)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(LIMBO.c.number).limit(limit)).all()
         return [_message(row) for row in rows]
@@ -246,20 +246,20 @@ class SqlLimbo:
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
         """Make failed messages due now; see `base.Limbo.revive`."""
-        return self._let_go(selection, LimboState.FAILED, now, tries=0)
+        return self._make_due(selection, LimboState.FAILED, now, tries=0)
 
     def release(self, selection: LimboSelection, now: datetime) -> int:
         """Make waiting messages due now; see `base.Limbo.release`."""
-        return self._let_go(selection, LimboState.WAITING, now)
+        return self._make_due(selection, LimboState.WAITING, now)
 
-    def _let_go(
+    def _make_due(
         self, selection: LimboSelection, state: LimboState, now: datetime, tries: int | None = None
     ) -> int:
         at = to_milliseconds(now)
         later = or_(LIMBO.c.state == LimboState.FAILED, LIMBO.c.due_at > at)
         change = (
             update(LIMBO)
-            .where(_where(selection), LIMBO.c.state == state, later)
+            .where(_condition(selection), LIMBO.c.state == state, later)
             .values(state=LimboState.WAITING, due_at=at, tries=LIMBO.c.tries if tries is None else tries)
         )
         with self._database.write(durable=True) as connection:
@@ -267,7 +267,9 @@ class SqlLimbo:
 
     def purge(self, selection: LimboSelection, now: datetime) -> int:
         """Delete messages that are not being sent; see `base.Limbo.purge`."""
-        query = select(LIMBO.c.number, LIMBO.c.activation, LIMBO.c.key).where(_where(selection), _free(now))
+        query = select(LIMBO.c.number, LIMBO.c.activation, LIMBO.c.key).where(
+            _condition(selection), _free(now)
+        )
         with self._database.write(durable=True) as connection:
             found = connection.execute(query).all()
             keys: defaultdict[str, list[str]] = defaultdict(list)
@@ -275,7 +277,7 @@ class SqlLimbo:
                 if row.key:
                     keys[row.activation].append(row.key)
             for activation, its in keys.items():
-                _unmark(connection, activation, its)
+                _forget_keys(connection, activation, its)
             for some in chunks([row.number for row in found]):
                 _drop(connection, some)
         return len(found)
@@ -348,7 +350,7 @@ def _is_marked(connection: Connection, entry: LimboEntry) -> bool:
     return connection.execute(marked).first() is not None
 
 
-def _unmark(connection: Connection, activation: str, keys: Collection[str]) -> None:
+def _forget_keys(connection: Connection, activation: str, keys: Collection[str]) -> None:
     for some in chunks({listed_name(key) for key in keys}):
         connection.execute(
             delete(HANDLED).where(HANDLED.c.activation == _marks_of(activation), HANDLED.c.message.in_(some))
@@ -359,7 +361,7 @@ def _leased(owner: str, numbers: Sequence[int]) -> ColumnElement[bool]:
     return and_(LIMBO.c.leased_by == stored_name(owner), LIMBO.c.number.in_(numbers))
 
 
-def _where(selection: LimboSelection) -> ColumnElement[bool]:
+def _condition(selection: LimboSelection) -> ColumnElement[bool]:
     activation = None if selection.activation is None else stored_name(selection.activation)
     asked = {
         LIMBO.c.state: selection.state,
@@ -369,7 +371,7 @@ def _where(selection: LimboSelection) -> ColumnElement[bool]:
     destination: ColumnElement[bool] = true()
     if selection.destination is not None:
         # Not LIKE: on SQLite it ignores case, and refuses long patterns.
-        start = f"{write_named(selection.destination, ())}&"
+        start = f"{write_named_destination(selection.destination, ())}&"
         with_options = func.substr(LIMBO.c.destination, 1, len(start)) == start
         destination = or_(LIMBO.c.destination == selection.destination, with_options)
     numbers = true() if selection.numbers is None else LIMBO.c.number.in_(sorted(selection.numbers))

@@ -24,7 +24,7 @@ _PROCESSES = Path("/proc/self/ns/pid")
 
 
 class SqlOwners:
-    """`base.Owners` in a database. After the first `beat`, a thread sends heartbeats until `leave`.
+    """`base.Owners` in a database. After the first `heartbeat`, a thread sends heartbeats until `leave`.
 
     Args:
         database: Database with the tables.
@@ -33,7 +33,7 @@ class SqlOwners:
 
     def __init__(self, database: Database, where: str) -> None:
         self._database = database
-        self._where = stored_text(where)[:250]
+        self._process = stored_text(where)[:250]
         self._host = _host()
         self._pid = 0
 
@@ -41,11 +41,11 @@ class SqlOwners:
         """Return the time by the clock of the database; see `base.Owners.now`."""
         return self._database.now()
 
-    def beat(self, now: datetime) -> None:
-        """Send a heartbeat; see `base.Owners.beat`."""
+    def heartbeat(self, now: datetime) -> None:
+        """Send a heartbeat; see `base.Owners.heartbeat`."""
         at = to_milliseconds(now)
         row = self._database.insert(OWNER).values(
-            owner=self._where, host=self._host, pid=os.getpid(), started_at=at, seen_at=at
+            owner=self._process, host=self._host, pid=os.getpid(), started_at=at, seen_at=at
         )
         changed = row.on_conflict_do_update(index_elements=["owner"], set_={"seen_at": row.excluded.seen_at})
         forgotten = to_milliseconds(now - _FORGOTTEN_AFTER)
@@ -64,10 +64,10 @@ class SqlOwners:
         self._pid = 0
         _PULSE.discard(self)
         with self._database.write() as connection:
-            connection.execute(delete(OWNER).where(OWNER.c.owner == self._where))
+            connection.execute(delete(OWNER).where(OWNER.c.owner == self._process))
 
-    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Return the live processes; see `base.Owners.living`."""
+    def live(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+        """Return the live processes; see `base.Owners.live`."""
         oldest = to_milliseconds(now - SILENT_FOR)
         found: set[str] = set()
         with self._database.read() as connection:
@@ -119,7 +119,7 @@ class _Pulse:
                     return
             for each in beating:
                 with contextlib.suppress(TransientStoreError):  # tried again at the next interval
-                    each.beat(each.now())
+                    each.heartbeat(each.now())
 
 
 def _host() -> str:

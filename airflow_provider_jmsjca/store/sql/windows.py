@@ -30,7 +30,7 @@ def sweep(
     *,
     keep: int,
     max_age: timedelta,
-    with_it: tuple[Table, ...] = (),
+    further_tables: tuple[Table, ...] = (),
 ) -> int:
     """Delete rows that exceed a maximum number or age, in one transaction for each activation.
 
@@ -42,8 +42,8 @@ def sweep(
         keep: Number of rows to keep for each activation, the latest. Rows as old as the oldest of them are
             kept too.
         max_age: Maximum age of a row.
-        with_it: Further tables. Their rows are deleted if the table of `moment` has no row left for the same
-            activation and message.
+        further_tables: Further tables. Their rows are deleted if the table of `moment` has no row left for
+            the same activation and message.
 
     Returns:
         The number of rows deleted from the table of `moment`.
@@ -62,7 +62,7 @@ def sweep(
                 least = max(oldest, found)
             gone = (own & (moment < least)) if keep > 0 else own
             deleted = connection.execute(delete(table).where(gone)).rowcount
-            for each in with_it if deleted else ():
+            for each in further_tables if deleted else ():
                 left = select(table.c.message).where(own)
                 connection.execute(
                     delete(each).where(each.c.activation == activation, each.c.message.not_in(left))

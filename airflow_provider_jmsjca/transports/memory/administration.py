@@ -86,6 +86,6 @@ class MemoryAdministration(QueueAdministration):
             name=name,
             messages=len(entries),
             in_flight=sum(not each.ready for each in entries),
-            consumers=messages.takers,
+            consumers=messages.consumer_count,
             oldest=None if first is None else datetime.fromtimestamp(first / 1000, UTC),
         )

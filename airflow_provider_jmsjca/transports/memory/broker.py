@@ -48,7 +48,7 @@ class DurableSubscription:
 
     topic: str
     selector: str | None
-    wants: Callable[[JmsMessage], bool]
+    matches: Callable[[JmsMessage], bool]
     messages: MessageQueue
 
 
@@ -156,7 +156,7 @@ class MemoryBroker:
                 held.clear()
             for key, durable in list(self._durable.items()):
                 durable.messages.clear()
-                if not durable.messages.taken:
+                if not durable.messages.has_consumer:
                     del self._durable[key]
             self._delayed.clear()
             self._seen.clear()
@@ -248,10 +248,10 @@ class MemoryBroker:
         if name in self._queues and self._queues[name].idle:
             del self._queues[name]
 
-    def listen(self, topic: str, wants: Callable[[JmsMessage], bool]) -> MessageQueue:
+    def listen(self, topic: str, matches: Callable[[JmsMessage], bool]) -> MessageQueue:
         """Begin a non-durable subscription, and return the queue that will hold its messages."""
         messages = MessageQueue()
-        self._listeners.setdefault(topic, []).append((wants, messages))
+        self._listeners.setdefault(topic, []).append((matches, messages))
         return messages
 
     def unlisten(self, topic: str, messages: MessageQueue) -> None:
@@ -263,7 +263,7 @@ class MemoryBroker:
             self._listeners.pop(topic, None)
 
     def durable(
-        self, key: tuple[str, str], topic: str, selector: str | None, wants: Callable[[JmsMessage], bool]
+        self, key: tuple[str, str], topic: str, selector: str | None, matches: Callable[[JmsMessage], bool]
     ) -> MessageQueue:
         """Return the queue with the messages of a durable subscription; create the subscription if needed.
 
@@ -274,7 +274,7 @@ class MemoryBroker:
             key: Client id and subscription name.
             topic: Name of the topic.
             selector: The selector, to be compared with that of an existing subscription.
-            wants: Returns whether a message matches the selector.
+            matches: Returns whether a message matches the selector.
 
         Source: JMS 2.0 section 8.3.3.
 
@@ -282,10 +282,10 @@ class MemoryBroker:
             PermanentBrokerError: The subscription has an active subscriber.
         """
         found = self._durable.get(key)
-        if found is not None and found.messages.taken:
+        if found is not None and found.messages.has_consumer:
             raise PermanentBrokerError(f"vm://{self.name}: durable subscription {key[1]!r} is in use")
         if found is None or (found.topic, found.selector) != (topic, selector):
-            found = self._durable[key] = DurableSubscription(topic, selector, wants, MessageQueue())
+            found = self._durable[key] = DurableSubscription(topic, selector, matches, MessageQueue())
         return found.messages
 
     def delete_durable(self, key: tuple[str, str]) -> None:
@@ -296,7 +296,7 @@ class MemoryBroker:
         """
         with self.lock:
             found = self._durable.get(key)
-            if found is not None and found.messages.taken:
+            if found is not None and found.messages.has_consumer:
                 raise PermanentBrokerError(f"vm://{self.name}: durable subscription {key[1]!r} is in use")
             self._durable.pop(key, None)
 
@@ -337,11 +337,11 @@ class MemoryBroker:
         if item.destination.kind is DestinationKind.QUEUE:
             targets = [self.queue(name)]
         else:
-            targets = [queue for wants, queue in self._listeners.get(name, []) if wants(item.message)]
+            targets = [queue for matches, queue in self._listeners.get(name, []) if matches(item.message)]
             targets += [
                 held.messages
                 for held in self._durable.values()
-                if held.topic == name and held.wants(item.message)
+                if held.topic == name and held.matches(item.message)
             ]
         for queue in targets:
             queue.add(QueuedMessage(item.message, next(self._sequence)))

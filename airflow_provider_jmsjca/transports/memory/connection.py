@@ -58,7 +58,7 @@ class MemoryConsumer:
         subscription: Subscription,
         on_received: OnReceived,
         *,
-        wants: Wants,
+        matches: Wants,
         queue: MessageQueue,
     ) -> None:
         self.position = START
@@ -66,7 +66,7 @@ class MemoryConsumer:
         self._connection = connection
         self.subscription = subscription
         self._on_received = on_received
-        self._wants = wants
+        self._matches = matches
         self._queue = queue
         self._prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
         self._unsettled: set[MemoryDelivery] = set()
@@ -112,9 +112,9 @@ class MemoryConsumer:
         """Whether the prefetch window has room; messages acknowledged in a unit of work don't count."""
         return len(self._unsettled) - self._in_units < self._prefetch
 
-    def wants(self, message: JmsMessage) -> bool:
+    def matches(self, message: JmsMessage) -> bool:
         """Whether the selector matches."""
-        return self._wants(message)
+        return self._matches(message)
 
     def take(self, entry: QueuedMessage) -> None:
         """Receive a message from the queue."""
@@ -350,7 +350,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-def _wants(selector: str | None) -> Wants:
+def _matches(selector: str | None) -> Wants:
     return Selector.parse(selector or "").matches
 
 
@@ -403,7 +403,7 @@ class MemoryConnection:
         """
         with self.server.lock:
             if self._loss is not None:
-                self._tell(callback, self._loss)
+                self._call_on_lost(callback, self._loss)
             else:
                 self._on_lost.append(callback)
 
@@ -415,11 +415,11 @@ class MemoryConnection:
         """Start receiving."""
         if subscription.prefetch is not None and subscription.prefetch < 1:
             raise ConfigurationError(f"prefetch is {subscription.prefetch}; it must be at least 1")
-        wants = _wants(subscription.selector)
+        matches = _matches(subscription.selector)
         with self.guard():
             self.server.check(subscription.destination)
-            queue = self._queue_for(subscription, wants)
-            consumer = MemoryConsumer(self, subscription, on_received, wants=wants, queue=queue)
+            queue = self._queue_for(subscription, matches)
+            consumer = MemoryConsumer(self, subscription, on_received, matches=matches, queue=queue)
             self._consumers.append(consumer)
             queue.join(consumer)
             queue.dispatch(self.server.now_ms())
@@ -443,14 +443,14 @@ class MemoryConnection:
         """Yield the messages of a queue, except those held by consumers."""
         if destination.kind is not DestinationKind.QUEUE:
             raise ConfigurationError(f"only a queue can be browsed, not {destination}")
-        wants = _wants(selector)
+        matches = _matches(selector)
         with self.guard():
             self.server.check(destination)
             entries = self.server.queue(destination.name).entries(self.server.now_ms())
             found = [
                 replace(entry.message, redelivered=entry.deliveries > 0)
                 for entry in entries
-                if entry.ready and wants(entry.message)
+                if entry.ready and matches(entry.message)
             ]
             self.server.forget_idle(destination.name)
         return iter(found)
@@ -473,7 +473,7 @@ class MemoryConnection:
             messages = self.server.queue(queue.name)
             entries = messages.entries(self.server.now_ms())
             taken = [entry.message.message_id for entry in entries if not entry.ready]
-            consumers = messages.takers
+            consumers = messages.consumer_count
             self.server.forget_idle(queue.name)
         return Backlog(
             waiting=len(entries) - len(taken),
@@ -512,7 +512,7 @@ class MemoryConnection:
         self._end_consumers()
         told, self._on_lost = self._on_lost, []
         for callback in told:
-            self._tell(callback, reason)
+            self._call_on_lost(callback, reason)
 
     def _give_up(self, error: Exception) -> None:
         """End the connection after a callback failed, so that all unsettled messages are redelivered."""
@@ -535,21 +535,21 @@ class MemoryConnection:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
 
-    def _tell(self, callback: OnLost, reason: ConnectionLostError) -> None:
+    def _call_on_lost(self, callback: OnLost, reason: ConnectionLostError) -> None:
         self.callbacks.post(lambda: callback(reason))
 
     def _end_consumers(self) -> None:
         for consumer in self._consumers[:]:
             consumer.end()
 
-    def _queue_for(self, subscription: Subscription, wants: Wants) -> MessageQueue:
+    def _queue_for(self, subscription: Subscription, matches: Wants) -> MessageQueue:
         destination, durable_name = subscription.destination, subscription.durable_name
         if durable_name is not None:
             key = (self._client_id_for(durable_name, destination), durable_name)
-            return self.server.durable(key, destination.name, subscription.selector, wants)
+            return self.server.durable(key, destination.name, subscription.selector, matches)
         if destination.kind is DestinationKind.QUEUE:
             return self.server.queue(destination.name)
-        return self.server.listen(destination.name, wants)
+        return self.server.listen(destination.name, matches)
 
     def _client_id_for(self, durable_name: str, destination: Destination) -> str:
         faults = []

@@ -21,17 +21,17 @@ class QueuedMessage:
         position: The message's place in the queue: priority first, then the order of arrival. It never
             changes, so a returned message precedes all later messages of its priority.
         ready: `False` while a consumer holds the message.
-        gone: `True` once the message is settled or expired; a later compaction removes it.
+        is_removed: `True` once the message is settled or expired; a later compaction removes it.
         deliveries: Number of earlier deliveries.
     """
 
-    __slots__ = ("deliveries", "gone", "group", "message", "position", "ready")
+    __slots__ = ("deliveries", "group", "is_removed", "message", "position", "ready")
 
     def __init__(self, message: JmsMessage, sequence: int) -> None:
         self.message = message
         self.position: Position = (-message.priority, sequence)
         self.ready = True
-        self.gone = False
+        self.is_removed = False
         self.deliveries = 0
         group = message.properties.get("JMSXGroupID")
         self.group = None if group is None else str(group)
@@ -54,7 +54,7 @@ class QueueConsumer(Protocol):
     def has_credit(self) -> bool:
         """Whether the consumer's prefetch window has room."""
 
-    def wants(self, message: JmsMessage) -> bool:
+    def matches(self, message: JmsMessage) -> bool:
         """Whether the consumer's selector matches."""
 
     def take(self, entry: QueuedMessage) -> None:
@@ -66,22 +66,22 @@ class MessageQueue:
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, QueuedMessage]] = []
-        self._gone = 0
+        self._removed_count = 0
         self._takers: deque[QueueConsumer] = deque()
         self._group_owners: dict[str, QueueConsumer] = {}
 
     @property
     def idle(self) -> bool:
         """Whether the queue has neither messages nor consumers."""
-        return not self._takers and len(self._entries) == self._gone
+        return not self._takers and len(self._entries) == self._removed_count
 
     @property
-    def takers(self) -> int:
+    def consumer_count(self) -> int:
         """Number of consumers of the queue."""
         return len(self._takers)
 
     @property
-    def taken(self) -> bool:
+    def has_consumer(self) -> bool:
         """Whether the queue has a consumer."""
         return bool(self._takers)
 
@@ -92,27 +92,27 @@ class MessageQueue:
 
     def restore(self, entry: QueuedMessage) -> None:
         """Make a message available again after a consumer returned it."""
-        if not entry.gone:
+        if not entry.is_removed:
             entry.ready = True
             self._step_back(entry.position)
 
     def remove(self, entry: QueuedMessage) -> None:
         """Remove a message."""
-        if entry.gone:
+        if entry.is_removed:
             return
-        entry.gone = True
-        self._gone += 1
-        if self._gone > _COMPACT_FROM and self._gone * 2 > len(self._entries):
-            self._entries = [item for item in self._entries if not item[2].gone]
-            self._gone = 0
+        entry.is_removed = True
+        self._removed_count += 1
+        if self._removed_count > _COMPACT_FROM and self._removed_count * 2 > len(self._entries):
+            self._entries = [item for item in self._entries if not item[2].is_removed]
+            self._removed_count = 0
 
     def entries(self, now_ms: int) -> list[QueuedMessage]:
         """Return the messages in order, including those held by consumers."""
-        living = [entry for *_, entry in self._entries if not entry.gone]
+        living = [entry for *_, entry in self._entries if not entry.is_removed]
         for entry in living:
             if entry.ready and entry.expired(now_ms):
                 self.remove(entry)
-        return [entry for entry in living if not entry.gone]
+        return [entry for entry in living if not entry.is_removed]
 
     def drop_non_persistent(self) -> None:
         """Remove non-persistent messages, as a restart of the broker does."""
@@ -125,16 +125,16 @@ class MessageQueue:
         for *_, entry in self._entries[:]:
             self.remove(entry)
 
-    def join(self, taker: QueueConsumer) -> None:
+    def join(self, consumer: QueueConsumer) -> None:
         """Add a consumer."""
-        taker.position = START
-        self._takers.append(taker)
+        consumer.position = START
+        self._takers.append(consumer)
 
-    def leave(self, taker: QueueConsumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         """Remove a consumer and release its message groups."""
-        if taker in self._takers:
-            self._takers.remove(taker)
-        owned = [group for group, owner in self._group_owners.items() if owner is taker]
+        if consumer in self._takers:
+            self._takers.remove(consumer)
+        owned = [group for group, owner in self._group_owners.items() if owner is consumer]
         for group in owned:
             del self._group_owners[group]
         if owned:
@@ -144,44 +144,44 @@ class MessageQueue:
         """Dispatch messages in round-robin while there are messages and prefetch windows have room."""
         without_luck = 0
         while without_luck < len(self._takers):
-            taker = self._takers[0]
+            consumer = self._takers[0]
             self._takers.rotate(-1)
-            entry = self._next_for(taker, now_ms) if taker.has_credit() else None
+            entry = self._next_for(consumer, now_ms) if consumer.has_credit() else None
             if entry is None:
                 without_luck += 1
                 continue
             without_luck = 0
             entry.ready = False
-            taker.take(entry)
+            consumer.take(entry)
 
-    def _next_for(self, taker: QueueConsumer, now_ms: int) -> QueuedMessage | None:
+    def _next_for(self, consumer: QueueConsumer, now_ms: int) -> QueuedMessage | None:
         # `bisect_left` finds the entry at this position, because a tuple sorts before any longer tuple that
         # starts with it.
-        for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
+        for index in range(bisect_left(self._entries, consumer.position), len(self._entries)):
             entry = self._entries[index][2]
-            if entry.gone or not entry.ready:
+            if entry.is_removed or not entry.ready:
                 continue
             if entry.expired(now_ms):
                 # Only marked here, because the list must not change during this loop.
-                entry.gone = True
-                self._gone += 1
-            elif self._may_have(taker, entry):
-                taker.position = entry.position
+                entry.is_removed = True
+                self._removed_count += 1
+            elif self._may_have(consumer, entry):
+                consumer.position = entry.position
                 return entry
-        taker.position = END
+        consumer.position = END
         return None
 
-    def _may_have(self, taker: QueueConsumer, entry: QueuedMessage) -> bool:
+    def _may_have(self, consumer: QueueConsumer, entry: QueuedMessage) -> bool:
         if entry.group is None:
-            return taker.wants(entry.message)
+            return consumer.matches(entry.message)
         owner = self._group_owners.get(entry.group)
         if owner is not None:
-            return owner is taker and taker.wants(entry.message)
-        if not taker.wants(entry.message):
+            return owner is consumer and consumer.matches(entry.message)
+        if not consumer.matches(entry.message):
             return False
-        self._group_owners[entry.group] = taker
+        self._group_owners[entry.group] = consumer
         return True
 
     def _step_back(self, position: Position) -> None:
-        for taker in self._takers:
-            taker.position = min(taker.position, position)
+        for consumer in self._takers:
+            consumer.position = min(consumer.position, position)

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.transports.base import (
     Consumer,
     Received,
     Subscription,
-    poisoned_by,
+    poison_error,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import BODILESS, BODY_KIND, Dialect, Template
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import TRANSFORMATION, with_map
@@ -176,7 +176,7 @@ class Decoder:
         except ABOUT_US:
             raise
         except Exception as error:
-            raise poisoned_by(error) from error
+            raise poison_error(error) from error
         return replace(message, redelivered=True) if again else message
 
     def salvage(self, frame: Frame) -> JmsMessage:

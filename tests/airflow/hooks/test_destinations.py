@@ -10,7 +10,7 @@ from airflow.sdk.configuration import conf
 from airflow_provider_jmsjca import ActivationSpec, ConfigurationError, Destination, JmsHook, JmsMessage, Move
 from tests.airflow.conftest import Publish
 from tests.internals.core import SINGLE_DESTINATIONS, prefetch_of
-from tests.internals.hooks import find_destination, looked_up
+from tests.internals.hooks import find_destination, with_lookups
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_destination_and_its_options_are_looked_up_j50_j91() -> None:
     """J20, W28."""
-    spec = looked_up(ActivationSpec(destination="lookup://jms/in"))
+    spec = with_lookups(ActivationSpec(destination="lookup://jms/in"))
     (found,) = spec.destinations
     assert found == Destination.queue("q1234")
     assert prefetch_of(found) == 7
@@ -61,30 +61,30 @@ def test_entries_that_differ_by_their_case_alone_are_told_apart(configured: Call
 
 
 def test_several_destinations_are_looked_up_each() -> None:
-    spec = looked_up(ActivationSpec(destination=["lookup://jms/in", "queue://other"], name="both"))
+    spec = with_lookups(ActivationSpec(destination=["lookup://jms/in", "queue://other"], name="both"))
     assert spec.destinations == (Destination.queue("q1234"), Destination.queue("other"))
     assert spec.title == "both"
 
 
 def test_a_type_that_differs_from_the_objects_is_refused_j51() -> None:
     with pytest.raises(ConfigurationError, match="the object is a topic but destination_type is queue"):
-        looked_up(ActivationSpec(destination="lookup://jms/prices", destination_type="queue"))
+        with_lookups(ActivationSpec(destination="lookup://jms/prices", destination_type="queue"))
 
 
 def test_the_target_of_a_move_is_looked_up_in_the_folder_of_the_destination_j140() -> None:
     spec = ActivationSpec(destination="lookup://jms/in", redelivery_handling="3:25; 5:move(queue:dlq_$)")
-    assert str(looked_up(spec).redelivery) == "3:25; 5:move(queue:dead.orders)"
+    assert str(with_lookups(spec).redelivery) == "3:25; 5:move(queue:dead.orders)"
 
 
 def test_a_target_may_be_looked_up_while_the_destination_is_not_j140() -> None:
     spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:lookup://dead)")
-    assert str(looked_up(spec).redelivery) == "5:move(queue:dead)"
+    assert str(with_lookups(spec).redelivery) == "5:move(queue:dead)"
 
 
 def test_a_target_that_is_not_there_is_refused_at_the_start_j140() -> None:
     spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:lookup://nowhere)")
     with pytest.raises(ConfigurationError, match="lookup://nowhere: there is no such administered object"):
-        looked_up(spec)
+        with_lookups(spec)
 
 
 def test_one_target_for_each_of_several_is_refused_j140() -> None:
@@ -92,18 +92,20 @@ def test_one_target_for_each_of_several_is_refused_j140() -> None:
         destination=["lookup://jms/in", "queue://other"], redelivery_handling="5:move(queue:dlq_$)"
     )
     with pytest.raises(ConfigurationError, match="expected a target without \\$, or an activation for each"):
-        looked_up(spec)
+        with_lookups(spec)
 
 
 @pytest.mark.parametrize("name", SINGLE_DESTINATIONS)
 def test_where_messages_go_afterwards_is_looked_up_too_j87_j91(name: str) -> None:
     spec = ActivationSpec.model_validate({"destination": "queue://in", name: "lookup://jms/in"})
-    assert getattr(looked_up(spec), name) == "jmsjca://?name=queue://q1234&prefetch=7"
+    assert getattr(with_lookups(spec), name) == "jmsjca://?name=queue://q1234&prefetch=7"
 
 
 def test_dead_letter_destinations_are_looked_up_j87_j91() -> None:
     dead = ["lookup://dead", "jmsjca://?name=lookup://jms/in&prefetch=3", "other"]
-    spec = looked_up(ActivationSpec(destination="queue://in", max_attempts=4, dead_letter_destination=dead))
+    spec = with_lookups(
+        ActivationSpec(destination="queue://in", max_attempts=4, dead_letter_destination=dead)
+    )
     expected = (Destination.queue("dead"), Destination.queue("q1234"), Destination.queue("other"))
     assert spec.dead_letter_destinations == expected
     (move,) = spec.redelivery.actions
@@ -122,12 +124,12 @@ def test_the_target_of_java_clients_properties_is_looked_up_with_its_options_c14
         redelivery_move_name="lookup://jms/in",
     )
     expected = "3:move(queue:jmsjca://?name=queue://q1234&prefetch=7)"
-    assert str(looked_up(spec).redelivery) == expected
+    assert str(with_lookups(spec).redelivery) == expected
 
 
 def test_without_look_ups_the_spec_stays_as_it_is() -> None:
     spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:dlq_$)")
-    assert looked_up(spec) is spec
+    assert with_lookups(spec) is spec
 
 
 @pytest.mark.usefixtures("server")

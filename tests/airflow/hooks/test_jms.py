@@ -203,7 +203,7 @@ def test_a_spec_gets_the_login_only_for_the_connections_broker_as_the_connection
         JmsHook("prod").activation(spec)
     assert "send_login_to_other_hosts" in str(caught.value)
     with pytest.raises(ConfigurationError, match=why):
-        asyncio.run(JmsHook("prod").alevels(spec.layer()))
+        asyncio.run(JmsHook("prod").aresolved(spec.layer()))
     asked = ActivationSpec(destination="queue://orders", send_login_to_other_hosts=True, **fields)
     assert JmsHook("prod").activation(asked)[1].password == "hunter2"
 

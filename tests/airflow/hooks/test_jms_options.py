@@ -25,7 +25,7 @@ from airflow_provider_jmsjca import (
 )
 from tests.airflow.conftest import Publish
 from tests.internals.engine import ConnectionPool
-from tests.internals.hooks import selector_in_force
+from tests.internals.hooks import effective_selector
 from tests.internals.transports import limbo_name
 
 ORDERS = Destination.queue("orders")
@@ -272,7 +272,7 @@ def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
     server: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = hook(monkeypatch, server, extra={"options": "JMSJCA.selector=region = 'eu' ${andselector}"})
-    assert selector_in_force(found.options(), ORDERS, "amount > 5") == "region = 'eu' and (amount > 5)"
+    assert effective_selector(found.options(), ORDERS, "amount > 5") == "region = 'eu' and (amount > 5)"
     with found.get_conn() as connection, connection.session() as session:
         session.send(ORDERS, JmsMessage.text("here", properties={"region": "us"}))
     sensor = JmsSensor(task_id="wait", destination="orders", jms_conn_id="jms_options")

@@ -598,7 +598,7 @@ def test_a_task_is_registered_and_obeys_a_request(
         with contextlib.closing(installed_store()) as store:
             (run,) = store.activations.runs()
             assert ".listen, run " in run.report.owner
-            store.activations.want(run.report.activation, wanted, reason="disk full", asked_by="ada")
+            store.activations.request_state(run.report.activation, wanted, reason="disk full", asked_by="ada")
 
     assert run_task(lambda: listen(request, idle_for=60)).state == state
     assert f"{wanted} since " in caplog.text, "the task's log says so"

@@ -274,7 +274,9 @@ def test_a_deferred_listener_is_registered_as_waiting_and_obeys(
             assert found.activation.startswith("queue://orders at vm://")
             assert found.destination == "queue://orders"
             for wanted in (WantedState.SUSPENDED, WantedState.STOPPED):
-                store.activations.want(found.activation, wanted, reason="the disk is full", asked_by="ada")
+                store.activations.request_state(
+                    found.activation, wanted, reason="the disk is full", asked_by="ada"
+                )
                 if wanted is WantedState.SUSPENDED:
                     await asyncio.to_thread(reaches, "suspended")
                     put(server, "a")

@@ -738,6 +738,6 @@ def test_a_collector_is_registered_and_refused_while_it_is_stopped(
             ActivationKind.COLLECTOR, 1, RunStatus.ENDED,
         )  # fmt: skip
         publish("b")
-        store.activations.want(found.activation, WantedState.STOPPED, reason="full", asked_by="ada")
+        store.activations.request_state(found.activation, WantedState.STOPPED, reason="full", asked_by="ada")
         assert run_task(collect(tmp_path / "other")).state == TaskInstanceState.SKIPPED
         assert [message.body for message in server.messages("orders")] == ["b"]

@@ -106,7 +106,7 @@ def test_a_driver_in_a_container_stores_a_batch_of_hdfs(
     assert (report["stored"], report["rejected"], report["dead_lettered"]) == ({table: 20}, 1, 1)
     rows = 0
     for entry in walk(ObjectPath.parse(table, hdfs.options())):
-        if entry.place.name.startswith("part-"):
-            with open_file(entry.place) as file:
+        if entry.path.name.startswith("part-"):
+            with open_file(entry.path) as file:
                 rows += pq.read_metadata(file).num_rows
     assert rows == 20

@@ -47,7 +47,7 @@ def test_viewers_see_states_and_counts(store: Any, browser: Browse) -> None:
             report("bills", status=RunStatus.ENDED),
         ]
     )
-    store.activations.want("far", WantedState.STOPPED, reason="holiday", asked_by="user eve")
+    store.activations.request_state("far", WantedState.STOPPED, reason="holiday", asked_by="user eve")
     shown = browser("viewer").get("")
     assert shown.status_code == 200
     for text in (NAME, "up", "dag.task", ">17<", ">3<", ">250<", "2026-05-04 12:00:00"):

@@ -170,7 +170,7 @@ def test_the_list_updates_itself(store: Any, visit: Callable[..., Page]) -> None
     page.get_by_role("cell", name="42", exact=True).wait_for()
     assert page.evaluate("window.mark") == "not loaded again"
     # A finding that is loaded after the page stays a row with its kind.
-    store.activations.want(NAME, WantedState.STOPPED, reason="stock count", asked_by="user nina")
+    store.activations.request_state(NAME, WantedState.STOPPED, reason="stock count", asked_by="user nina")
     page.goto("/jms/")
     page.locator(".findings td .state.problem").first.wait_for()
 
@@ -361,7 +361,7 @@ def _fill(store: Any, broker: Any) -> None:
             report(returns, owner="asset 'orders-returns'", last_error=error, **returns_counts, **common),
         ]
     )
-    store.activations.want(us, WantedState.SUSPENDED, reason="stock count", asked_by="user nina")
+    store.activations.request_state(us, WantedState.SUSPENDED, reason="stock count", asked_by="user nina")
     store.activations.add_samples(
         [
             ActivationSample(

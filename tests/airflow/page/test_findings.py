@@ -54,7 +54,7 @@ def never_called(*_: object) -> Never:
 def test_every_role_sees_symptoms_of_the_installation_and_operators_causes(
     role: str, sees_causes: bool, store: Any, browser: Browse
 ) -> None:
-    store.activations.want("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
+    store.activations.request_state("orders", WantedState.STOPPED, reason=HOSTILE, asked_by="the handler")
     answer = browser(role).get("findings")
     assert answer.status_code == 200
     assert "activation orders is stopped" in answer.text

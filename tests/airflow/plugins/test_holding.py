@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_jmsjca import ConfigurationError, JmsAcknowledgeOperator
 from tests.airflow.task_runs import execute_on_event, serialized, word_of
-from tests.internals.triggers import outcome_key, word_on
+from tests.internals.triggers import message_outcome, outcome_key
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -460,7 +460,7 @@ def test_a_task_rolls_single_messages_back_and_the_run_decides_about_the_others(
     )
     assert refuse.execute(context) == 1
     word = store[outcome_key("t1")]
-    assert (word_on(word, "good"), word_on(word, "bad")) == (
+    assert (message_outcome(word, "good"), message_outcome(word, "bad")) == (
         None,
         "task refuse of DAG shop rolled it back in run shop_1",
     )
@@ -470,8 +470,8 @@ def test_a_task_rolls_single_messages_back_and_the_run_decides_about_the_others(
     scope = AssetScope(asset_id=runs.asset_id)
     get_state_backend().set(scope, outcome_key("t1"), json.dumps(word), session=runs.session)
     runs.end(runs.start("shop"), "success")
-    assert word_on(runs.word(), "good") is True
-    assert word_on(runs.word(), "bad") == "task refuse of DAG shop rolled it back in run shop_1"
+    assert message_outcome(runs.word(), "good") is True
+    assert message_outcome(runs.word(), "bad") == "task refuse of DAG shop rolled it back in run shop_1"
 
 
 def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:

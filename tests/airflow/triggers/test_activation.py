@@ -472,16 +472,16 @@ def test_a_fault_is_logged_every_ten_minutes_and_noted_beside_the_asset(
             notes.pop(key, None)
 
     monkeypatch.setattr(producers, "_REPEAT_SECONDS", 0.2)
-    monkeypatch.setattr(producers, "_MENDED_SECONDS", 0.2)
+    monkeypatch.setattr(producers, "_WORKING_SECONDS", 0.2)
     queue = Destination.queue("orders")
     server.forbid(queue)
 
     async def work() -> None:
         producer = MessageProducer(
             lambda: ActivationOptions.parse(JmsActivationTrigger("jms_test", "orders").serialize()[1]),
-            who=lambda: "asset 'orders'",
+            recipients=lambda: "asset 'orders'",
             stores=lambda: {"orders": Store()},  # type: ignore[dict-item]  # what the producer needs of it
-            mending=Backoff(steps=(timedelta(milliseconds=50),)),
+            backoff=Backoff(steps=(timedelta(milliseconds=50),)),
         )
         events = asyncio.ensure_future(anext(producer.open_stream()))
         await until(lambda: caplog.text.count("No events for asset 'orders' from queue://orders") >= 3)

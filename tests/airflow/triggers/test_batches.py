@@ -273,14 +273,14 @@ def test_while_the_spool_can_not_be_written_the_message_waits(
 ) -> None:
     """A full disk is no fault of the message: its first failure would make it a dead letter."""
     spool.write_text("no folder")
-    seal, tried = references.sealed, []
+    seal, tried = references.seal, []
 
     async def noted(message: JmsMessage) -> dict[str, Any]:
         tried.append(message.body)
         return await seal(message)
 
     async def work() -> None:
-        monkeypatch.setattr(references, "sealed", noted)
+        monkeypatch.setattr(references, "seal", noted)
         async with triggerer() as running:
             handling = "1:move(queue:$.dead)"
             watcher = running.watch(payload="reference", redelivery_handling=handling, batch_size=2)
@@ -304,7 +304,7 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
     server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow takes a trigger that is cancelled for one that is done with its message: its DAG was paused."""
-    seal = references.sealed
+    seal = references.seal
     sealing = asyncio.Event()
 
     async def slow(message: JmsMessage) -> dict[str, Any]:
@@ -314,13 +314,13 @@ def test_one_who_is_cancelled_while_sealing_loses_nothing(
         return reference
 
     async def work() -> None:
-        monkeypatch.setattr(references, "sealed", slow)
+        monkeypatch.setattr(references, "seal", slow)
         async with triggerer() as running:
             first = running.watch(payload="reference")
             publish("a")
             await asyncio.wait_for(sealing.wait(), 10)
             await first.cancel()
-            monkeypatch.setattr(references, "sealed", seal)
+            monkeypatch.setattr(references, "seal", seal)
             second = running.watch(payload="reference")
             await until(lambda: batches(second) == [["a"]])
             await until(lambda: server.depth("orders") == 0)
@@ -336,7 +336,7 @@ from tests.airflow.triggers.test_activation import Watcher, triggerer
 from tests.airflow.triggers.waiting import until
 
 arguments, stored, kill_after = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-seal, sealed = references.sealed, 0
+seal, sealed = references.seal, 0
 
 async def killed(message):
     global sealed
@@ -346,7 +346,7 @@ async def killed(message):
         os.kill(os.getpid(), 9)
     return reference
 
-references.sealed = killed
+references.seal = killed
 
 class Storing(Watcher):
     def store(self):

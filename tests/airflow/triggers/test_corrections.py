@@ -130,18 +130,18 @@ def test_settings_are_worked_out_again_when_a_connection_was_edited_and_only_the
     usual = {"host": "here", "port": 1, "login": "me", "password": "mine"}
     say(monkeypatch, **usual)
     worked_out: list[object] = []
-    alevels = JmsHook.alevels
+    aresolved = JmsHook.aresolved
 
     async def counting(self: JmsHook, activation: Any) -> Any:
         worked_out.append(activation)
-        return await alevels(self, activation)
+        return await aresolved(self, activation)
 
-    monkeypatch.setattr(JmsHook, "alevels", counting)
+    monkeypatch.setattr(JmsHook, "aresolved", counting)
 
     async def work() -> None:
         options = ActivationOptions.parse(JmsActivationTrigger("jms_moved", "queue://orders").serialize()[1])
-        in_force, first = await options.settings()
-        now = options.settings_as_edited(in_force)
+        effective, first = await options.settings()
+        now = options.settings_finder(effective)
         worked_out.clear()
         for _ in range(3):
             assert await now() == first

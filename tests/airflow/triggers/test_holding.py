@@ -24,16 +24,16 @@ from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
 from tests.internals.core import Backoff
 from tests.internals.triggers import (
-    HEARD_KEY,
     HELD_KEY,
+    OUTCOME_LIST_KEY,
     STARTED_KEY,
     hold_records,
     hold_token,
     holding,
     outcome_key,
     producers,
-    with_heard,
-    with_held,
+    with_held_keys,
+    with_listed_outcome,
 )
 
 DONE = {"acknowledged": True}
@@ -53,7 +53,7 @@ class Store:
         """Record what waits, as the plugin does."""
         records = hold_records({"payload": event.payload}, time.time())
         self.rows |= records
-        self.rows[HELD_KEY] = with_held(self.rows.get(HELD_KEY), list(records), self.rows.__contains__)
+        self.rows[HELD_KEY] = with_held_keys(self.rows.get(HELD_KEY), list(records), self.rows.__contains__)
         self.recorded.append(event)
 
     async def aget(self, key: str, default: Any = None) -> Any:
@@ -76,7 +76,7 @@ class Store:
     @property
     def left(self) -> list[str]:
         """What is kept of messages."""
-        return [key for key in self.rows if key not in (HELD_KEY, HEARD_KEY)]
+        return [key for key in self.rows if key not in (HELD_KEY, OUTCOME_LIST_KEY)]
 
     @property
     def waiting(self) -> int:
@@ -87,7 +87,7 @@ class Store:
         token = hold_token({"payload": watcher.events[number].payload})
         assert token is not None
         self.rows[outcome_key(token)] = word
-        self.rows[HEARD_KEY] = with_heard(self.rows.get(HEARD_KEY), token, word)
+        self.rows[OUTCOME_LIST_KEY] = with_listed_outcome(self.rows.get(OUTCOME_LIST_KEY), token, word)
 
 
 class Stores:
@@ -170,7 +170,7 @@ def test_one_look_serves_many_messages(server: MemoryBroker, publish: Publish) -
             for number in range(51):
                 store.say(watcher, DONE, number)
             await until(lambda: server.depth("orders") == 0)
-            assert set(store.asked) == {HELD_KEY, HEARD_KEY}
+            assert set(store.asked) == {HELD_KEY, OUTCOME_LIST_KEY}
             assert len(store.asked) < 20
 
     run(work())
@@ -180,7 +180,7 @@ def test_a_word_that_no_list_has_is_heard(
     server: MemoryBroker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two tasks wrote at the same time, and one has overwritten what the other added to the list."""
-    monkeypatch.setattr(holding, "_LOOKS", Backoff(steps=(timedelta(seconds=0.1),)))
+    monkeypatch.setattr(holding, "_READ_PAUSES", Backoff(steps=(timedelta(seconds=0.1),)))
 
     async def work() -> None:
         store = Store()
@@ -189,7 +189,7 @@ def test_a_word_that_no_list_has_is_heard(
             publish("a")
             await until(lambda: store.waiting == 1)
             store.say(watcher, DONE)
-            del store.rows[HEARD_KEY]
+            del store.rows[OUTCOME_LIST_KEY]
             await until(lambda: server.depth("orders") == 0)
 
     run(work())

@@ -156,8 +156,8 @@ def test_where_nobody_says_so_as_many_events_are_under_way_as_airflow_stores_in_
     trigger = JmsActivationTrigger("jms_test", "orders", hold_until_ack=held)
 
     async def work() -> None:
-        in_force, _ = await ActivationOptions.parse(trigger.serialize()[1]).settings()
-        assert (in_force.spec.prefetch, in_force.spec.endpoint_pool_max_size) == (most, most)
+        effective, _ = await ActivationOptions.parse(trigger.serialize()[1]).settings()
+        assert (effective.spec.prefetch, effective.spec.endpoint_pool_max_size) == (most, most)
 
     run(work())
 

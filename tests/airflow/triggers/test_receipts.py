@@ -254,7 +254,7 @@ def test_a_stream_that_airflow_does_not_close_closes_by_itself(
     publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A fault in Airflow's own task before it closes the producer."""
-    monkeypatch.setattr(producers, "_UNCLOSED_SECONDS", 0.1)
+    monkeypatch.setattr(producers, "_SELF_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(producers, "_STORING_SECONDS", 0.1)
 
     async def faulty(group: _SharedStreamGroup, producer: Any) -> None:

@@ -231,7 +231,7 @@ def test_an_event_that_the_spool_fails_after_its_stream_has_ended(
         return ActivationOptions.parse(kwargs)
 
     async def work() -> None:
-        producer = MessageProducer(parse, mending=Backoff(steps=(timedelta(milliseconds=10),), jitter=0))
+        producer = MessageProducer(parse, backoff=Backoff(steps=(timedelta(milliseconds=10),), jitter=0))
         found = Events(producer)
         task = asyncio.create_task(found.collect())
         publish("early", "late")

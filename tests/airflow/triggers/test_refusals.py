@@ -104,7 +104,7 @@ def producer(*queues: Destination, ready: bool = False, **more: Any) -> Any:
     event = "ready" if ready else "message"
     trigger = JmsActivationTrigger("jms_refusing", ";".join(map(str, queues)), event=event, **more)
     kind = ReadyProducer if ready else MessageProducer
-    return kind(lambda: ActivationOptions.parse(trigger.serialize()[1]), mending=SOON)
+    return kind(lambda: ActivationOptions.parse(trigger.serialize()[1]), backoff=SOON)
 
 
 @pytest.mark.parametrize("kind", ["message", "ready", "listener"])

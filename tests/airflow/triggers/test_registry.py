@@ -31,7 +31,7 @@ def reports(store: Any) -> list[Any]:
 
 def request(store: Any, wanted: WantedState) -> None:
     (name,) = {each.activation for each in reports(store)}
-    store.activations.want(name, wanted, reason="maintenance", asked_by="ada")
+    store.activations.request_state(name, wanted, reason="maintenance", asked_by="ada")
 
 
 @pytest.mark.parametrize("event", ["message", "ready"])

@@ -162,7 +162,7 @@ def test_a_store_that_cannot_be_opened_is_opened_by_the_next_one(monkeypatch: py
         for _ in range(2):
             with pytest.raises(TransientStoreError):
                 shared_store()
-    hooks_store.leave_shared_store(shared_store())
+    hooks_store.release_shared_store(shared_store())
 
 
 def test_a_store_that_nobody_uses_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
 ) -> None:
     caplog.set_level(logging.ERROR)
     put(store, "a", "queue://others")
-    monkeypatch.setattr(module, "_MENDING", module.Backoff(steps=(timedelta(milliseconds=10),)))
+    monkeypatch.setattr(module, "_RETRY_BACKOFF", module.Backoff(steps=(timedelta(milliseconds=10),)))
     tries: list[Any] = []
 
     def away() -> SqlStore:

@@ -70,7 +70,7 @@ def test_a_batch_is_continued_and_finished_once(open_batch: OpenBatch) -> None:
         batch.seal(rows([2]))
     with open_batch() as batch:
         assert batch.rows == 3
-        assert batch.knows(message_key("ID:1", str(ORDERS)))
+        assert batch.may_contain(message_key("ID:1", str(ORDERS)))
         batch.seal(rows([3, 4]))
         manifest = batch.complete()
     with open_batch() as batch:
@@ -137,7 +137,7 @@ def test_a_message_of_an_earlier_batch_is_known(open_batch: OpenBatch) -> None:
     with open_batch("other", activation="other") as batch:
         batch.seal(rows([7]))
     with open_batch("b3") as batch:
-        known = [batch.knows(message_key(f"ID:{number}", str(ORDERS))) for number in range(8)]
+        known = [batch.may_contain(message_key(f"ID:{number}", str(ORDERS))) for number in range(8)]
     assert known == [True] * 6 + [False] * 2
 
 

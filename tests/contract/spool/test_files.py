@@ -8,12 +8,12 @@ import pytest
 
 from tests.internals.spool import (
     SpoolPath,
-    add_mark,
+    add_name,
     build_folder,
+    create_marker,
     entries,
     entry_of,
     exists,
-    give_name,
     is_folder,
     make_folder,
     names_in,
@@ -24,10 +24,10 @@ from tests.internals.spool import (
     remove,
     remove_by_prefix,
     remove_folder,
+    remove_if_unused,
     renew,
     seal,
     stage,
-    take_away,
     walk,
 )
 
@@ -104,11 +104,11 @@ def test_folders_and_what_is_in_them(folder: SpoolPath) -> None:
     make_folder(folder / "inner")
     seal(folder / "inner" / "b~7E", b"12")
     seal(folder / "a", b"1")
-    assert [(each.place, each.is_folder) for each in entries(folder)] == [
+    assert [(each.path, each.is_folder) for each in entries(folder)] == [
         (folder / "a", False),
         (folder / "inner", True),
     ]
-    found = {each.place: each.size for each in walk(folder) if not each.is_folder}
+    found = {each.path: each.size for each in walk(folder) if not each.is_folder}
     assert found == {folder / "a": 1, folder / "inner" / "b~7E": 2}
     assert is_folder(folder / "inner")
     assert not is_folder(folder / "inne")
@@ -124,7 +124,7 @@ def test_numbered_files_in_order(folder: SpoolPath) -> None:
 
 
 def test_marks_and_age(folder: SpoolPath) -> None:
-    add_mark(folder / "open-1")
+    create_marker(folder / "open-1")
     seal(folder / "message", b"content")
     before = entry_of(folder / "message").modified
     renew(folder / "message", b"content")
@@ -136,11 +136,11 @@ def test_marks_and_age(folder: SpoolPath) -> None:
 def test_a_folder_that_may_not_go_stays(folder: SpoolPath) -> None:
     make_folder(folder / "batch")
     seal(folder / "batch" / "batch.json", b"{}")
-    assert not take_away(folder / "batch", may_go=lambda _: False, taken="segment")
+    assert not remove_if_unused(folder / "batch", may_remove=lambda _: False, kept_prefix="segment")
     assert exists(folder / "batch" / "batch.json")
-    assert take_away(folder / "batch", may_go=lambda _: True, taken="segment")
+    assert remove_if_unused(folder / "batch", may_remove=lambda _: True, kept_prefix="segment")
     assert not is_folder(folder / "batch")
-    assert not take_away(folder / "batch", may_go=lambda _: True, taken="segment")
+    assert not remove_if_unused(folder / "batch", may_remove=lambda _: True, kept_prefix="segment")
 
 
 def test_a_folder_is_there_with_its_last_file(folder: SpoolPath) -> None:
@@ -162,6 +162,6 @@ def test_a_folder_is_there_with_its_last_file(folder: SpoolPath) -> None:
 
 def test_a_file_of_another_process_gets_a_name_once(folder: SpoolPath) -> None:
     seal(folder / "part", b"lines")
-    assert give_name(folder / "part", folder / "rejects")
-    assert not give_name(folder / "part", folder / "rejects")
+    assert add_name(folder / "part", folder / "rejects")
+    assert not add_name(folder / "part", folder / "rejects")
     assert read_file(folder / "rejects") == b"lines"

@@ -71,7 +71,9 @@ def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, Answer], request
 def _write(spool: ObjectPath, acknowledged: list[str]) -> None:
     batch = open_batch(spool)
     for start in () if batch.manifest else (0, 3):
-        new = [n for n in range(start, start + 3) if not batch.knows(message_key(f"ID:{n}", str(ORDERS)))]
+        new = [
+            n for n in range(start, start + 3) if not batch.may_contain(message_key(f"ID:{n}", str(ORDERS)))
+        ]
         if new:
             batch.add(rows(new[:1]))
             batch.seal(rows(new[1:]))
@@ -193,7 +195,7 @@ def test_files_are_their_owner_s_alone(hdfs: Hdfs) -> None:
         batch.complete()
     client = spool.bucket.client
     assert isinstance(client, WebHdfs)
-    found = {each.place.key: each.is_folder for each in walk(spool)}
+    found = {each.path.key: each.is_folder for each in walk(spool)}
     assert len(found) > 5
     for key, is_folder in {**found, spool.key: True}.items():
         assert client._status(key)["permission"] == ("700" if is_folder else "600"), key

@@ -80,7 +80,7 @@ def _die_at(monkeypatch: pytest.MonkeyPatch, step: int, *, before: bool) -> list
 
         return call
 
-    for name in ("put_new", "renew", "remove"):
+    for name in ("create_object", "renew", "remove"):
         monkeypatch.setattr(objects, name, dying(getattr(objects, name)))
     return asked
 
@@ -88,7 +88,9 @@ def _die_at(monkeypatch: pytest.MonkeyPatch, step: int, *, before: bool) -> list
 def _write(spool: ObjectPath, acknowledged: list[str]) -> None:
     batch = open_batch(spool)
     for start in () if batch.manifest else (0, 3):
-        new = [n for n in range(start, start + 3) if not batch.knows(message_key(f"ID:{n}", str(ORDERS)))]
+        new = [
+            n for n in range(start, start + 3) if not batch.may_contain(message_key(f"ID:{n}", str(ORDERS)))
+        ]
         if new:
             batch.add(rows(new[:1]))
             batch.seal(rows(new[1:]))
@@ -158,7 +160,7 @@ def test_objects_with_names_of_no_file_are_skipped(
     assert {verify(each) for each in batches(spool)} == {None}
     with open_batch(spool) as batch:
         assert batch.rows == 1
-        assert batch.knows(message_key("ID:2", str(ORDERS)))
+        assert batch.may_contain(message_key("ID:2", str(ORDERS)))
         batch.seal(rows([3]))
         assert batch.complete().rows == 2
     found = prune(

@@ -29,7 +29,7 @@ def seen_from(store: Store, where: str) -> Store:
 def test_a_stop_lasts_for_every_process_until_it_is_resumed_j172(store: Store) -> None:
     """J172: only an action from outside resumes the delivery."""
     assert store.activations.order("orders") is None
-    store.activations.want("orders", STOPPED, reason="disk full", asked_by="handler of message 1")
+    store.activations.request_state("orders", STOPPED, reason="disk full", asked_by="handler of message 1")
     other = seen_from(store, "host/2")
     found = other.activations.order("orders")
     assert found is not None
@@ -46,14 +46,14 @@ def test_a_stop_lasts_for_every_process_until_it_is_resumed_j172(store: Store) -
 
 def test_the_first_of_equal_orders_stays(store: Store) -> None:
     for reason in ("disk full", "disk still full"):
-        store.activations.want("orders", STOPPED, reason=reason, asked_by="")
+        store.activations.request_state("orders", STOPPED, reason=reason, asked_by="")
     assert [each.reason for each in store.activations.page()] == ["disk full"]
 
 
 def test_names_and_reasons_are_anything(store: Store) -> None:
     """They are listed by a digest, by which they can be resumed too."""
     name = "orders\0 " + "x" * 300
-    store.activations.want(name, STOPPED, reason=HOSTILE, asked_by=HOSTILE)
+    store.activations.request_state(name, STOPPED, reason=HOSTILE, asked_by=HOSTILE)
     (listed,) = store.activations.page()
     assert store.activations.order(name) == listed == store.activations.order(listed.activation)
     assert len(listed.reason) <= 2_000
@@ -62,7 +62,7 @@ def test_names_and_reasons_are_anything(store: Store) -> None:
 
 def test_pages(store: Store) -> None:
     for number in range(5):
-        store.activations.want(f"a{number}", STOPPED, reason="", asked_by="")
+        store.activations.request_state(f"a{number}", STOPPED, reason="", asked_by="")
     assert [each.activation for each in store.activations.page(limit=2, after=3)] == ["a3", "a4"]
     assert len(store.activations.page(limit=2)) == 2
 
@@ -126,10 +126,10 @@ def test_a_process_finds_the_requests_for_its_activations(store: Store) -> None:
     store.activations.report([report("1"), report("2", "bills")])
     other.activations.report([report("3"), report("4", "far", status=RunStatus.ENDED)])
     for name, wanted in {"orders": WantedState.SUSPENDED, "far": STOPPED, "new": WantedState.DRAINED}.items():
-        other.activations.want(name, wanted, reason="disk full", asked_by="ada")
+        other.activations.request_state(name, wanted, reason="disk full", asked_by="ada")
     assert store.activations.orders().keys() == other.activations.orders().keys() == {"orders"}
     assert store.activations.orders()["orders"].wanted is WantedState.SUSPENDED
-    store.activations.want("orders", STOPPED, reason="disk gone", asked_by="bob")
+    store.activations.request_state("orders", STOPPED, reason="disk gone", asked_by="bob")
     found = other.activations.orders()["orders"]
     assert (found.wanted, found.reason, found.asked_by) == (STOPPED, "disk gone", "bob"), "the latest holds"
     store.activations.report([report("1", status=RunStatus.ENDED)])
@@ -154,9 +154,9 @@ def test_names_and_texts_of_runs_are_anything(store: Store) -> None:
     (found,) = store.activations.runs([name])
     assert store.activations.runs([found.report.activation]) == [found]
     assert len(found.report.last_error) <= 2_000
-    store.activations.want(name, STOPPED, reason="", asked_by="")
+    store.activations.request_state(name, STOPPED, reason="", asked_by="")
     assert store.activations.orders().keys() == {found.report.activation}
-    store.activations.want(found.report.activation, WantedState.SUSPENDED, reason="", asked_by="")
+    store.activations.request_state(found.report.activation, WantedState.SUSPENDED, reason="", asked_by="")
     assert [each.wanted for each in store.activations.page()] == [WantedState.SUSPENDED]
 
 
@@ -168,11 +168,11 @@ def test_only_so_many_dead_runs_are_kept(store: Store) -> None:
     dead.owners.leave()
     assert store.activations.sweep() == 0
     assert store.activations.sweep(keep=4) == 2
-    assert store.activations.sweep(ended_for=-timedelta(hours=1), lost_for=timedelta(hours=1)) <= 3
+    assert store.activations.sweep(max_ended_age=-timedelta(hours=1), max_lost_age=timedelta(hours=1)) <= 3
     left = {each.report.run for each in store.activations.runs()}
     assert "live" in left
     assert not any(each.startswith("ended") for each in left)
-    store.activations.sweep(lost_for=-timedelta(hours=1))
+    store.activations.sweep(max_lost_age=-timedelta(hours=1))
     assert [each.report.run for each in store.activations.runs()] == ["live"]
 
 
@@ -231,7 +231,7 @@ def test_only_so_many_samples_are_kept(store: Store) -> None:
 
     store.activations.sweep()
     assert kept() == 10
-    store.activations.sweep(samples_for=timedelta(minutes=7, seconds=30))
+    store.activations.sweep(max_sample_age=timedelta(minutes=7, seconds=30))
     assert kept() in {7, 8}
     store.activations.sweep(keep_samples=4)
     assert kept() == 4

@@ -286,16 +286,16 @@ def test_attempts_are_reset_and_resolved_for_one_a_selection_or_all(store: Store
 
 def test_a_process_lives_as_long_as_it_is_heard_of(store: Store) -> None:
     other = seen_from(store, "host/2")
-    store.owners.beat(NOON)
-    other.owners.beat(NOON)
+    store.owners.heartbeat(NOON)
+    other.owners.heartbeat(NOON)
     both = {"host/1", "host/2"}
-    assert store.owners.living({*both, "host/3"}, NOON + SILENT_FOR) == both
-    store.owners.beat(NOON + timedelta(seconds=1))
-    assert store.owners.living(both, NOON + SILENT_FOR + timedelta(seconds=1)) == {"host/1"}
+    assert store.owners.live({*both, "host/3"}, NOON + SILENT_FOR) == both
+    store.owners.heartbeat(NOON + timedelta(seconds=1))
+    assert store.owners.live(both, NOON + SILENT_FOR + timedelta(seconds=1)) == {"host/1"}
     store.owners.leave()
     other.owners.leave()
     other.owners.leave()
-    assert store.owners.living(both, NOON) == frozenset()
+    assert store.owners.live(both, NOON) == frozenset()
 
 
 def test_a_process_of_this_host_that_has_ended_is_dead(url: str) -> None:
@@ -303,10 +303,10 @@ def test_a_process_of_this_host_that_has_ended_is_dead(url: str) -> None:
     code = (
         "import sys; from datetime import UTC, datetime; "
         "from airflow_provider_jmsjca import open_store; "
-        "open_store(sys.argv[1], where='host/2').owners.beat(datetime.now(UTC))"
+        "open_store(sys.argv[1], where='host/2').owners.heartbeat(datetime.now(UTC))"
     )
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=60)
-    store.owners.beat(datetime.now(UTC))
-    assert store.owners.living({"host/1", "host/2"}, datetime.now(UTC)) == {"host/1"}
+    store.owners.heartbeat(datetime.now(UTC))
+    assert store.owners.live({"host/1", "host/2"}, datetime.now(UTC)) == {"host/1"}
     store.owners.leave()
     store.close()

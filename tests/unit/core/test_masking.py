@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.masking import blotted, masked_text
+from airflow_provider_jmsjca.core.masking import mask_values, masked_text
 from tests.pace import at_most
 
 
@@ -132,4 +132,4 @@ def test_a_long_text_takes_time_in_proportion(piece: str) -> None:
 
 def test_known_secrets_are_blotted_out_of_urls_too() -> None:
     text = "x p@ss/ö y stomp://u:p%40ss%2F%C3%B6@h z p%40ss/%C3%B6"
-    assert blotted(text, ["p@ss/ö", ""]) == "x *** y stomp://u:***@h z ***"
+    assert mask_values(text, ["p@ss/ö", ""]) == "x *** y stomp://u:***@h z ***"

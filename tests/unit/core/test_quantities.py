@@ -20,8 +20,8 @@ def test_no_seconds(value: object) -> None:
 
 
 def test_seconds_that_may_be_none_at_all() -> None:
-    assert seconds_faults("delay", 0, least=0) == []
-    assert seconds_faults("delay", -5, least=0) == ["delay is -5; expected seconds of at least 0"]
+    assert seconds_faults("delay", 0, minimum=0) == []
+    assert seconds_faults("delay", -5, minimum=0) == ["delay is -5; expected seconds of at least 0"]
 
 
 def test_messages() -> None:

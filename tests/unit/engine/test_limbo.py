@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine import limbo
 from airflow_provider_jmsjca.engine.limbo import LimboSender, StoreUpkeep
-from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS, send_marker, take
+from airflow_provider_jmsjca.engine.send_markers import SEND_MARKERS, apply_markers, send_marker
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
@@ -287,7 +287,7 @@ def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
         return limbo.SendResult()
 
     monkeypatch.setattr(StoreUpkeep, "round", one)
-    with limbo.kept_up(lambda: contextlib.closing(open_store()), world.connect):
+    with limbo.maintained(lambda: contextlib.closing(open_store()), world.connect):
         assert done.wait(10)
     assert [each for each in rounds if each != "round"] == ["opened"] * 4 + ["closed"]
     levels = [record.levelname for record in caplog.records if record.name == limbo.__name__]
@@ -492,5 +492,5 @@ def test_rubbish_in_the_name_of_a_sender_is_no_witness(world: World, rubbish: st
             bad = {"owner": "me"} | ({"bad": True} if rubbish is None else {})
             session.send(SEND_MARKERS, JmsMessage.text(rubbish or "x", bad))
             session.send_all([send_marker("me", [2])])
-        take(connection, "me", noted.extend)
+        apply_markers(connection, "me", noted.extend)
     assert (noted, send_markers(world)) == ([1, 2], 0)

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.operating.dead_letters import (
     DeadLetterGroup,
     grouped,
     list_dead_letters,
-    why_dead,
+    move_details,
 )
 from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
@@ -145,13 +145,13 @@ def test_letters_of_a_broker_are_grouped_by_the_reason_that_it_gives() -> None:
             deaths=5,
         )
     ]
-    assert why_dead(moved(2, 1_000)) == {
+    assert move_details(moved(2, 1_000)) == {
         "reason": "a consumer rejected it",
         "came from": "queue://orders",
         "moved by the broker": "2 times",
         "moved at": "1970-01-01T00:16:40.000+00:00",
     }
-    assert why_dead(JmsMessage.text("x")) == {}
+    assert move_details(JmsMessage.text("x")) == {}
 
 
 def test_reasons_that_differ_in_a_run_or_a_file_are_one_group() -> None:

@@ -66,5 +66,5 @@ def test_previews(message: JmsMessage, shown: str) -> None:
 def test_of_a_long_body_the_beginning_is_shown(
     message: JmsMessage, shown: tuple[str, str, int, bool]
 ) -> None:
-    view = message_view(message, most=3)
+    view = message_view(message, limit=3)
     assert (view.body_form, view.body, view.body_bytes, view.body_cut) == shown

@@ -23,13 +23,13 @@ from airflow_provider_jmsjca.operating.queues import (
     change_messages,
     count_messages,
     find_message,
+    incomplete_count_reason,
     list_queues,
     matching,
     open_connection,
     queue_name,
     read_messages,
     registered_uses,
-    uncounted,
     used_queues,
 )
 from airflow_provider_jmsjca.store.base import ActivationKind, RunReport, RunStatus
@@ -256,9 +256,9 @@ def test_a_message_that_may_be_behind_those_that_the_broker_shows_is_not_said_to
     two = MessageSelection(selector="1")
     counted = count_messages(Limited(refuses=False), "orders", "1")
     assert counted == 111
-    assert uncounted(Limited(refuses=False), "orders", two, counted).endswith("not 111.")
+    assert incomplete_count_reason(Limited(refuses=False), "orders", two, counted).endswith("not 111.")
     for exact in (MessageSelection(), MessageSelection(ids=("id-1",))):
-        assert uncounted(Limited(refuses=False), "orders", exact, 1) == ""
+        assert incomplete_count_reason(Limited(refuses=False), "orders", exact, 1) == ""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def woken(run_state: RunState, now: float = 0, **event: Any) -> RunState:
 
 def after(run_state: RunState, now: float, counts: Counts | None = None, **how: Any) -> RunState:
     given: dict[str, Any] = {"began": now - 5, "quiet": 5, "idle_for": 60, "interval": 5, **how}
-    return run_state.after(counts or run_state.so_far, now, **given)
+    return run_state.after(counts or run_state.counts, now, **given)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_nothing_came_since_the_last_message_and_not_since_the_last_deferral() -
     second = after(woken(first), 1030)
     assert second.idle_until == 1055
     third = after(woken(second), 1040, ONE)
-    assert (third.idle_until, third.so_far) == (1095, ONE)
+    assert (third.idle_until, third.counts) == (1095, ONE)
 
 
 def test_without_idle_for_it_is_never_idle() -> None:
@@ -81,18 +81,18 @@ def test_at_the_deadline_the_clock_of_the_triggerer_decides() -> None:
 
 def test_what_travels_comes_back() -> None:
     run_state = replace(
-        after(woken(RunState(until=9000)), 1000), so_far=ONE, members_down=("broker-a:61613",)
+        after(woken(RunState(until=9000)), 1000), counts=ONE, members_down=("broker-a:61613",)
     )
     assert replace(woken(run_state), woken_by=None) == run_state
 
 
 def test_a_queue_whose_message_nobody_gets_rests_longer_and_longer() -> None:
     run_state = after(RunState(), 1000)
-    assert run_state.rests == {}
+    assert run_state.pauses == {}
     waits = []
     for _ in range(8):
         run_state = after(woken(run_state), 1000)
-        waits.append(run_state.rests["queue://a"].until - 1000)
+        waits.append(run_state.pauses["queue://a"].until - 1000)
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
@@ -100,26 +100,26 @@ def test_a_queue_that_moves_rests_for_one_interval() -> None:
     run_state = RunState()
     for number in range(3):
         run_state = after(woken(run_state, message_id=f"m{number}"), 1000)
-        assert run_state.rests["queue://a"].until == 1005
+        assert run_state.pauses["queue://a"].until == 1005
     for _ in range(3):
         run_state = after(woken(run_state, message_id=None), 1000)
-        assert run_state.rests["queue://a"].until == 1005
+        assert run_state.pauses["queue://a"].until == 1005
 
 
 def test_a_look_that_counts_as_a_delivery_doubles_the_rest() -> None:
-    assert after(woken(RunState(), deliveries=4), 1000).rests["queue://a"].until == 1040
+    assert after(woken(RunState(), deliveries=4), 1000).pauses["queue://a"].until == 1040
 
 
 def test_the_rest_is_over_when_something_came() -> None:
     run_state = after(woken(after(woken(RunState()), 1000)), 1000, ONE)
-    assert run_state.rests == {}
+    assert run_state.pauses == {}
 
 
 def test_each_queue_rests_for_itself() -> None:
     run_state = after(woken(after(woken(RunState()), 1000)), 1000)
     other = after(woken(run_state, watch="queue://b"), 1000)
-    assert {name: rest.until for name, rest in other.rests.items()} == {"queue://a": 1010, "queue://b": 1005}
-    assert after(woken(other, watch="queue://b"), 1000, ONE).rests == run_state.rests
+    assert {name: rest.until for name, rest in other.pauses.items()} == {"queue://a": 1010, "queue://b": 1005}
+    assert after(woken(other, watch="queue://b"), 1000, ONE).pauses == run_state.pauses
 
 
 def test_that_a_parked_message_only_fails_is_known_over_deferrals() -> None:
@@ -132,11 +132,11 @@ def test_that_a_parked_message_only_fails_is_known_over_deferrals() -> None:
         failed += Counts(delivered=1, redelivered=1, rolled_back=1)
         state = after(woken(state), now, failed, began=now - 2)
     assert (state.failing_since, state.failures_before) == (1008, 1)
-    assert state.only_fails(1120, failure_timeout=60, failures=12)
-    assert not state.only_fails(1120, failure_timeout=60, failures=13)
-    assert not state.only_fails(1120, failure_timeout=120, failures=12)
+    assert state.has_only_failures(1120, failure_timeout=60, failures=12)
+    assert not state.has_only_failures(1120, failure_timeout=60, failures=13)
+    assert not state.has_only_failures(1120, failure_timeout=120, failures=12)
     quiet = after(woken(state), 1130, began=1128)
     assert quiet.failing_since == 1008  # nothing at all is nothing else
     other = after(woken(quiet), 1140, failed + ONE, began=1138)
     assert other.failing_since is None
-    assert not other.only_fails(2000, failure_timeout=60, failures=0)
+    assert not other.has_only_failures(2000, failure_timeout=60, failures=0)

@@ -40,8 +40,8 @@ def test_a_form_sends_back_the_name_that_was_given(name: str) -> None:
     visit = SimpleNamespace(base="/jms", path="queue", user=SimpleNamespace(get_name=lambda: "eve"))
     page = rendered(
         "confirm.html",
-        visit=visit, link=lambda path: path, here="/jms/queue", token="t", title="orders", question="?",
-        text="", fields={"to": name}, button="Move", back="/jms/queue",
+        visit=visit, link=lambda path: path, current_url="/jms/queue", token="t",
+        title="orders", question="?", text="", fields={"to": name}, button="Move", back="/jms/queue",
     )  # fmt: skip
     form = _Fields()
     form.feed(page)

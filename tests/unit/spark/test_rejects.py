@@ -70,7 +70,7 @@ def test_reasons_of_one_kind_count_together(finished: Manifest) -> None:
         "required but missing: 'by[…].price'",
     ]
     assert list(found.values()) == [4, 2, 2, 2, 2, 1]
-    assert reject_reasons(finished, most=2) == {**dict(list(found.items())[:2]), OTHER_REASONS: 7}
+    assert reject_reasons(finished, limit=2) == {**dict(list(found.items())[:2]), OTHER_REASONS: 7}
     (finished.folder / files[0].file).unlink()
     assert reject_reasons(finished)["required but missing: 'items[…].price'"] == 1
 

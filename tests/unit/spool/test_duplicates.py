@@ -30,7 +30,7 @@ def sealed(batch: SpoolBatch, *messages: JmsMessage, settled: bool = False) -> S
 
 def drop(repetitions: DuplicateFilter, message: JmsMessage, most: int = 9) -> list[DroppedMessage]:
     """Receive equal messages until one is to be stored; return what was dropped before that."""
-    found = [repetitions.repeated(KEY, flagged(message)) for _ in range(most)]
+    found = [repetitions.check_duplicate(KEY, flagged(message)) for _ in range(most)]
     dropped = [each for each in found if each is not None]
     assert found == [*dropped, *[None] * (most - len(dropped))]
     return dropped
@@ -60,12 +60,12 @@ def test_each_unconfirmed_copy_is_repeated_once(open_batch: OpenBatch) -> None:
         repetitions = DuplicateFilter(batch, stable=False)
         dropped = drop(repetitions, PLAIN)
         assert len(dropped) == 3
-        repetitions.confirmed(dropped[:1], None)
-        repetitions.connected(stable=False)
+        repetitions.note_confirmed(dropped[:1], None)
+        repetitions.note_connection(stable=False)
         rest = drop(repetitions, PLAIN)
         assert len(rest) == 2, "those whose acknowledgement was lost with the connection come again"
-        repetitions.confirmed(rest, None)
-        repetitions.connected(stable=False)
+        repetitions.note_confirmed(rest, None)
+        repetitions.note_connection(stable=False)
         assert drop(repetitions, PLAIN) == []
     with open_batch("b3") as batch:
         assert drop(DuplicateFilter(batch, stable=False), PLAIN) == [], "that is on disk too"
@@ -76,7 +76,7 @@ def test_a_segment_with_further_copies_stays_unconfirmed(open_batch: OpenBatch) 
     with open_batch() as batch:
         sealed(batch, PLAIN, other)
         repetitions = DuplicateFilter(batch, stable=False)
-        repetitions.confirmed(drop(repetitions, PLAIN), None)
+        repetitions.note_confirmed(drop(repetitions, PLAIN), None)
     with open_batch() as batch:
         assert len(drop(DuplicateFilter(batch, stable=False), other)) == 1
 
@@ -86,8 +86,8 @@ def test_what_is_sealed_over_a_connection_is_not_repeated_over_the_same_one(open
         repetitions = DuplicateFilter(batch, stable=False)
         first, second = sealed(batch, PLAIN, TIMED), sealed(batch, PLAIN)
         assert drop(repetitions, PLAIN) == drop(repetitions, TIMED) == []
-        repetitions.confirmed([], first)
-        repetitions.connected(stable=False)
+        repetitions.note_confirmed([], first)
+        repetitions.note_connection(stable=False)
         assert [each.segment.name for each in drop(repetitions, PLAIN)] == [second.file]
 
 
@@ -100,8 +100,8 @@ def test_a_copy_that_says_when_it_was_sent_is_repeated_after_its_confirmation(op
         for _ in range(2):
             dropped = drop(repetitions, TIMED)
             assert len(dropped) == 1
-            repetitions.confirmed(dropped, None)
-            repetitions.connected(stable=False)
+            repetitions.note_confirmed(dropped, None)
+            repetitions.note_connection(stable=False)
 
 
 def test_an_id_of_the_broker_proves_a_repetition(open_batch: OpenBatch) -> None:
@@ -109,4 +109,4 @@ def test_an_id_of_the_broker_proves_a_repetition(open_batch: OpenBatch) -> None:
         sealed(batch, PLAIN, settled=True)
         repetitions = DuplicateFilter(batch, stable=True)
         assert len(drop(repetitions, PLAIN)) == 9
-        assert repetitions.repeated(KEY, flagged(replace(PLAIN, body="cancelled"))) is None
+        assert repetitions.check_duplicate(KEY, flagged(replace(PLAIN, body="cancelled"))) is None

@@ -35,7 +35,7 @@ def make(open_batch: OpenBatch, rows: MakeRows, numbers: Iterable[int], **named:
 
 
 def known(batch: SpoolBatch, numbers: Iterable[int]) -> set[int]:
-    return {number for number in numbers if batch.knows(key(number))}
+    return {number for number in numbers if batch.may_contain(key(number))}
 
 
 def index_files(spool: Path, *activations: str) -> list[Path]:
@@ -68,7 +68,7 @@ def test_opening_a_batch_reads_as_much_after_many_others_as_after_few(
         made = earlier
         watch.count, watch.on = 0, True
         with open_batch(f"new{earlier}") as batch:
-            batch.knows("ID:nobody queue://orders")
+            batch.may_contain("ID:nobody queue://orders")
             watch.on = False
             counts.append(watch.count)
             assert known(batch, range(60)) == set(range(earlier))
@@ -112,7 +112,7 @@ def _open_and_die(spool: Path, name: str, before: bool, number: int) -> None:
     die_at(name, before=before, number=number)
     for batch_id in ("x1", "x2"):
         with SpoolBatch(spool, batch_id, source="queue://orders", activation="a") as batch:
-            batch.knows("ID:nobody queue://orders")
+            batch.may_contain("ID:nobody queue://orders")
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -150,7 +150,7 @@ def test_one_that_was_overtaken_while_it_wrote_the_index_forgets_nothing(
             for number in (3, 4, 5):
                 make(open_batch, rows, [number])
                 with open_batch(f"look{number}") as batch:
-                    batch.knows("ID:nobody queue://orders")
+                    batch.may_contain("ID:nobody queue://orders")
             assert not path.exists()
         return seal(path, content)
 

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spool.splits import (
     make_part,
     part_folder,
     parts,
-    place_in_batch,
+    position_in_batch,
 )
 from tests.unit.spool.batches import MakeRows, OpenBatch
 
@@ -57,7 +57,7 @@ def test_a_batch_is_split_into_halves_until_each_message_stands_alone(large: Man
             table = pq.ParquetFile(part.folder / segment.file).read(["batch_id", "segment", "position"])
             for position, row in enumerate(table.to_pylist()):
                 assert row == {"batch_id": part.batch_id, "segment": segment.number, "position": position}
-                place = place_in_batch(large, rows, segment.number, position)
+                place = position_in_batch(large, rows, segment.number, position)
                 source = large.folder / f"segment-{place[0]:06d}.parquet"
                 body = pq.ParquetFile(source).read(["body"]).column("body")[place[1]].as_py()
                 assert body.decode() == expected.pop(0)

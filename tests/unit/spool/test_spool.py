@@ -106,8 +106,8 @@ def test_an_unfinished_batch_is_continued(open_batch: OpenBatch, rows: MakeRows)
     with open_batch() as second:
         assert second.rows == 3
         assert [segment.rows for segment in second.segments] == [3]
-        assert second.knows(key(2))
-        assert not second.knows(key(3))
+        assert second.may_contain(key(2))
+        assert not second.may_contain(key(3))
         assert not (second.folder / ".tmp-abc").exists()
         second.seal(rows([3]))
         manifest = second.complete()
@@ -145,13 +145,13 @@ def test_a_segment_is_written_piece_by_piece_and_is_there_once_it_is_sealed(
         batch.add(rows(range(3)))
         batch.add(rows(range(3, 5)))
         assert ids(batch.folder) == []
-        assert not batch.knows(key(0))
+        assert not batch.may_contain(key(0))
         segment = batch.seal(rows([5]))
-        assert (segment.rows, batch.knows(key(4)), batch.knows(key(5))) == (6, True, True)
+        assert (segment.rows, batch.may_contain(key(4)), batch.may_contain(key(5))) == (6, True, True)
         batch.add(rows([6]))
         batch.seal()
         batch.add(rows([7]))
-        batch.give_up()
+        batch.drop_unsealed()
         batch.add(rows([8]))  # given up with the batch
     assert not list(batch.folder.glob(".tmp-*"))
     with pq.ParquetFile(batch.folder / "segment-000000.parquet") as file:
@@ -162,7 +162,7 @@ def test_a_segment_is_written_piece_by_piece_and_is_there_once_it_is_sealed(
         ]
         assert file.read(columns=["position"]).column(0).to_pylist() == list(range(6))
     with open_batch() as again:
-        assert (again.rows, again.knows(key(6)), again.knows(key(7))) == (7, True, False)
+        assert (again.rows, again.may_contain(key(6)), again.may_contain(key(7))) == (7, True, False)
         assert is_sealed(again, key(4), row_identity(rows([4])[0]))
         again.complete().verify()
 
@@ -412,7 +412,7 @@ def test_ids_of_earlier_batches_are_known_within_the_horizon(open_batch: OpenBat
 
     def known(**horizon: object) -> set[int]:
         with open_batch("b1", horizon=DeduplicationWindow(**horizon)) as batch:  # type: ignore[arg-type]  # by name
-            return {number for number in range(60) if batch.knows(key(number))}
+            return {number for number in range(60) if batch.may_contain(key(number))}
 
     everything = {*range(10), *range(40, 50)}
     assert known() == everything
@@ -426,8 +426,8 @@ def test_ids_of_earlier_batches_are_known_within_the_horizon(open_batch: OpenBat
 def test_copies_of_a_message_in_two_queues_are_two_messages(open_batch: OpenBatch, rows: MakeRows) -> None:
     with open_batch() as batch:
         batch.seal(rows([1]))
-        assert batch.knows(message_key("ID:1", "queue://orders"))
-        assert not batch.knows(message_key("ID:1", "queue://copies"))
+        assert batch.may_contain(message_key("ID:1", "queue://orders"))
+        assert not batch.may_contain(message_key("ID:1", "queue://copies"))
 
 
 @pytest.mark.parametrize(

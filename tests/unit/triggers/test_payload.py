@@ -17,12 +17,12 @@ from airflow_provider_jmsjca.triggers.payload import (
     failure,
     failure_of,
     fit,
-    heard,
+    listed_outcomes,
     may_be_held,
     message_content,
     message_event,
-    with_heard,
-    with_held,
+    with_held_keys,
+    with_listed_outcome,
 )
 
 ORDERS = Destination.queue("orders")
@@ -106,22 +106,22 @@ def test_the_list_of_held_messages_loses_keys_without_a_record_when_it_has_doubl
     kept: Any = None
     assert may_be_held(kept, "a"), "without a list there may be a record"
     for number in range(257):
-        kept = with_held(kept, [str(number)], lambda key: int(key) >= 200)
+        kept = with_held_keys(kept, [str(number)], lambda key: int(key) >= 200)
     assert [key for key in map(str, range(257)) if may_be_held(kept, key)] == list(map(str, range(200, 257)))
-    assert not may_be_held(with_held(kept, ["a"], bool), "b")
+    assert not may_be_held(with_held_keys(kept, ["a"], bool), "b")
 
 
 @pytest.mark.parametrize("kept", [3, [], {"keys": 3}, {"keys": [3]}])
 def test_a_list_that_a_task_has_overwritten_is_made_again(kept: Any) -> None:
-    assert may_be_held(with_held(kept, ["a"], bool), "a")
+    assert may_be_held(with_held_keys(kept, ["a"], bool), "a")
 
 
 def test_the_last_words_are_listed() -> None:
     kept: Any = "a task wrote this"
     for number in range(600):
-        kept = with_heard(kept, str(number), {"acknowledged": True})
-    assert list(heard(kept)) == list(map(str, range(100, 600)))
-    assert heard(kept)["599"] == {"acknowledged": True}
+        kept = with_listed_outcome(kept, str(number), {"acknowledged": True})
+    assert list(listed_outcomes(kept)) == list(map(str, range(100, 600)))
+    assert listed_outcomes(kept)["599"] == {"acknowledged": True}
 
 
 def test_the_exception_of_a_task_is_its_class_and_its_first_line() -> None:

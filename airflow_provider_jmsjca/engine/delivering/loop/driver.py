@@ -51,7 +51,7 @@ from airflow_provider_jmsjca.engine.delivering.loop.receiver import LoopReceiver
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.receiver import ConsumerConnection, ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
+from airflow_provider_jmsjca.engine.watching.backlog import watch_for_stuck_messages
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     JmsError,
@@ -203,8 +203,8 @@ class LoopDriver(Driver):
     def _link_is_up(self, link: ConsumerConnection) -> None:
         if not self._looks and link.connection.capabilities.backlog:
             self._looks = [
-                self._loop.create_task(look_for_what_stays(watch, self._source.in_thread))
-                for watch in watches(self.settings, self._source.look, self, link.connection)
+                self._loop.create_task(watch_for_stuck_messages(watch, self._source.in_thread))
+                for watch in watches(self.settings, self._source.open_probe_connection, self, link.connection)
             ]
 
     def arrived(self, buffer: ReceiveBuffer) -> None:
@@ -220,7 +220,7 @@ class LoopDriver(Driver):
 
     def keeps(self) -> bool:
         """Return whether unsettled messages remain although no work on them is pending."""
-        return self._memory.keeps
+        return self._memory.has_unsettled
 
     def _arm(self) -> None:
         deadline = self.machine.deadline
@@ -382,7 +382,7 @@ class LoopDriver(Driver):
         self.settler.conclude(buffer, decision, error)
         if error is None and buffer is self.receiver.buffer:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
-            self._memory.is_settled(settled)
+            self._memory.mark_settled(settled)
         self._take_more()
 
     def _note_sending(self, link: ConsumerConnection, error: Exception | None) -> None:
@@ -395,7 +395,7 @@ class LoopDriver(Driver):
         elif self._unsent is None:
             self._unsent = link  # it may be an outage
         elif self._unsent is not link:
-            self._source.apart = True
+            self._source.unshared = True
 
     def _take_more(self) -> None:
         """Take further messages after an in-flight message was settled, or left unsettled at the broker."""
@@ -409,7 +409,7 @@ class LoopDriver(Driver):
             self.settings.name,
             message_id,
             origin,
-            self._memory.left,
+            self._memory.left_unsettled,
             self.settings.subscription.prefetch or "the broker's",
         )
         self._take_more()

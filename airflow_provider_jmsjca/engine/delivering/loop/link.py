@@ -77,7 +77,7 @@ class LoopLink(ConsumingLink):
             self._retry.cancel()
         if self._task is not None:
             self._task.cancel()
-        give_back = self._source.relinquish()
+        give_back = self._source.detach()
         if self._connection is None:
             self._set_closed()
             return
@@ -140,9 +140,9 @@ class LoopLink(ConsumingLink):
 
         connection = self.connection
         try:
-            with self._source.asking():
+            with self._source.noting_refusals():
                 self._receivers.open(connection, on_received)
-            self._source.apart = self._receivers.refused
+            self._source.unshared = self._receivers.refused
         except JmsError as error:
             self.post(self._failed, error)
             return
@@ -159,7 +159,7 @@ class LoopLink(ConsumingLink):
 
     def _try_again(self) -> None:
         self._receivers.try_again()
-        self._source.apart = self._receivers.refused
+        self._source.unshared = self._receivers.refused
         self.post(self._try_later, self._receivers.next_try)
 
     # -- in the loop again --------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class OutstandingDeliveries:
         _, message = buffer.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
-        if self._memory.has_returned(decision.delivery):  # its commit was refused; its outcome stands
+        if self._memory.is_handled(decision.delivery):  # its commit was refused; its outcome stands
             self._feed(HandlerReturned(call=decision.call))
             return
         self._counters.deliver(decision.seen, self._clock())
@@ -187,7 +187,7 @@ class OutstandingDeliveries:
             if handled and ticket.buffer.open:
                 handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
         # Also while the stream is being closed.
-        self._memory.answer(ticket.decision.delivery, ticket.key, ticket.buffer, handled=handled)
+        self._memory.record_outcome(ticket.decision.delivery, ticket.key, ticket.buffer, handled=handled)
 
     def withdraw(self) -> None:
         """Withdraw deliveries that the user hasn't seen and that can't be settled any more.

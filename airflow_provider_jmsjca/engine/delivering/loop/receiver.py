@@ -63,7 +63,7 @@ class LoopReceiver(Receiver):
         """Release a message that stays at the broker; return its id and its destination."""
         origin = self.buffer.origin(number)
         received, _ = self.buffer.release(number)
-        self.memory.leave(self.identity(received))
+        self.memory.mark_left_unsettled(self.identity(received))
         message = received.readable
         return None if message is None else message.message_id, origin
 

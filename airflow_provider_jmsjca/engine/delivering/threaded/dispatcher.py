@@ -211,9 +211,9 @@ class ThreadLink(ConsumingLink):
             self._stop_watching()
 
     @property
-    def looks(self) -> bool:
+    def is_checking_backlog(self) -> bool:
         """Whether a check for messages that stay at the broker is running."""
-        return any(watch.looking for watch in self._watches)
+        return any(watch.is_checking for watch in self._watches)
 
     def _stop_watching(self) -> None:
         for watch in self._watches:
@@ -756,7 +756,7 @@ class FastPath:
         if (
             plain is not None
             and plain.message_id is not None
-            and not (self._memory.recalls and receiver.comes_again(received))
+            and not (self._memory.has_entries and receiver.comes_again(received))
         ):
             group = plain.properties.get("JMSXGroupID")
             begun = machine.begin_directly(

@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
 from airflow_provider_jmsjca.engine.delivering.driver import Driver
 from airflow_provider_jmsjca.engine.delivering.receiver import ReceiveBuffer, Work
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
-from airflow_provider_jmsjca.engine.session.tracing import stamped, traced
+from airflow_provider_jmsjca.engine.session.tracing import traced, with_current_trace
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable
@@ -480,7 +480,7 @@ class HandlerCaller:
                 "the connection was lost: this delivery is rolled back and will be redelivered"
             )
         connection = buffer.link.connection
-        (outgoing,) = stamped((outgoing,))
+        (outgoing,) = with_current_trace((outgoing,))
         if self._reply_to is not None and outgoing.message.reply_to is None:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         if self._hears_dates and outgoing.delay is None:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import httpx
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.masking import blotted
+from airflow_provider_jmsjca.core.masking import mask_values
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
@@ -258,7 +258,7 @@ class HttpApiAdministration(QueueAdministration):
             raise _unreadable(error) from error
 
     def _unreachable(self, purpose: str, error: httpx.HTTPError) -> ConnectionLostError:
-        said = blotted(f"{type(error).__name__}: {error}", self._settings.secrets)
+        said = mask_values(f"{type(error).__name__}: {error}", self._settings.secrets)
         return ConnectionLostError(f"{purpose}: the management_url cannot be reached: {said}")
 
     def _connected(self, purpose: str) -> httpx.Client:

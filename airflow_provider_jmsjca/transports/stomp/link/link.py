@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.masking import blotted
+from airflow_provider_jmsjca.core.masking import mask_values
 from airflow_provider_jmsjca.errors import (
     BlockedByBrokerError,
     ConfigurationError,
@@ -502,7 +502,7 @@ class Link:
             ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors
                 without a known cause.
         """
-        text = blotted(error_text(headers, body), self.secrets)
+        text = mask_values(error_text(headers, body), self.secrets)
         if self.orphans.hand_back_undelivered(text):
             return
         self._last_error = text

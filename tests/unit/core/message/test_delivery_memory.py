@@ -33,14 +33,14 @@ class Run:
         self.count += 1
         self.buffer, self.link = f"buffer {self.count}", f"link {self.count}"
         self.memory.begin(
-            self.buffer, self.link, self.again.extend, back={back}, unacknowledged={unacknowledged}
+            self.buffer, self.link, self.again.extend, unsettled={back}, unacknowledged={unacknowledged}
         )
 
     def gets(
         self, key: Identity, message: str = "m", *, flag: bool = True, lane: str | None = None
     ) -> Verdict:
         published = key if flag else None
-        return self.memory.arrived(message, here=key, published=published, redelivered=flag, lane=lane)
+        return self.memory.classify(message, identity=key, published=published, redelivered=flag, lane=lane)
 
 
 # -- settled messages ---------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def test_another_buffer_of_the_same_connection_repeats_nothing() -> None:
 def test_a_settlement_over_an_earlier_connection_may_be_reported_late() -> None:
     run = Run()
     run.connect()
-    run.memory.settled_before(A)
+    run.memory.mark_settled_earlier(A)
     run.memory.note(B)
     assert (run.gets(A), run.gets(B)) == (SETTLE, TAKE)
 
@@ -94,8 +94,8 @@ def test_the_id_of_a_message_published_elsewhere_needs_the_flag() -> None:
     run = Run()
     run.memory.note(A)
     run.connect()
-    assert run.memory.arrived("copy", here=B) is TAKE
-    assert run.memory.arrived("copy", here=B, published=A) is SETTLE
+    assert run.memory.classify("copy", identity=B) is TAKE
+    assert run.memory.classify("copy", identity=B, published=A) is SETTLE
 
 
 def test_an_unsettled_message_repeats_nothing() -> None:
@@ -125,11 +125,11 @@ def test_a_copy_waits_for_the_answer_of_an_earlier_delivery() -> None:
     run.connect()
     assert (run.gets(A, "a", lane="g"), run.gets(B, "b", lane="g")) == (WAIT, WAIT)
     assert run.gets(C, "c") is TAKE
-    assert run.memory.keeps
-    run.memory.answer(1, A, earlier, handled=True)
+    assert run.memory.has_unsettled
+    run.memory.record_outcome(1, A, earlier, handled=True)
     assert run.again == ["a", "b"]
     assert (run.gets(A, "a", lane="g"), run.gets(B, "b", lane="g")) == (SETTLE, TAKE)
-    assert not run.memory.has_returned(1), "numbers are of the present buffer"
+    assert not run.memory.is_handled(1), "numbers are of the present buffer"
 
 
 def test_a_released_message_goes_before_its_group() -> None:
@@ -139,7 +139,7 @@ def test_a_released_message_goes_before_its_group() -> None:
     run.memory.hand_out(B)
     run.connect()
     assert [run.gets(A, "a", lane="g"), run.gets(B, "b", lane="g")] == [WAIT, WAIT]
-    run.memory.answer(1, A, earlier, handled=False)
+    run.memory.record_outcome(1, A, earlier, handled=False)
     assert run.again == ["a"]
     assert run.gets(A, "a", lane="g") is TAKE
     assert run.gets(C, "c", lane="g") is WAIT
@@ -148,16 +148,16 @@ def test_a_released_message_goes_before_its_group() -> None:
 def test_a_returned_delivery_keeps_its_outcome_until_it_is_settled() -> None:
     run = Run()
     run.memory.hand_out(A)
-    run.memory.answer(1, A, run.buffer, handled=True)
-    assert run.memory.has_returned(1)
-    run.memory.is_settled([1])
-    assert not run.memory.has_returned(1)
+    run.memory.record_outcome(1, A, run.buffer, handled=True)
+    assert run.memory.is_handled(1)
+    run.memory.mark_settled([1])
+    assert not run.memory.is_handled(1)
 
 
 def test_an_unacknowledged_message_without_a_time_is_recognised_once() -> None:
     run = Run(stable=False)
     run.memory.hand_out(UNTIMED)
-    run.memory.answer(1, UNTIMED, run.buffer, handled=True)
+    run.memory.record_outcome(1, UNTIMED, run.buffer, handled=True)
     run.connect(unacknowledged=UNTIMED)
     assert run.gets(UNTIMED, flag=False) is TAKE
     assert [run.gets(UNTIMED), run.gets(UNTIMED)] == [SETTLE, TAKE]
@@ -165,15 +165,15 @@ def test_an_unacknowledged_message_without_a_time_is_recognised_once() -> None:
 
 def test_a_message_that_stays_stays() -> None:
     run = Run(stable=False)
-    run.memory.leave(A)
-    assert (run.gets(A), run.gets(A, flag=False), run.memory.left) == (STAY, TAKE, 1)
+    run.memory.mark_left_unsettled(A)
+    assert (run.gets(A), run.gets(A, flag=False), run.memory.left_unsettled) == (STAY, TAKE, 1)
 
 
 # -- duplicate elimination ----------------------------------------------------------------------------------
 
 
 def duplicate(run: Run, message_id: str | None, message: str = "m", lane: str | None = None) -> Verdict:
-    return run.memory.arrived(message, message_id=message_id, lane=lane)
+    return run.memory.classify(message, message_id=message_id, lane=lane)
 
 
 def test_the_oldest_ids_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
@@ -181,7 +181,7 @@ def test_the_oldest_ids_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
     run = Run(remembered=2)
     for message_id in ("ID:1", "ID:2", None, None, "ID:3"):
         assert duplicate(run, message_id) is TAKE
-        run.memory.completed(message_id, run.buffer, handled=True)
+        run.memory.record_id_outcome(message_id, run.buffer, handled=True)
     assert [duplicate(run, each) for each in ("ID:1", "ID:2", "ID:3", None)] == [
         TAKE, DUPLICATE, DUPLICATE, TAKE,
     ]  # fmt: skip
@@ -195,9 +195,9 @@ def test_messages_of_an_older_buffer_wait_no_more() -> None:
     assert run.memory.waiting == ["2"]
     run.connect()
     assert duplicate(run, "ID:1", "3") is TAKE
-    run.memory.completed("ID:1", old, handled=False)
+    run.memory.record_id_outcome("ID:1", old, handled=False)
     assert duplicate(run, "ID:1", "4") is WAIT
-    run.memory.completed("ID:1", run.buffer, handled=False)
+    run.memory.record_id_outcome("ID:1", run.buffer, handled=False)
     assert run.again == ["4"]
 
 
@@ -209,7 +209,7 @@ def test_messages_wait_behind_one_that_waits_where_their_consumer_settles_in_ord
     assert duplicate(run, None, "nameless", "consumer 2") is WAIT
     assert duplicate(run, "ID:3", "other", "consumer 3") is TAKE
     assert duplicate(run, "ID:4", "elsewhere") is TAKE
-    run.memory.completed("ID:1", run.buffer, handled=True)
+    run.memory.record_id_outcome("ID:1", run.buffer, handled=True)
     assert run.again == ["again", "behind", "nameless"]
     assert duplicate(run, "ID:1", "again", "consumer 2") is DUPLICATE
     assert duplicate(run, "ID:2", "behind", "consumer 2") is TAKE

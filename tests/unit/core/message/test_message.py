@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.message import (
     PropertyType,
     unchecked_message,
 )
-from airflow_provider_jmsjca.core.message.message import with_id_of
+from airflow_provider_jmsjca.core.message.message import with_stable_id
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 
@@ -228,14 +228,14 @@ def test_what_stands_for_a_missing_id_is_the_same_at_each_delivery() -> None:
     again = replace(
         message, redelivered=True, delivery_count=2, properties={"order": 7, "JMSXDeliveryCount": 2}
     )
-    digest = with_id_of(message, "digest").message_id
+    digest = with_stable_id(message, "digest").message_id
     assert digest is not None
     assert digest.startswith("digest=")
-    assert with_id_of(again, "digest").message_id == digest
-    assert with_id_of(JmsMessage.text("x", {"order": 8}), "digest").message_id != digest
-    assert with_id_of(JmsMessage.bytes(b"x", {"order": 7}), "digest").message_id != digest
-    assert with_id_of(again, "property:order").message_id == "order=7"
-    assert with_id_of(JmsMessage.text("x", {"order": ""}), "property:order").message_id is None
-    assert with_id_of(message, "property:other").message_id is None
+    assert with_stable_id(again, "digest").message_id == digest
+    assert with_stable_id(JmsMessage.text("x", {"order": 8}), "digest").message_id != digest
+    assert with_stable_id(JmsMessage.bytes(b"x", {"order": 7}), "digest").message_id != digest
+    assert with_stable_id(again, "property:order").message_id == "order=7"
+    assert with_stable_id(JmsMessage.text("x", {"order": ""}), "property:order").message_id is None
+    assert with_stable_id(message, "property:other").message_id is None
     known = replace(message, message_id="ID:1")
-    assert with_id_of(known, "digest") is known
+    assert with_stable_id(known, "digest") is known

@@ -145,7 +145,7 @@ def test_no_spelling_means_two_things() -> None:
 def test_every_row_says_what_it_does() -> None:
     for option in OPTIONS:
         assert option.meaning.endswith((".", "=...", "=...; several take turns.")), option.name
-        assert bool(option.acts) != bool(option.why), option.name
+        assert bool(option.acts) != bool(option.reason), option.name
         assert option.source, option.name
         assert set(option.levels) <= set("CFA"), option.name
         assert (option.choices is not None) == (option.value_type is OptionType.CHOICE), option.name

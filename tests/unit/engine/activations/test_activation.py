@@ -371,11 +371,11 @@ def test_while_the_stop_cannot_be_stored_its_message_is_not_acknowledged(site: S
     class Away(MemoryActivations):
         away = True
 
-        def want(self, *order: Any, **why: Any) -> None:
+        def request_state(self, *order: Any, **why: Any) -> None:
             tried.set()
             if self.away:
                 raise TransientStoreError("the database is away")
-            super().want(*order, **why)
+            super().request_state(*order, **why)
 
     store, tried = MemoryStore(), threading.Event()
     store.activations = Away("host/1", store.owners)

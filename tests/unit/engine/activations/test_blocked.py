@@ -59,5 +59,5 @@ def test_a_blocked_run_waits_for_the_longer_bound(
     idle: float, blocked: bool, ended_by: EndReason | None
 ) -> None:
     ends = RunLimits(idle_for=SECOND * 5, failure_timeout=SECOND * 9)
-    found = ends.reached(settled=0, elapsed=9, idle=idle, failing=0, blocked=blocked)
+    found = ends.end_reason(settled=0, elapsed=9, idle=idle, failing=0, blocked=blocked)
     assert (found and found[0]) is ended_by

@@ -44,7 +44,12 @@ from airflow_provider_jmsjca.transports.base import (
     Outgoing,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.members import in_limbo, limbo_name, member_settings, settings_of
+from airflow_provider_jmsjca.transports.members import (
+    limbo_name,
+    member_settings,
+    settings_for_member,
+    split_limbo_name,
+)
 from airflow_provider_jmsjca.transports.memory import MemoryBroker as Broker
 from airflow_provider_jmsjca.transports.memory import memory_broker as broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
@@ -529,9 +534,9 @@ def test_the_names_of_members() -> None:
         "[::1]:2": (("::1", 2),),
     }
     assert [each.client_id for each in found.values()] == ["c-a-1", "c---1-2"]
-    assert settings_of("a:1", settings).hosts == (("a", 1),)
+    assert settings_for_member("a:1", settings).hosts == (("a", 1),)
     with pytest.raises(ConfigurationError, match=r"no host b:1, expected it beside a:1, \[::1\]:2"):
-        settings_of("b:1", settings)
+        settings_for_member("b:1", settings)
 
 
 def test_a_host_given_twice_is_refused() -> None:
@@ -569,9 +574,9 @@ def send_all_now(cluster: Cluster, store: Store) -> int:
     store.limbo.release(EVERYTHING, datetime.now(UTC))
 
     def connect_to(name: str) -> JmsConnection:
-        conn_id, member = in_limbo(name)
+        conn_id, member = split_limbo_name(name)
         assert (conn_id, member is None) == ("orders", False)
-        return JmsConnection(connect(settings_of(str(member), cluster.settings)))
+        return JmsConnection(connect(settings_for_member(str(member), cluster.settings)))
 
     return LimboSender(store.limbo, connect_to).send_due().sent
 
@@ -628,7 +633,7 @@ def test_a_member_with_messages_in_doubt_is_left_alone_until_the_doubt_is_cleare
 
 
 def test_limbo_keeps_names_of_250_characters() -> None:
-    assert in_limbo(limbo_name("orders", "[::1]:61613")) == ("orders", "[::1]:61613")
-    assert in_limbo("orders") == ("orders", None)
+    assert split_limbo_name(limbo_name("orders", "[::1]:61613")) == ("orders", "[::1]:61613")
+    assert split_limbo_name("orders") == ("orders", None)
     with pytest.raises(ConfigurationError, match="has more than 250 characters"):
         limbo_name("orders", "h" * 250)

@@ -54,7 +54,7 @@ class _Running:
         self.counts += self.happens(self.now)
         return self.now == 1_000
 
-    def quiet_since(self) -> None:
+    def idle_since(self) -> None:
         return None
 
 

@@ -37,7 +37,7 @@ def only(store: MemoryStore) -> RunReport:
 
 def request(store: MemoryStore, wanted: WantedState) -> None:
     activation = only(store).activation
-    store.activations.want(activation, wanted, reason="the disk is full", asked_by="ada")
+    store.activations.request_state(activation, wanted, reason="the disk is full", asked_by="ada")
 
 
 def reaches(store: MemoryStore, status: RunStatus) -> None:

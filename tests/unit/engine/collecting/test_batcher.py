@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.engine.collecting import batcher
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
-from airflow_provider_jmsjca.engine.collecting.batcher import ConnectUnlessStopped, Steering, collect
+from airflow_provider_jmsjca.engine.collecting.batcher import CollectionControl, ConnectUnlessStopped, collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -543,54 +543,54 @@ def test_a_spec_tells_all_its_faults() -> None:
 def test_a_suspended_collection_receives_nothing_and_idleness_does_not_end_it(
     orders: Broker, tmp_path: Path
 ) -> None:
-    steering, results = Steering(), list[CollectResult]()
+    control, results = CollectionControl(), list[CollectResult]()
     send(range(5))
 
     def work() -> None:
         with open_batch(tmp_path) as batch:
-            more = {"stop": threading.Event(), "steering": steering}
+            more = {"stop": threading.Event(), "control": control}
             results.append(collect(CONNECT, batch, spec(max_messages=8), **more))  # type: ignore[arg-type]
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_for(lambda: steering.received == 5)
-    steering.suspended.set()
-    wait_for(lambda: not steering.connected)
+    wait_for(lambda: control.received == 5)
+    control.suspended.set()
+    wait_for(lambda: not control.connected)
     assert orders.depth("orders") == 0, "what was received is sealed"
     send(range(5, 8))
     thread.join(0.5)  # longer than idle_time
     assert thread.is_alive()
     assert orders.depth("orders") == 3
-    steering.suspended.clear()
+    control.suspended.clear()
     thread.join(10)
     (result,) = results
     assert (result.reason, result.rows) == (EndReason.COUNT, 8)
-    assert (steering.received, steering.stored) == (8, 8)
+    assert (control.received, control.stored) == (8, 8)
 
 
 def test_a_collection_that_stays_suspended_ends_in_time_without_a_fault(
     orders: Broker, tmp_path: Path
 ) -> None:
     send(range(1))
-    steering = Steering()
-    steering.suspended.set()
+    control = CollectionControl()
+    control.suspended.set()
     with open_batch(tmp_path) as batch:
         what = spec(max_time=timedelta(seconds=0.3))
-        result = collect(CONNECT, batch, what, stop=threading.Event(), steering=steering)
+        result = collect(CONNECT, batch, what, stop=threading.Event(), control=control)
     assert (result.reason, result.rows, orders.depth("orders")) == (EndReason.TIME, 0, 1)
 
 
 def test_a_drained_collection_finishes_its_batch(orders: Broker, tmp_path: Path) -> None:
     send(range(5))
 
-    class Draining(Steering):
+    class Draining(CollectionControl):
         def count(self, *, received: int, stored: int, in_flight: int) -> None:
             super().count(received=received, stored=stored, in_flight=in_flight)
             if self.received == 5:
                 self.drained.set()
 
-    steering = Draining()
+    control = Draining()
     with open_batch(tmp_path) as batch:
-        result = collect(CONNECT, batch, spec(idle_time=None), stop=threading.Event(), steering=steering)
+        result = collect(CONNECT, batch, spec(idle_time=None), stop=threading.Event(), control=control)
     assert (result.reason, result.rows, orders.depth("orders")) == (EndReason.DRAINED, 5, 0)
     Manifest.read(str(result.manifest)).verify()

@@ -69,9 +69,9 @@ def spec(
         subscription=Subscription(destination=ORDERS),
         max_messages=most,
         first_within=SOON,
-        more_within=SOON,
+        wait_for_more=SOON,
         choose=None if wants is None else lambda message: wants(str(message.body)),
-        looks_past=wants is not None,
+        filters_messages=wants is not None,
         dead_letter=dead_letter,
     )
 
@@ -369,7 +369,7 @@ def test_looking_past_too_many_is_said(
 ) -> None:
     monkeypatch.setattr("airflow_provider_jmsjca.engine.collecting.claim.LOOKED_PAST", 3)
     send("a", "a", "a", "a", "b")
-    wanted = replace(spec(), choose=lambda _: Choice.LEAVE, looks_past=True)
+    wanted = replace(spec(), choose=lambda _: Choice.LEAVE, filters_messages=True)
     assert claim(connection, opener(tmp_path), wanted).left == 4
     assert "4 messages that were not claimed are at the front of queue://orders" in caplog.text
     assert orders.depth("orders") == 5

@@ -96,7 +96,7 @@ def test_j43_the_idle_timeout_counts_from_the_last_successful_use(
     with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
         lease = pool.borrow(wanted)
         clock.now += 20
-        lease.usage.succeeded()
+        lease.usage.record_success()
         clock.now += 29
         with pool.borrow(wanted) as same:
             assert same is lease.connection

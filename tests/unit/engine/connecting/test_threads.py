@@ -72,7 +72,7 @@ def test_a_crew_without_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(TransientBrokerError):
             thread_pool.submit(lambda: None)
     done = threading.Event()
-    thread_pool.leave(done.set)
+    thread_pool.submit_logged(done.set)
     assert done.wait(5)
 
 

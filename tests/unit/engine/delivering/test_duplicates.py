@@ -53,12 +53,12 @@ def test_what_came_again_came_all_the_same(site: Site, mode: dict[str, Any]) -> 
     activation.start()
     send(site, ("a", "ID:1"))
     until(lambda: activation.counts.committed == 1)
-    until(lambda: activation.quiet_since() is not None)
-    before = activation.quiet_since()
+    until(lambda: activation.idle_since() is not None)
+    before = activation.idle_since()
     send(site, ("a again", "ID:1"))
     until(lambda: activation.counts.repeated == 1)
-    until(lambda: activation.quiet_since() is not None)
-    after = activation.quiet_since()
+    until(lambda: activation.idle_since() is not None)
+    after = activation.idle_since()
     assert activation.stop()
     assert before is not None
     assert after is not None

@@ -31,7 +31,7 @@ def die_with(site: Site, store: MemoryStore, *bodies: str) -> None:
     """Leave what another process leaves that is killed while it handles these messages."""
     dead = store.seen_from("host/1")
     before = datetime.now(UTC) - LONG_AGO
-    dead.owners.beat(before)
+    dead.owners.heartbeat(before)
     ids = {each.body: str(each.message_id) for each in site.broker.messages("orders")}
     dead.attempts.begin("orders", [ids[body] for body in bodies], before)
 
@@ -113,7 +113,7 @@ def test_what_ends_in_good_order_leaves_nothing_in_doubt(
     activation.stop()
     assert store.attempts.page(open_only=True) == []
     store.close()
-    assert store.owners.living({"host/2"}, datetime.now(UTC)) == frozenset()
+    assert store.owners.live({"host/2"}, datetime.now(UTC)) == frozenset()
 
 
 def test_while_it_is_handled_it_is_in_hand(site: Site, store: MemoryStore) -> None:
@@ -122,7 +122,7 @@ def test_while_it_is_handled_it_is_in_hand(site: Site, store: MemoryStore) -> No
 
     def look(_: Delivery) -> None:
         (found,) = store.attempts.page(open_only=True)
-        seen.append(store.owners.living({found.where}, datetime.now(UTC)))
+        seen.append(store.owners.live({found.where}, datetime.now(UTC)))
 
     site.activation(look, **how(store)).run(max_messages=1)
     assert seen == [{"host/2"}]
@@ -175,7 +175,7 @@ def test_the_end_of_one_activation_says_nothing_of_another_with_the_same_store(
     site.send("b", to=Destination.queue("bills"))
     site.activation(nothing, **how(store, name="second", destination="bills")).run(max_messages=1)
     (found,) = store.attempts.page(open_only=True)
-    assert store.owners.living({found.where}, datetime.now(UTC)) == {"host/2"}
+    assert store.owners.live({found.where}, datetime.now(UTC)) == {"host/2"}
     may_end.set()
     first.stop()
 

@@ -83,7 +83,7 @@ def test_our_own_ways_are_fields_of_a_spec_and_of_its_surroundings(name: str) ->
     assert found(plain, replace(BARE, **{name: True}))
 
 
-_NO_MEANING = [option for option in OPTIONS if option.why and option.allowed_at(Level.ACTIVATION)]
+_NO_MEANING = [option for option in OPTIONS if option.reason and option.allowed_at(Level.ACTIVATION)]
 
 
 @pytest.mark.parametrize("option", _NO_MEANING, ids=lambda option: option.name)
@@ -98,7 +98,7 @@ def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option
         assert ActivationSpec.from_yaml(spec.to_yaml()).without_effect == spec.without_effect
         assert replace(listener_settings(spec), spec=without.spec) == without
         (said,) = spec.without_effect
-        assert said == f"{option.name}: accepted, no effect: {option.why}"
+        assert said == f"{option.name}: accepted, no effect: {option.reason}"
 
 
 @pytest.mark.parametrize(

@@ -515,7 +515,7 @@ def test_a_refusal_at_the_close_leaves_no_subscription_open(wire: LesserConnecti
     with pytest.raises(PermanentBrokerError, match="no such subscription"):
         connection.close()
     assert len(refused) == 4
-    assert usage.left(30) == 0, "the connection is not lent again"
+    assert usage.seconds_left(30) == 0, "the connection is not lent again"
 
 
 def test_closing_the_connection_closes_sessions_and_calls_back_once(server: Broker) -> None:

@@ -14,8 +14,8 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
 from airflow_provider_jmsjca.engine.watching.backlog import (
     BacklogWatch,
-    look_for_what_stays,
-    watch_while_deferred,
+    deferred_watch,
+    watch_for_stuck_messages,
 )
 from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
@@ -69,14 +69,14 @@ class Scene:
             consumers=1,
             connect=open_one,
             idle_for=lambda: self.idle,
-            keeps=lambda: self.keeps,
+            has_unsettled=lambda: self.keeps,
             clock=lambda: self.now,
         )
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("APART", "IDLE_BEFORE", "BETWEEN_LOOKS"):
+    for name in ("COUNT_INTERVAL", "IDLE_BEFORE", "CHECK_INTERVAL"):
         monkeypatch.setattr(backlog_watch, name, getattr(backlog_watch, name) / 100)
 
 
@@ -87,7 +87,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 def test_what_no_living_consumer_has_is_an_error_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
     """Artemis, trap 10."""
     scene = Scene()
-    scene.watch(HELD, HELD).look()
+    scene.watch(HELD, HELD).check()
     text = (
         "orders listener: the broker keeps 2 messages of queue://orders for a consumer that is gone, and may"
         " deliver them only after a restart (7, 8)"
@@ -97,24 +97,24 @@ def test_what_no_living_consumer_has_is_an_error_that_names_it(caplog: pytest.Lo
 
 
 def test_what_moves_between_two_counts_is_not_stuck(caplog: pytest.LogCaptureFixture) -> None:
-    Scene().watch(HELD, QUIET).look()
-    Scene().watch(WAITING, QUIET).look()
-    Scene().watch(QUIET).look()
+    Scene().watch(HELD, QUIET).check()
+    Scene().watch(WAITING, QUIET).check()
+    Scene().watch(QUIET).check()
     later = Backlog(taken=1, consumers=1, taken_ids=frozenset({"9"}))
-    Scene().watch(HELD, later).look()
-    Scene().watch(HELD_ELSEWHERE, HELD).look()  # its holder goes, and they are on their way
+    Scene().watch(HELD, later).check()
+    Scene().watch(HELD_ELSEWHERE, HELD).check()  # its holder goes, and they are on their way
     assert said(caplog) == []
 
 
 def test_a_listener_that_has_something_to_do_again_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    Scene(idle=0.0).watch(HELD, HELD).look()
+    Scene(idle=0.0).watch(HELD, HELD).check()
     assert said(caplog) == []
 
 
 def test_what_the_listener_keeps_itself_is_nobody_elses(caplog: pytest.LogCaptureFixture) -> None:
     """A message that can be neither delivered nor moved is in the log already."""
     looks: list[float] = []
-    look = BacklogWatch.look
+    look = BacklogWatch.check
 
     def counted(watch: BacklogWatch) -> None:
         look(watch)
@@ -127,7 +127,7 @@ def test_what_the_listener_keeps_itself_is_nobody_elses(caplog: pytest.LogCaptur
         )
         activation = site.activation(site.note, balanced=True, concurrency_mode="cc")
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(BacklogWatch, "look", counted)
+            patched.setattr(BacklogWatch, "check", counted)
             activation.start()
             until(lambda: len(looks) == 2)
     finally:
@@ -138,13 +138,13 @@ def test_what_the_listener_keeps_itself_is_nobody_elses(caplog: pytest.LogCaptur
 def test_another_consumer_may_take_its_time(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     watch = scene.watch(*[HELD_ELSEWHERE] * 8)
-    watch.look()
+    watch.check()
     scene.now += 299
-    watch.look()
+    watch.check()
     assert said(caplog) == []
     scene.now += 1
-    watch.look()
-    watch.look()  # said already
+    watch.check()
+    watch.check()  # said already
     text = (
         "orders listener: another consumer, or one that is gone, has had 2 messages of queue://orders"
         " for 0:05:00 or longer (7, 8)"
@@ -155,9 +155,9 @@ def test_another_consumer_may_take_its_time(caplog: pytest.LogCaptureFixture) ->
 def test_what_waits_and_does_not_come_is_said_unless_a_selector_may_be_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    Scene(filtered=True).watch(WAITING, WAITING).look()
+    Scene(filtered=True).watch(WAITING, WAITING).check()
     assert said(caplog) == []
-    Scene().watch(WAITING, WAITING).look()
+    Scene().watch(WAITING, WAITING).check()
     text = (
         "orders listener: messages wait on queue://orders and aren't delivered to this listener, which has"
         " nothing to do: the queue is paused, or they are kept for another consumer"
@@ -169,7 +169,7 @@ def test_a_listener_that_is_idle_looks_by_itself(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the holder leaves has to reach the listener before the second count, also on a busy machine.
-    monkeypatch.setattr(backlog_watch, "APART", timedelta(seconds=1))
+    monkeypatch.setattr(backlog_watch, "COUNT_INTERVAL", timedelta(seconds=1))
     site = Site()
     try:
         holder = connect(site.settings)
@@ -203,7 +203,7 @@ def test_who_may_not_ask_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
     watch = BacklogWatch(
         name="orders listener", queue=ORDERS, filtered=False, consumers=1, connect=open_one,
-        idle_for=lambda: 10.0, keeps=lambda: False, clock=lambda: 0.0,
+        idle_for=lambda: 10.0, has_unsettled=lambda: False, clock=lambda: 0.0,
     )  # fmt: skip
     watch.start()
     until(lambda: said(caplog))
@@ -234,12 +234,12 @@ def test_a_run_does_not_end_for_silence_amid_a_look(caplog: pytest.LogCaptureFix
 
 def test_who_is_deferred_looks_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
-    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.01))
+    monkeypatch.setattr(backlog_watch, "CHECK_INTERVAL", timedelta(seconds=0.01))
     site = Site()
 
     async def some_looks() -> None:
         looks = asyncio.create_task(
-            look_for_what_stays(watch_while_deferred(partial(connect, site.settings), ORDERS, filtered=False))
+            watch_for_stuck_messages(deferred_watch(partial(connect, site.settings), ORDERS, filtered=False))
         )
         await streaming.until(lambda: said(caplog))
         looks.cancel()
@@ -253,7 +253,7 @@ def test_a_stream_that_has_nothing_to_do_looks_too(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="airflow_provider_jmsjca")  # whatever Airflow has set
     monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
-    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.05))
+    monkeypatch.setattr(backlog_watch, "CHECK_INTERVAL", timedelta(seconds=0.05))
     text = (
         "stream: the broker keeps 2 messages of queue://orders for a consumer that is gone, and may deliver"
         " them only after a restart (7, 8)"
@@ -278,7 +278,7 @@ def test_a_stream_that_keeps_messages_itself_accuses_nobody(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
-    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.05))
+    monkeypatch.setattr(backlog_watch, "CHECK_INTERVAL", timedelta(seconds=0.05))
 
     async def some_looks() -> None:
         site = streaming.Site()

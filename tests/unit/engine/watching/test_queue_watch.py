@@ -287,8 +287,8 @@ def test_who_cannot_look_is_told_and_the_others_look_on(server: Broker) -> None:
             (Destination.topic("t"), None),
             (Destination.queue("x"), None),
         ]
-        tasks = [asyncio.ensure_future(looks.look(connection, *each)) for each in asked]
-        gone = asyncio.ensure_future(looks.look(connection, ORDERS, None))
+        tasks = [asyncio.ensure_future(looks.probe(connection, *each)) for each in asked]
+        gone = asyncio.ensure_future(looks.probe(connection, ORDERS, None))
         await asyncio.sleep(0)
         gone.cancel()
         there, selector, topic, nothing = await asyncio.gather(*tasks, return_exceptions=True)
@@ -299,7 +299,7 @@ def test_who_cannot_look_is_told_and_the_others_look_on(server: Broker) -> None:
         assert gone.cancelled()
         connection.close()
         with pytest.raises(ConnectionLostError):
-            await looks.look(connection, ORDERS, None)
+            await looks.probe(connection, ORDERS, None)
 
     run(work())
 
@@ -314,8 +314,8 @@ def test_without_a_thread_a_look_fails_for_a_while(server: Broker, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
             with pytest.raises(TransientBrokerError, match="thread"):
-                await probes_of(connection).look(connection, ORDERS, None)
-        assert await probes_of(connection).look(connection, ORDERS, None) is None
+                await probes_of(connection).probe(connection, ORDERS, None)
+        assert await probes_of(connection).probe(connection, ORDERS, None) is None
         connection.close()
 
     run(work())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.spool.files.listing import SkippedNames, is_file_name, sound_page
+from airflow_provider_jmsjca.spool.files.listing import SkippedNames, is_file_name, valid_page
 
 GOOGLE = (
     "<ListBucketResult><Prefix>spool/</Prefix>{}<NextContinuationToken>spool//x</NextContinuationToken>"
@@ -64,7 +64,7 @@ def test_entries_of_other_names_are_left_out(
     page: str, entries: list[str], kept: list[int], skipped: list[str]
 ) -> None:
     found: list[str] = []
-    written = sound_page(page.format("".join(entries)).encode(), found.append)
+    written = valid_page(page.format("".join(entries)).encode(), found.append)
     assert written.decode() == page.format("".join(entries[each] for each in kept))
     assert found == skipped
 
@@ -75,7 +75,7 @@ def test_entries_of_other_names_are_left_out(
 def test_any_names(names: list[str], page: str) -> None:
     element = "<Contents><Key>{}</Key></Contents>" if page is GOOGLE else "<Blob><Name>{}</Name></Blob>"
     found: list[str] = []
-    written = sound_page(
+    written = valid_page(
         page.format("".join(element.format(escape(each)) for each in names)).encode(), found.append
     )
     sound = [each for each in names if is_file_name(each.removesuffix("/"))]

@@ -104,7 +104,7 @@ def test_an_unfinished_batch_stays_so_and_goes_on(open_batch: OpenBatch, rows: M
     assert (given_up.file, given_up.rows) == (SECOND, None)
     assert (describe(batch.folder).state, describe(batch.folder).rows) == (State.UNFINISHED, 2)
     with open_batch() as again:
-        assert [again.knows(key(number)) for number in range(3)] == [True, False, True]
+        assert [again.may_contain(key(number)) for number in range(3)] == [True, False, True]
         again.seal(rows([1, 3]))
         assert ids(again.complete()) == ["ID:0", "ID:2", "ID:1", "ID:3"]
 
@@ -115,7 +115,7 @@ def test_other_batches_of_the_activation_go_on(
 ) -> None:
     if indexed:
         with open_batch("b2") as other:
-            assert other.knows(key(0))
+            assert other.may_contain(key(0))
     flip(finished.folder / FIRST)
 
     def known(name: str, number: int) -> bool:
@@ -147,7 +147,7 @@ def test_rejected_messages_of_a_segment_that_was_given_up_are_left_out(
     assert "1 rejected messages can't be sent as dead letters: they were in segment 0" in caplog.text
 
 
-@pytest.mark.parametrize("step", ["_set_aside", "seal_place", "SpoolBatch"])
+@pytest.mark.parametrize("step", ["_set_aside", "seal_number", "SpoolBatch"])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_killed_at_any_step_and_called_again_it_goes_on(
     finished: Manifest, monkeypatch: pytest.MonkeyPatch, step: str, calls: int

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, take_fence
-from airflow_provider_jmsjca.spool.files import ASIDE, seal, take_away
+from airflow_provider_jmsjca.spool.files import ASIDE, remove_if_unused, seal
 from airflow_provider_jmsjca.spool.known_ids import DeduplicationWindow, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
@@ -126,7 +126,7 @@ def test_any_path_of_the_spool_will_do(tmp_path: Path, rows: MakeRows, path: str
         uri = batch.complete().uri
     assert Manifest.read(uri).folder == spool / "b1"
     with SpoolBatch(spool, "b2", source="queue://orders", activation="a") as batch:
-        assert batch.knows(message_key("ID:1", "queue://orders"))
+        assert batch.may_contain(message_key("ID:1", "queue://orders"))
         batch.seal(rows([2]))
     assert adopt(spool, "b2") is not None
     assert [(each.batch_id, verify(each)) for each in batches(spool)] == [("b1", None), ("b2", None)]
@@ -316,7 +316,7 @@ def taken_aside(folder: Path) -> None:
         raise Killed
 
     with pytest.raises(Killed):
-        take_away(folder, may_go=die, taken="segment")
+        remove_if_unused(folder, may_remove=die, kept_prefix="segment")
     assert not folder.exists()
 
 

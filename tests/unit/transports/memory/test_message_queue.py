@@ -21,7 +21,7 @@ class Client:
     def has_credit(self) -> bool:
         return len(self.held) < self._room
 
-    def wants(self, message: JmsMessage) -> bool:
+    def matches(self, message: JmsMessage) -> bool:
         return self._remainder is None or int(str(message.body)) % 3 == self._remainder
 
     def take(self, entry: QueuedMessage) -> None:
@@ -66,7 +66,7 @@ def test_nothing_is_lost_or_doubled_and_whoever_has_room_gets_the_oldest(
         assert len(set(map(id, held))) == len(held)
         assert {id(entry) for entry in living.values() if not entry.ready} == {id(entry) for entry in held}
         for client in clients:
-            waiting = [entry for entry in living.values() if entry.ready and client.wants(entry.message)]
+            waiting = [entry for entry in living.values() if entry.ready and client.matches(entry.message)]
             assert not (client.has_credit() and waiting)
 
 

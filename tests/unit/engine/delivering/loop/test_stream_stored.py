@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message.message import lasting_digest
+from airflow_provider_jmsjca.core.message.message import stable_digest
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.transports import connect
 from tests.unit.engine.delivering.test_attempt_log import Store
@@ -154,7 +154,7 @@ def test_a_message_that_was_handled_makes_no_second_delivery(site: Site, store: 
     async def work() -> None:
         site.send("a", "b")
         first, _ = site.broker.messages("orders")
-        store.handled.add("orders", [str(lasting_digest(first, ORDERS))], datetime.now(UTC))
+        store.handled.add("orders", [str(stable_digest(first, ORDERS))], datetime.now(UTC))
         async with site.streaming(replace(stored(store), name="orders")) as stream:
             delivery = await one(stream)
             assert delivery.message.body == "b"

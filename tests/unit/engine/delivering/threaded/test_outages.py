@@ -513,9 +513,9 @@ def test_suspended_every_receiver_is_closed_also_if_one_of_them_says_no(
     monkeypatch.setattr(MemoryConsumer, "close", refusing)
     activation = site.activation(nothing, concurrency_mode="sync", endpoint_pool_max_size=3)
     activation.start()
-    until(lambda: site.broker.queue("orders").takers == 3)
+    until(lambda: site.broker.queue("orders").consumer_count == 3)
     activation.suspend()
-    until(lambda: not site.broker.queue("orders").takers)
+    until(lambda: not site.broker.queue("orders").consumer_count)
     site.send("a", "b", "c")
     assert site.activation(nothing).run(max_messages=3, run_for=timedelta(seconds=5)).committed == 3
 
