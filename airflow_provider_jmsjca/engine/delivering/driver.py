@@ -475,7 +475,7 @@ class Settler:
         outcome = UnitCommitted(unit=decision.unit) if error is None else _refusal(decision.unit, error)
         with driver.lock:
             self._count(decision, outcome, len(numbers))
-            held = [number for number in numbers if number in buffer.held] if error is None else ()
+            held = tuple(filter(buffer.held.__contains__, numbers)) if error is None else ()
             if self._attempt_log is not None and settled:
                 self._attempt_log.settled(self._names(buffer, held))
             for number in held:

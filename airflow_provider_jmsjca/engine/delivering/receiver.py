@@ -605,7 +605,7 @@ class Receiver:
 
     def _take(self, received: Received, number: int) -> MessageArrived | None:
         buffer = self.buffer
-        if received.is_stale:
+        if received.generation != received.consumer.generation:  # stale; a call would take time for each
             self.memory.forget(self._returned_to_broker(received) or ())
             return None
         consumer = self._number_of(received.consumer) if self._batches else None

@@ -48,7 +48,7 @@ from airflow_provider_jmsjca.engine.delivering.consumers import (
     watches,
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
+from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
 from airflow_provider_jmsjca.engine.delivering.receiver import (
     ConsumerConnection,
     ReceiveBuffer,
@@ -536,13 +536,14 @@ class Dispatcher(Driver):
         kind = decision.__class__
         if kind is RollBackUnit:
             return []
-        todo = self._work.get(kind, self._settle)(buffer, decision)
+        if (carry_out := self._work.get(kind)) is not None:
+            todo = carry_out(buffer, decision)
+        else:  # all other decisions settle
+            error = self.settler.attempt(buffer, decision)  # type: ignore[arg-type]
+            todo = self.settler.conclude(buffer, decision, error)  # type: ignore[arg-type]
         if not todo and self.attempt_log is not None and self._has_nothing_to_do(buffer):
             self.attempt_log.flush()
         return todo
-
-    def _settle(self, buffer: ReceiveBuffer, decision: Settling) -> list[Work]:
-        return self.settler.conclude(buffer, decision, self.settler.attempt(buffer, decision))
 
     def _has_nothing_to_do(self, buffer: ReceiveBuffer) -> bool:
         with self.lock:
