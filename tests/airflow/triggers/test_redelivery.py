@@ -271,7 +271,7 @@ def test_an_event_of_an_earlier_stream_does_not_end_the_one_after_it(
     async def work() -> None:
         producer = MessageProducer(
             lambda: ActivationOptions.parse(kwargs),
-            mending=Backoff(steps=(timedelta(milliseconds=10),), jitter=0),
+            backoff=Backoff(steps=(timedelta(milliseconds=10),), jitter=0),
         )
         found = Events(producer)
         task = asyncio.create_task(found.collect())
