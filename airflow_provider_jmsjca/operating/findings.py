@@ -63,7 +63,7 @@ class Effect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Recorded facts about a symptom, from which a rule tells its cause.
+    """Recorded facts about a symptom, with which `Cause.explains` recognises its cause.
 
     Attributes:
         effect: Kind of symptom.
@@ -89,9 +89,10 @@ class Evidence:
 
     @property
     def proved_since(self) -> datetime | None:
-        """Time from which the symptom has lasted with this error; `None`: not known.
+        """The later of `since` and `error_since`; `None` if one of them is not known.
 
         The symptom may have begun with another error, and the error may have occurred in an earlier outage.
+        Only the later time proves that the symptom has lasted with this error.
         """
         if self.since is None or self.error_since is None:
             return None
@@ -102,7 +103,7 @@ class Cause(Protocol):
     """The cause that a finding names."""
 
     def explains(self, evidence: Evidence) -> bool:
-        """Return whether a symptom with this evidence follows from the cause for certain."""
+        """Return whether the evidence of a symptom proves that this is the symptom's cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +193,9 @@ class Finding:
         symptom: The effect, with the name of the queue, asset, batch or connection.
         cause: The cause, often the text of an error.
         fix: One command or action that fixes it, or shows more.
-        conn_id: The Airflow connection from whose broker texts in the finding come; empty if from none.
+        conn_id: The Airflow connection to the broker that wrote texts of the finding; empty if no broker did.
         evidence: Facts that may show that this finding follows from another one; `None`: it never does.
-        names: The cause of other findings that this finding reports; `None`: no finding follows from it.
+        names: The cause that this finding reports, and others may follow from; `None`: none does.
         consequences: Findings with the same cause, in the order of the examination; see `by_cause`.
     """
 

@@ -155,7 +155,12 @@ class Batch:
         self._rejects_in_table = 0
 
     def _check(self, manifest: Manifest, fence: int) -> None:
-        """Refuse a batch that this attempt must not process: superseded, split or damaged."""
+        """Refuse to process a batch that is split or damaged, or that a newer attempt has taken over.
+
+        Raises:
+            FencedError: A newer attempt has begun.
+            SpoolError: The batch is split, or a segment is missing or damaged.
+        """
         check_fence(manifest.folder, fence)
         if parts(manifest.folder):
             raise SpoolError(

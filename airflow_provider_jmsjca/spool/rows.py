@@ -1,4 +1,7 @@
-"""Converts messages to rows of segments, many at a time to keep the work per message small, and back."""
+"""Converts messages to rows of segments, and rows to messages.
+
+Many messages are converted at a time, to keep the work for each message small.
+"""
 
 from __future__ import annotations
 

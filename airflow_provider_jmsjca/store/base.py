@@ -753,7 +753,7 @@ class Store(Protocol):
 
     @property
     def owners(self) -> Owners:
-        """Live processes."""
+        """The live processes that hold messages or run activations."""
 
     @property
     def handled(self) -> HandledIds:

@@ -7,7 +7,7 @@ Triggers, tasks and the scheduler have access to this store:
 |---|---|---|
 | `jms-hold.<digest of the message>` | the tokens of its events, number of messages, start of the wait | the triggerer, with the event; the scheduler, when the DAG run starts |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false with the reason; outcomes of single messages in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a DAG run ends |
-| `jms-held` | the keys of such records, and of some deleted ones | the triggerer, with the event |
+| `jms-held` | the keys of records `jms-hold.*`, and of some deleted ones | the triggerer, with the event |
 | `jms-heard` | the last outcomes, by token | `JmsAcknowledgeOperator`; the scheduler |
 | `jms-started` | the time at which a DAG run last started | the scheduler, when a DAG run starts |
 
@@ -283,9 +283,10 @@ class Holder:
         return outcomes
 
     def _schedule_read(self, held: _Held) -> None:
-        """Schedule the next read of a message's outcome under its own key, in case it isn't in the list.
+        """Schedule the next read of a message's outcome under the key `jms-outcome.<token>`.
 
-        The read happens at the message's deadline at the latest.
+        The list of outcomes may lack it, as the text of the module explains. The read happens at the
+        message's deadline at the latest.
         """
         held.reads += 1
         left = min(self._deadline(hold) for hold in held.holds) - time.time()
@@ -324,7 +325,14 @@ class Holder:
             held.delivery.raised(JmsError(why))
 
     async def _failure(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> str | None:
-        """Record outcomes, and return why the message failed; `None` if it has not failed."""
+        """Return why a message failed; `None` if it has not failed.
+
+        The outcomes that acknowledge the message are recorded in `held`.
+
+        Args:
+            held: The message's delivery.
+            outcomes: Known outcomes by `Hold.outcome_id`. Outcomes that are read are added.
+        """
         for hold in held.holds:
             if hold.outcome_id in held.acknowledged:
                 continue
@@ -369,7 +377,7 @@ class Holder:
         return time.time() <= self._deadline(hold)
 
     def _deadline(self, hold: Hold) -> float:
-        """Return the time at which a message counts as failed, in seconds since the epoch."""
+        """Return the end of the timeout, in seconds since the epoch; `_renewed` may find a later end."""
         deadline = hold.since + self._timeout
         return deadline if deadline > self._created_at else self._created_at + self._timeout
 

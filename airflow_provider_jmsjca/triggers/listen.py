@@ -27,12 +27,17 @@ _log = safe_logger(__name__)
 class JmsListenTrigger(JmsReadyTrigger):
     """Fires once, when one of its queues has messages or at a deadline. It consumes nothing.
 
-    The event is that of `JmsReadyTrigger`, with three more keys: `watch` (the queue, with its member),
-    `message_id` (`None` if the message has none or can't be decoded) and `deliveries` (0 where probes don't
-    count). At the deadline it is `{"event": "deadline"}`. When an operator stops or drains the activation, it
-    is `{"event": "requested"}`; while the activation is suspended, there is none. All events contain `state`.
-    A refused queue is tried again after 1, 5, 15, 60, 60 ... seconds. If all are refused, the event is an
-    error, unless `retry_permanent_errors` is set.
+    Events, each with the additional key `state`:
+
+    - A queue has messages: the event of `JmsReadyTrigger`, with three more keys. `watch` is the queue, with
+      its member. `message_id` is `None` if the message has no id or can't be decoded. `deliveries` is the
+      number of the message's deliveries, including the probe; 0 if probes don't count as deliveries.
+    - At the deadline: `{"event": "deadline"}`.
+    - An operator stops or drains the activation: `{"event": "requested"}`. While it is suspended, messages
+      and refusals fire no event.
+    - All queues are refused, and `retry_permanent_errors` is not set: an event with `error`.
+
+    A refused queue is tried again after 1, 5, 15, 60, 60 ... seconds.
 
     Args:
         further: Queues to watch besides `destination`.

@@ -76,13 +76,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One level before it is read: fields under any of their spellings.
+    """One level of configuration before its values are parsed: fields under any of their spellings.
 
     Attributes:
         source: Name of the level in errors and `explain`; empty: the level's own name.
         fields: Values by option name, including `connection_url` and `options`. Empty values count as not
             given.
-        environment: Values of environment variables, by the variable's name; only for the connector.
+        environment: Values of environment variables, by the variable's name; only at `Level.CONNECTOR`, which
+            holds for the whole installation.
     """
 
     level: Level

@@ -1,4 +1,4 @@
-"""The recipient of a login and its certificate checks, and a safety comparison of two recipients."""
+"""The broker that receives a login, and a check whether sending it to another broker is less safe."""
 
 from __future__ import annotations
 

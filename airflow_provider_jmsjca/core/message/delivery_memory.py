@@ -304,7 +304,11 @@ class DeliveryMemory(Generic[M]):
         return number in self._returned
 
     def mark_settled(self, numbers: Iterable[int]) -> None:
-        """Record that messages of the current buffer are permanently settled."""
+        """Record that messages are settled; `is_handled` then returns `False` for them.
+
+        Args:
+            numbers: The numbers of the messages in the current receive buffer.
+        """
         self._returned.difference_update(numbers)
 
     def mark_left_unsettled(self, key: Identity | None) -> None:
@@ -314,7 +318,7 @@ class DeliveryMemory(Generic[M]):
             self.has_entries = True
 
     def record_id_outcome(self, message_id: str | None, buffer: object, *, handled: bool) -> None:
-        """Record the outcome of a message where duplicates are dropped.
+        """Record the outcome of a message by its id, for duplicate elimination.
 
         Args:
             message_id: The id of the message.

@@ -158,19 +158,19 @@ class PropertyReader:
 
         @property
         def properties(self) -> Mapping[str, PropertyValue]:
-            """Provided by the message."""
+            """User properties by name."""
 
         @property
         def property_types(self) -> Mapping[str, PropertyType]:
-            """Provided by the message."""
+            """Java types that can't be inferred from the property's value, by property name."""
 
         @property
         def body(self) -> Any:
-            """Provided by the message."""
+            """The body: text, bytes, a map, a sequence of items, or `None`."""
 
         @property
         def item_types(self) -> Mapping[Any, ItemType]:
-            """Provided by the message."""
+            """Declared types of the body's items: by name in a map, by index in a stream."""
 
     def get_object(self, name: str) -> PropertyValue:
         """Return a property without conversion; `None` if it doesn't exist."""

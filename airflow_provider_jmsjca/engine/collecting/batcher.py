@@ -1,14 +1,17 @@
 """The batch driver: collects messages of one destination into sealed segments of a batch.
 
-Messages are received, appended, sealed on disk and acknowledged, always in this order.
+Messages are received, appended, sealed on disk and acknowledged, always in this order. A second thread seals
+a segment and commits its unit; messages that arrive during this time go into the next segment.
 
-A queue gets a new consumer for every segment: at every acknowledgement ActiveMQ Classic searches all
-uncommitted deliveries of the consumer, so a long-lived consumer gets slower and slower. Artemis limits the
-prefetch in bytes; the driver raises this limit once it is too small to fill a segment. On RabbitMQ one
-acknowledgement covers a whole segment. So the collection keeps its consumer there while the prefetch need not
-change, and no messages return to the broker between two segments. A topic without durable subscription would
-lose messages between two consumers, so it keeps its consumer on every broker. A second thread seals a segment
-and commits its unit; messages that arrive during this time go into the next segment.
+| source | lifetime of a consumer | reason |
+|---|---|---|
+| ActiveMQ Classic, Artemis | one segment | a long-lived consumer on ActiveMQ Classic gets slower and slower |
+| RabbitMQ | until the prefetch has to change | no messages return to the broker between two segments |
+| any broker: topic without durable subscription | the connection | it would lose messages between consumers |
+
+ActiveMQ Classic gets slower because it searches all uncommitted deliveries of the consumer at every
+acknowledgement. RabbitMQ doesn't need a new consumer, because one acknowledgement covers a whole segment.
+Artemis limits the prefetch in bytes; the driver raises this limit once it is too small to fill a segment.
 
 | event | effect on the messages |
 |---|---|

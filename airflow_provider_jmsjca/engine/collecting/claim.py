@@ -149,7 +149,7 @@ def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimR
 
 
 class _Claim:
-    """One claim."""
+    """State of one call of `claim` or `finish`."""
 
     def __init__(
         self,

@@ -489,7 +489,7 @@ class _StoreCall:
         self._attempt_log = attempt_log
 
     def __enter__(self) -> None:
-        """Do nothing yet."""
+        """Do nothing; `__exit__` notes whether the store could be used."""
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Note whether the store could be used."""

@@ -1,4 +1,7 @@
-"""The consumers of a listener on one connection, one or more for each destination; base of both links."""
+"""The consumers of a listener on one connection, one or more for each destination.
+
+`ConsumingLink` is the base of `ThreadLink`, for handlers in threads, and of `LoopLink`, for event loops.
+"""
 
 from __future__ import annotations
 

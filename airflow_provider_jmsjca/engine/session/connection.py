@@ -60,13 +60,13 @@ class SessionLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """Rules for every session of a connection; the session's user can't override them.
+    """Settings that a connection applies to each of its sessions. Users can override the prefetch only.
 
     Attributes:
         always_transacted: Every session is transacted, even if that isn't requested. Source: J98, J126.
         single: A connection has one session at a time. Source: J27, J100.
-        prefetch: Prefetch of sessions that don't set one.
-        limit: Bounds the sessions of several connections together. Source: J45.
+        prefetch: Prefetch of sessions that don't set one; `None`: the default of `JmsConnection.session`.
+        limit: Limits the open sessions of several connections together; `None`: no limit. Source: J45.
         find: Returns the destination of a name. Source: J87-J89.
         parameters: Values for `${name}` in selectors, by names in lower case. Source: J181.
     """

@@ -123,7 +123,7 @@ class TableWrite:
 
 
 class TableSink(Protocol):
-    """A table format."""
+    """Writes batches to tables of one format."""
 
     @property
     def modes(self) -> Collection[str]:

@@ -93,11 +93,12 @@ class UnsettledMessages:
 
         Args:
             received: The messages.
-            in_order: Whether an acknowledgement settles all earlier messages, too. A message that an
-                unsettled one precedes is then marked as acknowledged out of order, and stays.
+            in_order: Whether acknowledgement is cumulative: one ACK also settles all earlier messages. A
+                message after an unsettled one is then not removed, but added to `early`.
 
         Returns:
-            The ids for ACK, in order only the last one, and the number of removed messages.
+            The ids to send in ACK frames, and the number of removed messages. With `in_order`, there is at
+            most one id: that of the last removed message.
 
         Raises:
             ConfigurationError: A message belongs to another consumer.
@@ -236,7 +237,7 @@ class UnsettledMessages:
 
 
 def token_bytes(token: object) -> bytes:
-    """Return a token as sent on the wire; empty for the token of another transport."""
+    """Return the acknowledgement id that `Received.token` holds; empty if another transport set the token."""
     return token if isinstance(token, bytes) else b""
 
 
@@ -570,15 +571,16 @@ class StompConsumer:
         return Claim.DONE
 
     def late_is_over(self, count: int) -> None:
-        """Free the capacity of `count` acknowledgements that no longer wait for the COMMIT of their unit."""
+        """Free the capacity of `count` acknowledgements deferred to COMMIT, because their unit has ended."""
         with self._lock:
             self._late -= count
         self._link.give_back_late(count)
 
     def acknowledge_early(self) -> None:
-        """Make units acknowledge immediately from now on, so that they check the result before COMMIT.
+        """Stop deferring acknowledgements to COMMIT, so that units check their result before COMMIT.
 
-        The broker may have forgotten messages that a rolled-back transaction had acknowledged.
+        Units call this when they are rolled back, because the broker may have forgotten the messages that
+        the transaction had acknowledged.
         """
         self._most_late = 0
 
@@ -623,7 +625,7 @@ class StompConsumer:
 
         Args:
             received: The messages.
-            late: Number of acknowledgements that no longer wait for the COMMIT; see `late_is_over`.
+            late: Number of the unit's acknowledgements that were deferred to COMMIT; see `late_is_over`.
         """
         full, unsettled = False, self._unsettled
         with self._lock:
@@ -641,7 +643,7 @@ class StompConsumer:
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message; a cumulative ACK also settles all earlier messages.
 
-        The frame is sent when the caller waits for the broker.
+        The ACK frame is buffered. It is sent at the latest when the caller waits for a receipt.
 
         Returns:
             Whether the message was still unsettled.

@@ -195,7 +195,7 @@ class _Noting(dict[str, str]):
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the default."""
+        """Record the name, and return the default."""
         self.asked.add(name)
         return default
 

@@ -320,8 +320,9 @@ class FrameParser:
         """Read the frame of any kind at `at`, and append it to `frames`.
 
         Returns:
-            Two offsets in `chunk`. The first is the offset of the frame if the frame can be read again,
-            else -1. The second is the offset to continue at; -1 if more input is needed.
+            Two offsets in `chunk`. The first is the offset of the frame, for `_step_back`; -1 if no frame was
+            appended, or if it is a message that was read again. The second is the offset to continue at; -1
+            if more input is needed.
         """
         end, body_at = self._head_end(chunk, at)
         if end < 0:
@@ -492,7 +493,9 @@ class FrameParser:
         return stop >= 0 and self._proof_at(chunk, message.body_at, stop) >= 0
 
     def _step_back(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> int:
-        """Read the previous message again, because the bytes after it have no proof.
+        """Read the previous message again: the bytes after it are a frame without a proof, or no frame.
+
+        The message's content-length may be wrong, see `FrameParser`.
 
         Returns:
             The offset to continue at; -1 if more input is needed.
@@ -555,7 +558,7 @@ def _fault_of(head: bytes, told: int, true: int | None = None) -> str:
 
     Args:
         head: The header lines of the message.
-        told: The declared length in bytes; negative if the header is no number or occurs twice.
+        told: The declared length in bytes; negative if it is no number, or is declared twice.
         true: The length of the body in bytes; `None`: not known, but greater than `told`.
     """
     if told < 0:
