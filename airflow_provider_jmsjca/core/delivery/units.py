@@ -151,10 +151,11 @@ class Timers:
 class Units:
     """In-flight messages and their units of work.
 
-    At most `concurrency` units exist at once. A unit takes messages one after the other. It has the attempt
-    at each message recorded, and then follows the redelivery handling for the message's count. The message is
-    delivered, or a separate unit moves, deletes or parks it. A rolled-back message goes to the front of the
-    pending queue and is taken again. Events about calls and units that have ended are ignored.
+    At most `concurrency` units exist at once. A unit takes messages one after the other. With
+    `record_attempts`, it first waits until the message's attempt is stored. Then it follows the redelivery
+    handling for the message's count. The message is delivered, or a separate unit moves, deletes or parks it.
+    A rolled-back message goes to the front of the pending queue and is taken again. Events about calls and
+    units that have ended are ignored.
 
     Args:
         settings: Rules of the activation spec.

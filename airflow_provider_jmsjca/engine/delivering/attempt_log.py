@@ -236,7 +236,17 @@ class AttemptLog:
         handled_names: Mapping[str, str] = MappingProxyType({}),
         handled: Collection[str] = (),
     ) -> dict[str, AttemptLookup]:
-        """Store attempts at the wanted messages and at those ahead, and that messages are handled."""
+        """Store attempts at the messages of `wanted` and `ahead`, and the names in `handled`, in one write.
+
+        Args:
+            wanted: Names of the messages, as for `begin`.
+            ahead: As for `begin`.
+            handled_names: As for `begin`.
+            handled: Names of handled messages, as `handled_name` returns them.
+
+        Returns:
+            The store's answers by message name.
+        """
         generation, begun = self._generation, self._begun
         coming = () if self._ended else ahead()
         more = [

@@ -1,4 +1,7 @@
-"""Bodies that only Java clients send: maps, which ActiveMQ converts to XML, and RabbitMQ objects."""
+"""Bodies that only Java clients send.
+
+These are maps, which ActiveMQ converts to XML, and messages that RabbitMQ's JMS client has serialized.
+"""
 
 from __future__ import annotations
 

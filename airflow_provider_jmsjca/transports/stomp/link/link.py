@@ -129,10 +129,10 @@ class Routes:
         return self._destinations.get(escape(identifier).encode())
 
     def expect(self, identifier: str) -> None:
-        """Ignore messages that arrive for a subscription without a route.
+        """Register the id of a subscription without a route: `check_late` then ignores its messages.
 
-        An id that the user has chosen stays known while the connection is open. There are no more such ids
-        than durable subscriptions.
+        An id that the user has chosen stays registered while the connection is open. There are no more such
+        ids than durable subscriptions.
         """
         key = escape(identifier).encode()
         if not key.startswith(self.prefix):
