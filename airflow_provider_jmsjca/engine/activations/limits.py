@@ -140,8 +140,8 @@ class FailureStreak:
         Args:
             counts: Message counts so far.
             now: Current time, in seconds.
-            messages: Returns the number of failing messages, as `Listener.failing` does. Called only
-                after enough failures for one message.
+            messages: Returns the number of failing messages, see `Listener.failing`. Called only if there
+                are enough failures for at least one message, because it takes the lock of the driver.
         """
         progress = (counts.settled, counts.delivered - counts.redelivered)
         failures = counts.rolled_back + counts.failed

@@ -204,8 +204,9 @@ class DelayedMessages:
             outgoing: The message and its delay.
             cause: The message being handled, and its origin, if the entry belongs to the unit of work of this
                 message. `None`: the entry is put in limbo at once, independently of any commit.
-            place: Number of delayed messages that the handler has sent before this one, for the entry's key.
-            again: The message being handled was delivered before, so this entry may already be in limbo.
+            place: Number of delayed messages that the handler has sent before this one; part of the key.
+            again: Whether the message being handled was delivered before. Then an earlier attempt may have
+                put this entry in limbo already.
         """
         digest = None if cause is None else stable_digest(*cause)
         return LimboEntry(

@@ -374,7 +374,13 @@ class FrameParser:
     def _keep(
         self, unfinished: bytes, awaited: tuple[bytes, ...] = (), *, need: int = 0, proof: bool = False
     ) -> None:
-        """Keep the start of a frame until it has `need` bytes, or one of `awaited` or a proof arrives.
+        """Keep the start of an incomplete frame; parsing goes on once more of it has arrived.
+
+        Args:
+            unfinished: The bytes of the frame so far.
+            awaited: Parsing goes on if one of these arrives.
+            need: Parsing goes on if the frame has this number of bytes.
+            proof: Whether parsing also goes on if one of `proofs` arrives.
 
         Raises:
             FrameTooLargeError: The frame exceeds or will exceed the limit.
