@@ -64,7 +64,7 @@ def for_unit(requested: int | None, *, concurrency: int, batch_size: int) -> int
     consumer, although another one may be free.
 
     Args:
-        requested: The configured prefetch.
+        requested: The configured prefetch; ignored with several consumers.
         concurrency: Number of such consumers.
         batch_size: Messages in each batch.
     """
@@ -76,9 +76,10 @@ def for_unit(requested: int | None, *, concurrency: int, batch_size: int) -> int
 def for_limited_run(prefetch: int | None, limit: int) -> int | None:
     """Return the prefetch of a run that settles no more than `limit` messages of a queue.
 
-    The prefetch is `limit` plus a few messages that may stay unsettled. With more, messages would be returned
-    unprocessed at the end of the run. Until then they would be unavailable to other consumers, and RabbitMQ
-    quorum queues would count them as delivered.
+    The prefetch is at most `limit` plus a few messages that may stay unsettled. With more, messages would be
+    returned unprocessed at the end of the run. Until then they would be unavailable to other consumers, and
+    RabbitMQ quorum queues would count them as delivered. A run of about 500 messages or more keeps its
+    prefetch.
     """
     most = limit + _SPARE
     return prefetch if most >= _LARGE else min(prefetch or most, most)
@@ -114,8 +115,8 @@ def for_batch(requested: int | None, missing: int, *, unit_frees_prefetch: bool)
     """Return the prefetch of a batch.
 
     Args:
-        requested: The prefetch in the spec.
-        missing: Number of messages that this segment still needs.
+        requested: The prefetch in the spec; `None`: not set.
+        missing: Maximum number of messages in the next segment: the messages that one commit settles.
         unit_frees_prefetch: The broker's capability of that name. Without it, a smaller prefetch would never
             fill a segment.
     """

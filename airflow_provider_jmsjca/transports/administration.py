@@ -32,7 +32,7 @@ _LONGEST_FIRST_PAGE: Final = 5_000
 
 
 class QueueOperation(enum.StrEnum):
-    """An operation of `QueueAdministration`."""
+    """An operation that a broker may offer; see `QueueAdministration.operations`."""
 
     LIST = "list"
     STATISTICS = "statistics"

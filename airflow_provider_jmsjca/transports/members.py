@@ -56,7 +56,8 @@ def settings_for_member(member: str, connection: ConnectionSettings) -> Connecti
 def limbo_name(jms_conn_id: str, member: str) -> str:
     """Return the name under which limbo keeps messages for a member of a connection.
 
-    The name is unambiguous, because Airflow's connection ids can't contain `@`.
+    Limbo keeps messages in the store until they can be sent. The name is unambiguous, because Airflow's
+    connection ids can't contain `@`.
 
     Raises:
         ConfigurationError: The name is too long for the stores.

@@ -66,8 +66,8 @@ def move_selected(
 ) -> int:
     """Move messages in units of work of 100; return their number.
 
-    Messages that the broker hid from a browse, as `hides` reports, are moved in further rounds. A message
-    with a body that this transport cannot read stays on its queue.
+    If the broker hid messages from a browse, as `hides` reports, browses again and moves these, too. A
+    message with a body that this transport cannot read stays on its queue.
 
     Raises:
         ConfigurationError: Source and target are the same queue, or a name means more than one queue.
@@ -85,7 +85,7 @@ def delete_selected(
 ) -> int:
     """Delete messages in units of work of 100; return their number.
 
-    Messages that the broker hid from a browse, as `hides` reports, are deleted in further rounds.
+    If the broker hid messages from a browse, as `hides` reports, browses again and deletes these, too.
 
     Raises:
         ConfigurationError: The name means more than one queue.
@@ -173,7 +173,7 @@ def _consume(
 ) -> int:
     """Consume the messages now on the queue: send each to `target`, or delete it if `target` is `None`.
 
-    Messages that were hidden from a browse are consumed in further rounds.
+    If the broker hid messages from a browse, browses again and consumes these, too.
     """
     destination = Destination.queue(source)
     done = unreadable = 0

@@ -1,4 +1,4 @@
-"""Checks that concern several fields of an activation spec together."""
+"""Checks of an activation spec after its options were read: missing, invalid and contradictory fields."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def references(spec: ActivationFields) -> tuple[DestinationReference, ...]:
 
 
 def check(spec: ActivationFields) -> Iterator[Fault]:
-    """Yield every contradiction between the fields of a spec."""
+    """Yield every fault of a spec that reading its single options does not find."""
     yield from _destinations(spec)
     yield from _subscription(spec)
     yield from _concurrency(spec)
@@ -73,7 +73,7 @@ def _fault(names: str, sentence: str) -> Fault:
 
 
 def _destinations(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the destinations.
+    """Check that a destination to consume is given, and that every destination can be parsed.
 
     Source: J50, J51, J91.
     """
@@ -105,7 +105,7 @@ def _is_topic(spec: ActivationFields) -> bool | None:
 
 
 def _subscription(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the durable subscription.
+    """Check that a durable subscription has one topic, and that a subscription name can be parsed.
 
     Source: J52, J53, J204-J211.
     """
@@ -178,7 +178,7 @@ def _identity(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
-    """Check concurrency mode, batches and pool sizes.
+    """Refuse batches and `hold_until_ack` in serial mode, and a steady pool size above the maximum.
 
     Source: J55, J63, J184, J193.
     """
@@ -268,7 +268,7 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _outages(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the suspensions during an outage.
+    """Refuse an `init_suspend` that is longer than `max_suspend`.
 
     Source: W24-W26.
     """
@@ -281,7 +281,7 @@ def _outages(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _events(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the options for events.
+    """Check the in-progress queue and container-managed events: queues only, and the options they need.
 
     Source: I9, I15, I16.
     """

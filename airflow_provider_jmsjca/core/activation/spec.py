@@ -59,7 +59,8 @@ class ActivationSpec(ActivationFields):
     Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
     WebLogic's `max-beans-in-free-pool` and so on. `JMSJCA.*` options in the spec's own `options` or
     `connection_url` have been applied to its fields. The settings of the connection and the installation
-    are added by `resolve([connector, factory, spec.layer()])` and `ActivationSpec.from_resolved`.
+    are added by `ActivationSpec.from_resolved(resolve(layers))`. The `layers` are those of the installation
+    and the connection, and `spec.layer()`.
 
     Raises:
         ConfigurationError: Every fault at once, each with field, given value and expected form.
@@ -240,7 +241,7 @@ class ActivationSpec(ActivationFields):
 
     @property
     def move_retries(self) -> int | None:
-        """Number of retries of a failed move; `None` unless Patch Bay's behavior is configured.
+        """Number of retries of a failed move; `None` unless `max_attempts` or `limbo_delivery_retry` is set.
 
         Source: P16.
         """

@@ -1,7 +1,7 @@
 """Merges the levels of configuration into one set of values, each with its origin.
 
-Precedence from lowest to highest: connector, connection factory, activation, call. Within a level: field,
-environment variable, Options, URL query.
+Precedence from lowest to highest: connector (the installation), connection factory, activation, call. Within
+a level: field, environment variable, Options, URL query.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def _misdirected_credentials(
     """Yield a fault if an activation or a call would send credentials of a lower level to another broker.
 
     The intended recipient of credentials is the broker that results from the layer with the credentials and
-    the layers below it. Connector and connection factory count as one layer, because the installation
-    controls both.
+    the layers below it. Connector (the installation) and connection factory count as one layer, because the
+    installation controls both.
 
     Args:
         chain: All layers, lowest level first.

@@ -114,7 +114,7 @@ class ConsumedFrom:
     Attributes:
         destination: The destination as named by the activation.
         subscription_name: Name of the durable subscription; `None` if the subscription isn't durable.
-        context_name: The activation's context name; `None` if it has no such name.
+        context_name: Name that the activation adds to the log context; `None` if it has no such name.
         client_id: The activation's client id; `None` if it has no such id.
     """
 
@@ -251,7 +251,7 @@ def send_letter(
 
 
 def _shorter(number: int, message: JmsMessage, origin: ConsumedFrom, state: MessageState) -> JmsMessage:
-    """Return the version of this number, above 0, of a moved message."""
+    """Return a less complete version of a moved message, by its number in `send_letter`: 1 or more."""
     if number < WAYS - 1:
         most, characters = (_MOST_PROPERTIES, None) if number == 1 else (_FEW_PROPERTIES, _FEW_CHARACTERS)
         return _reduced(message, _added(message, origin, state, _LONGEST_VALUE), most, characters)
@@ -358,7 +358,7 @@ def _whole(value: PropertyValue) -> int | None:
 
 
 def _unsent(message: JmsMessage, **changes: Any) -> JmsMessage:
-    """Return a message to send, with these changes: without the values that a broker or an expiry set."""
+    """Return a copy to send, without expiry and the values that a broker sets, and with `changes` applied."""
     return replace(
         message,
         message_id=None,

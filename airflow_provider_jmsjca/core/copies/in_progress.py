@@ -1,5 +1,7 @@
 """Copies of messages for the in-progress queue, with their recorded origin.
 
+With such a queue, each message is first put there, and handled when it is received from there.
+
 Source: I9-I14.
 """
 

@@ -52,7 +52,7 @@ class ConcurrencyLimit:
         Args:
             share: The machine's permits.
             unit: Whether the machine requests another unit of work.
-            message: Whether the requested message is not counted yet; `False` for one counted as waiting.
+            message: Whether the requested message is not counted yet; `False`: `Permits.waiting` includes it.
         """
         if self._limit is not None:
             # Waiting messages count, but more of them may have come than there are permits.
@@ -111,7 +111,7 @@ class Permits:
 
         Args:
             unit: Whether a unit of work begins.
-            message: Whether the message is not counted yet; `False` for a message already counted as waiting.
+            message: Whether the message is not counted yet; `False`: `waiting` includes it.
         """
         with self.room.lock:
             self.refused = not self.room.allows(self, unit=unit, message=message)

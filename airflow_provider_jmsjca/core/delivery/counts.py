@@ -46,7 +46,7 @@ class DeliveryCounts:
 
     Attributes:
         remembered: Tables of messages with counts, notes or an outcome in doubt, by id. Such a message can't
-            take the fast path.
+            take the fast path (`machine.allows_fast_path`).
         failing: Keys of the messages that failed, at most `FAILING_LIMIT`. Emptied when any message is
             settled, or is delivered for the first time.
         in_doubt: Keys of messages whose settlement has an unknown outcome.
@@ -145,7 +145,7 @@ class DeliveryCounts:
             self._tracker.note(message.key, failure=failure)
 
     def to_come_again(self, messages: Iterable[InFlightMessage]) -> None:
-        """Count the next delivery of these messages, even if the broker does not flag it as a redelivery."""
+        """Make the next delivery of these messages count as a redelivery, even without the broker's flag."""
         tracker = self._tracker
         for message in messages:
             self._evaluate(message)  # or the count of a parked message would be lost
@@ -202,7 +202,7 @@ class DeliveryCounts:
         self.failed_moves[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
 
     def forget(self, messages: Sequence[InFlightMessage]) -> None:
-        """Drop all notes about settled messages."""
+        """Drop the counts, notes and failed moves of settled messages."""
         for table in (*self.remembered, self.failed_moves):
             if table:
                 for message in messages:

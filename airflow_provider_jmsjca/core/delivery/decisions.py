@@ -125,7 +125,7 @@ class Wait:
 
     Attributes:
         delivery: Number of the delivery.
-        pause: Length of the slice of the delay that begins now.
+        pause: Length of the slice that begins now; a long delay is split into slices.
         left: Rest of the delay after this slice.
 
     Source: J141, J146.
@@ -174,9 +174,9 @@ class MoveMessage:
         redirect: Whether to send the message unchanged, instead of a copy with its origin and the reason of
             the move.
         state: Count, last exception and rollback data for the copy.
-        less: Number of more complete versions of the copy to skip (`dead_letter.letters`).
-        to_limbo: Whether to put the copies in limbo, from where they are sent to the targets. Without
-            targets, the message itself is put there as failed.
+        less: Number of more complete versions of the copy to skip (`dead_letter.send_letter`).
+        to_limbo: Whether to put the copies in limbo (kept in the store), from where they are sent to the
+            targets. Without targets, the message itself is put there as failed.
 
     Source: J145, J149-J167, P15, P16.
     """

@@ -90,8 +90,8 @@ class MessageArrived:
             the order of arrival. Only one unit of work at a time takes messages of such a consumer. `None`:
             any unit may take the message.
         group: The message's JMSXGroupID: messages of a group are delivered one by one, in order.
-        redelivered: The broker's redelivered flag: an earlier delivery may have failed. A broker's delivery
-            count would show no more, because it includes deliveries to processes that ended before handling
+        redelivered: The broker's redelivered flag: an earlier delivery may have failed. A delivery
+            count of the broker would not help: it includes deliveries to processes that ended before handling
             the message.
         parked: The count with which the message was parked (`Park`); `None` if it was not parked.
         in_progress: Whether the message came from the in-progress queue.

@@ -60,7 +60,7 @@ class RefusedDestinations:
         return self._due.get(source, now) <= now
 
     def due(self, now: float) -> tuple[int, ...]:
-        """Return the refused destinations that are due for another attempt, in their order."""
+        """Return the indexes of refused destinations that are due for another attempt, in ascending order."""
         return tuple(sorted(source for source, when in self._due.items() if when <= now))
 
     @property
@@ -75,7 +75,7 @@ class RefusedDestinations:
 
     @property
     def reasons(self) -> dict[int, str]:
-        """The broker's reason for each refused destination."""
+        """The broker's reason for each refused destination, by the destination's index."""
         return dict(self._reasons)
 
 

@@ -57,8 +57,9 @@ class DeliverySettings:
         unsubscribed: Destination for messages without a subscriber.
         move_retries: Number of retries of a failed move, one second apart. After the last one, the message
             is left unsettled and not delivered. `None`: no retries, and the message is delivered.
-        limbo: Whether limbo is available. A message that can't be moved is put there, to be moved later.
-            Poison without a target stays there as failed. The activation itself then retries no move.
+        limbo: Whether limbo is available, which keeps messages in the store. A message that can't be moved
+            is put there, to be moved later. Poison without a target stays there as failed. The activation
+            itself then retries no move.
         shelve_at: Redelivery count from which a message goes to limbo as failed; `None`: never.
         discard_poison: Whether poison without a target is deleted.
         discard_unsubscribed: Whether messages without a subscriber are deleted.

@@ -219,7 +219,7 @@ class AfterFailure(NamedTuple):
     """The reaction to a settlement that the broker refused.
 
     Attributes:
-        step: The next step; `None`: the message is redirected.
+        step: The next step; `None`: move the message itself, unchanged.
         text: Text for the log, with a placeholder for the reason.
         counts: Whether the failure counts as a failed move of the message.
     """

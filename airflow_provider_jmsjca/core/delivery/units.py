@@ -94,7 +94,9 @@ IN_DOUBT = Failure(
 class TimerKind(enum.IntEnum):
     """Purposes of timers; all but the last two belong to a unit.
 
-    Members are numbers, because they are dictionary keys that are looked up several times for each message.
+    In this order, they end a slice of a delay, an idle batch, the longest batch, and a unit that exceeds its
+    time limit; a pause before connecting, and a stop that takes too long. Members are numbers, because they
+    are dictionary keys that are looked up several times for each message.
     """
 
     SLICE = enum.auto()
@@ -284,7 +286,7 @@ class Units:
     # -- arrivals, and how units take them -----------------------------------------------------------------
 
     def arrived(self, event: MessageArrived) -> None:
-        """Add an arrived message to the pending queue, unless it arrives too late for that."""
+        """Add an arrived message to the pending queue; after consumption has ended, the broker keeps it."""
         if not self._gate.consuming or self._gate.stopping:
             self.returned_to_broker(event)
             return
@@ -898,7 +900,7 @@ class Units:
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
 
-        During a stop, this rolls back messages that only wait to be acknowledged.
+        During a stop, this rolls back units that only wait for acknowledgements.
 
         Source: J198.
         """

@@ -9,7 +9,7 @@
 | event loops | messages left unsettled | identity | last 32,768 | they can be neither delivered nor moved |
 | duplicate elimination | handled messages | id | last 32,768 | WBIA recognises duplicates by the id alone |
 | duplicate elimination | messages in flight | id | one connection | a duplicate waits for the outcome |
-| sessions | returned messages | inbox, identity | last 32,768 | some brokers set no redelivered flag |
+| sessions | returned messages | subscription, identity | last 32,768 | some brokers set no redelivered flag |
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DeliveryMemory(Generic[M]):
     has the redelivered flag. Without a timestamp, that isn't enough either: such a message is recognised,
     once, only if a message of the same identity was handled and could not be acknowledged.
 
-    One object may serve several streams, one after the other. Not thread-safe.
+    One object may serve several receive buffers, one after the other (`begin`). Not thread-safe.
 
     Args:
         remembered: Maximum number of remembered messages of each kind.

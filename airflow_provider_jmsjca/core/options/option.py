@@ -13,7 +13,12 @@ OptionValue = str | int | bool | timedelta | tuple[str, ...] | None
 
 
 class Level(enum.IntEnum):
-    """The levels of configuration; the value of a higher level wins. Source: J31, J76."""
+    """The levels of configuration; the value of a higher level wins.
+
+    `CONNECTOR` is the whole installation, `CONNECTION_FACTORY` an Airflow connection.
+
+    Source: J31, J76.
+    """
 
     CONNECTOR = 0
     CONNECTION_FACTORY = 1
@@ -47,7 +52,7 @@ class Measure(enum.StrEnum):
 
 
 class Family(enum.StrEnum):
-    """Origin of a spelling."""
+    """The product, and for some the kind of name, from which a spelling of an option comes."""
 
     OURS = "ours"
     JMSJCA = "JMSJCA"
@@ -66,7 +71,8 @@ class Option:
         name: Name in this package, in snake_case. Under this name, a duration without a unit is in seconds.
         value_type: The form of the option's value.
         default: Value if the option is not set; `None` without a default.
-        levels: Levels that may set the option: `C` connector, `F` connection factory, `A` activation.
+        levels: Levels that may set the option: `C` connector (the installation), `F` connection factory, `A`
+            activation.
         jmsjca: Names of JMSJCA fields.
         key: Names inside an Options text or a URL query, for example `JMSJCA.NoXA`.
         ejb: Elements of `ejb-jar.xml`.

@@ -62,9 +62,10 @@ class RedeliveryTracker:
 
     Attributes:
         states: Counts and notes.
-        flags: Whether the next redelivered flag of a message may indicate a failure. Has the messages with an
-            attempt, or with a delivery that was undone.
-        subscriptions: Number of subscriptions so far.
+        flags: Whether the next redelivered flag of a message may indicate a failure. Contains messages with
+            an attempt, and messages with a delivery that was undone.
+        subscriptions: Number of subscriptions so far. For messages that `flags` doesn't contain, the
+            redelivered flag counts during the first subscription only.
 
     Source: J129-J132.
     """

@@ -39,7 +39,7 @@ Wants: TypeAlias = Callable[[JmsMessage], bool]
 
 
 class MemoryDelivery:
-    """One delivery of a message to a consumer: the token of a `Received`."""
+    """One delivery of a message to a consumer; `Received.token` contains this object."""
 
     __slots__ = ("entry", "generation", "unit")
 

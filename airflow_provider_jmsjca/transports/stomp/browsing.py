@@ -147,7 +147,7 @@ class _Browser:
             return self._decoder.salvage(frame)
 
     def _came(self, frame: Frame) -> None:
-        """Buffer a message until it is read.
+        """Buffer a message until `next` returns it.
 
         Large messages count against the memory limit, because a page has hundreds of messages.
         """
@@ -156,9 +156,9 @@ class _Browser:
 
     @property
     def is_blamed_with_others(self) -> bool:
-        """Whether an ERROR without a receipt id refused this browser.
+        """Whether this browse failed because of an ERROR that names no receipt.
 
-        The cause of such an ERROR may be another request.
+        Another request may be the cause of such an ERROR.
         """
         return self._is_refused and self._receipts.refused is None and self._link.is_up
 

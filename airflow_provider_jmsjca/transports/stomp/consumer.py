@@ -129,7 +129,7 @@ class UnsettledMessages:
 
         Args:
             received: The message.
-            headers: Encoded headers of the unit's acknowledgements.
+            headers: Encoded headers of the unit's acknowledgements; `None` without a broker transaction.
 
         Returns:
             Whether the message was unsettled.
@@ -194,9 +194,12 @@ class UnsettledMessages:
             del self.frames[token]
 
     def cover(self, tokens: Iterable[bytes]) -> None:
-        """Remove messages acknowledged out of order that arrived before the last message of `tokens`.
+        """Remove messages acknowledged out of order that arrived before the last of some settled messages.
 
-        The ACK that settles the messages of `tokens` also settles the removed messages.
+        The ACK that settles those messages also settles the removed messages.
+
+        Args:
+            tokens: Acknowledgement ids of the settled messages.
         """
         left = set(tokens)
         for token in list(self.frames):
@@ -571,13 +574,13 @@ class StompConsumer:
         return Claim.DONE
 
     def late_is_over(self, count: int) -> None:
-        """Free the capacity of `count` acknowledgements deferred to COMMIT, because their unit has ended."""
+        """Record that `count` acknowledgements are no longer deferred to COMMIT: their unit has ended."""
         with self._lock:
             self._late -= count
         self._link.give_back_late(count)
 
     def acknowledge_early(self) -> None:
-        """Stop deferring acknowledgements to COMMIT, so that units check their result before COMMIT.
+        """Stop deferring acknowledgements to COMMIT, so that their failure is found before COMMIT.
 
         Units call this when they are rolled back, because the broker may have forgotten the messages that
         the transaction had acknowledged.

@@ -173,7 +173,7 @@ class TransactionUnit(StompUnit):
         self.conclude()
 
     def ask(self) -> None:
-        """Close the unit and request a receipt for its frames: the first step of `commit`.
+        """Close the unit, and request a receipt if one is needed before COMMIT: the first step of `commit`.
 
         The steps of several units can be interleaved. Each step raises the exceptions of `commit`; after an
         exception, do not call the next step.
@@ -200,7 +200,7 @@ class TransactionUnit(StompUnit):
                 self._reply = self._link.ask()
 
     def decide(self) -> None:
-        """Wait for the receipt, then send COMMIT: the second step of `commit`."""
+        """Wait for the receipt, if one was requested, then send COMMIT: the second step of `commit`."""
         if not self._begun:
             return
         with self._undone_if_refused():
@@ -294,7 +294,7 @@ class TransactionUnit(StompUnit):
         self._give_back_late()
 
     def _give_back_late(self) -> None:
-        """Free the capacity that deferred acknowledgements occupied at their consumers."""
+        """Tell the consumers that the unit's acknowledgements are no longer deferred to COMMIT."""
         late, self._late = self._late, {}
         for consumer, messages in late.items():
             consumer.late_is_over(len(messages))

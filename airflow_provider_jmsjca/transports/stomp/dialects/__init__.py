@@ -55,7 +55,8 @@ def register_dialect(server: str, dialect: Dialect) -> None:
     * be an instance of `Dialect`, and override methods of `Dialect` only with methods
     * read each destination back from the header that it has written for it
     * read id, delivery count and expiration of a message only from headers that senders can't set
-    * override the methods that its capabilities require, and have the required `unit_kind`
+    * override the methods that its capabilities require
+    * have `UnitKind.TRANSACTION` if it has the capability `atomic_commit`
     * not have the capability `backlog`
     * return bytes from `orphan`, and bytes or `None` from `acknowledgement`, without raising an error.
 

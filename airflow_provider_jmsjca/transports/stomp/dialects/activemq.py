@@ -125,7 +125,7 @@ class ActiveMqDialect(Dialect):
     no_local: ClassVar[frozenset[str]] = frozenset({"activemq.noLocal"})
 
     def process(self, session: str) -> str | None:
-        """Return the session id without its last part, the connection number or the client id."""
+        """Return the session id without its last part, which differs between connections."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:

@@ -235,7 +235,7 @@ class ArtemisDialect(Dialect):
         return BYTES, frame.body
 
     def lasting(self, identifier: str) -> str:
-        """Return the part of the id that stays the same for every consumer."""
+        """Return the part of the id after the last comma, which is the same for every consumer."""
         return identifier.rpartition(",")[2]
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:

@@ -90,7 +90,7 @@ _KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
 
 
 def number(headers: Mapping[str, str], name: str) -> int | None:
-    """Return a numeric header, or `None`.
+    """Return a numeric header; `None` if it is missing.
 
     Raises:
         PoisonMessageError: The header exists but is not a number.
@@ -377,7 +377,7 @@ class Dialect(ABC):
         return token
 
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
-        """Return the token of a message sent to an ended subscription, if `error` reports such a message.
+        """Return the acknowledgement id of a message to an ended subscription, if `error` reports one.
 
         Args:
             error: The text of an ERROR frame.
@@ -385,7 +385,7 @@ class Dialect(ABC):
             since: Number of such reports since `last`.
 
         Raises:
-            ConnectionLostError: `error` reports such a message, but its token can't be determined. The end of
+            ConnectionLostError: `error` reports such a message, but its id can't be determined. The end of
                 the connection returns the message to the broker.
         """
         del error, last, since

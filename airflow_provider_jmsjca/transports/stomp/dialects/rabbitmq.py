@@ -201,7 +201,7 @@ class RabbitMqDialect(Dialect):
         return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
     def undelivered_token(self, error: str, last: Frame | None, since: int) -> bytes | None:
-        """Return the token of a message that was in flight to a consumer when the consumer ended.
+        """Return the acknowledgement id of a message that was in transit when its subscription ended.
 
         The plugin reports such a delivery with an ERROR and leaves it unacknowledged. Without a NACK, no
         consumer would receive the message before the end of the connection. Deliveries are numbered

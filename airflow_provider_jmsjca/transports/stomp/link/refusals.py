@@ -71,8 +71,8 @@ class SizeLimits:
 def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
     """Return the error for a CONNECT that the broker did not answer with CONNECTED.
 
-    Its text is the same at each attempt, as long as the reason is, so that logs and the registry of
-    activations can tell since when it lasts.
+    While the reason stays the same, each attempt gets the same text. Logs and the registry of activations can
+    therefore tell since when the broker refuses.
 
     Args:
         text: The text of the broker's ERROR; `None`: the broker sent none.

@@ -245,7 +245,7 @@ class FrameParser:
         self._kinds: dict[bytes, tuple[bytes, bytes, int]] = {}
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """Trust only frames with an id of this client or another proof from now on.
+        """From now on, trust only frames with a proof: an id of this client, or one of `proofs`.
 
         Args:
             subscriptions: Prefix of this client's subscription ids.
@@ -318,6 +318,12 @@ class FrameParser:
 
     def _next(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> tuple[int, int]:
         """Read the frame of any kind at `at`, and append it to `frames`.
+
+        Args:
+            frames: The frames read from this chunk so far.
+            chunk: The received bytes.
+            before: As for `_step_back`.
+            at: Offset of the frame.
 
         Returns:
             Two offsets in `chunk`. The first is the offset of the frame, for `_step_back`; -1 if no frame was
@@ -502,6 +508,12 @@ class FrameParser:
         """Read the previous message again: the bytes after it are a frame without a proof, or no frame.
 
         The message's content-length may be wrong, see `FrameParser`.
+
+        Args:
+            frames: The frames read from this chunk so far.
+            chunk: The received bytes.
+            before: Offset of the previous message; -1: it can't be read again.
+            at: Offset of the bytes after it.
 
         Returns:
             The offset to continue at; -1 if more input is needed.

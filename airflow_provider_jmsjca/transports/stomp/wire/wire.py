@@ -508,7 +508,7 @@ class Wire:
         self.gathering.allowed = False
 
     def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
-        """Trust only frames with an id of this client or another proof, which no producer can know.
+        """From now on, trust only frames with an id of this client or one of `proofs`, unknown to producers.
 
         Args:
             subscriptions: Prefix of this client's subscription ids.
