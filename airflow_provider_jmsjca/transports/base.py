@@ -522,8 +522,8 @@ class Connection(Protocol):
     def close(self) -> None:
         """Close within the reply timeout; the broker takes back unsettled messages.
 
-        Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
-        messages may be redelivered. No message is lost.
+        Raises nothing. If messages were acknowledged and the broker doesn't confirm the close, this logs a
+        WARNING: the last acknowledged messages may be redelivered. No message is lost.
         """
 
 

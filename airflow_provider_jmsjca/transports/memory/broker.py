@@ -150,7 +150,10 @@ class MemoryBroker:
             self._up = True
 
     def clear(self) -> None:
-        """Delete all messages, idle durable subscriptions, deduplication ids, logins and prohibitions."""
+        """Delete messages, idle durable subscriptions, deduplication ids, logins and prohibitions.
+
+        The messages of non-durable topic subscriptions stay.
+        """
         with self.lock:
             for held in self._queues.values():
                 held.clear()

@@ -412,7 +412,7 @@ class MemoryConnection:
         self.callbacks.post(function)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
-        """Start receiving."""
+        """Subscribe, and return the consumer; see `Connection.consume`."""
         if subscription.prefetch is not None and subscription.prefetch < 1:
             raise ConfigurationError(f"prefetch is {subscription.prefetch}; it must be at least 1")
         matches = _matches(subscription.selector)

@@ -69,7 +69,7 @@ class StompConnection:
         self.link.on_lost(callback)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
-        """Start receiving."""
+        """Subscribe, and return the consumer; see `Connection.consume`."""
         if subscription.own_session and self.link.dialect.cumulative is Cumulative.CONNECTION:
             return self._sessions.consume(subscription, on_received)
         return subscribe(self.link, subscription, on_received, self.unit)
@@ -111,8 +111,8 @@ class StompConnection:
     def close(self) -> None:
         """Close within the reply timeout; the broker takes back unsettled messages.
 
-        Raises nothing. If the broker doesn't confirm the close, this logs a WARNING: the last acknowledged
-        messages may be redelivered. No message is lost.
+        Raises nothing. If messages were acknowledged and the broker doesn't confirm the close, this logs a
+        WARNING: the last acknowledged messages may be redelivered. No message is lost.
         """
         self._sessions.close()
         self.link.close()

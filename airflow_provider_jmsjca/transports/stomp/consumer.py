@@ -677,7 +677,7 @@ class StompConsumer:
         return frames
 
     def recover(self) -> None:
-        """Hand every unsettled message of this consumer back to the broker, which redelivers it."""
+        """Have every unsettled message redelivered: by the broker, or from memory (`Recovery.LOCAL`)."""
         if self._closed:
             return
         if not self._link.is_up:

@@ -1,7 +1,8 @@
 """RabbitMQ: the HTTP API of its management plugin, at the `management_url` of the connection.
 
-RabbitMQ can't browse. Its API takes messages off the queue and requeues them. RabbitMQ then marks each
-message as redelivered, and a quorum queue counts it as a delivery against its delivery limit.
+RabbitMQ can't show messages in their queue. To browse, its API takes messages off the queue and requeues
+them. RabbitMQ then marks each message as redelivered, and a quorum queue counts it as a delivery against its
+delivery limit.
 
 Source: RabbitMQ documentation, "Management Plugin"; HTTP API reference of 3.10.
 """

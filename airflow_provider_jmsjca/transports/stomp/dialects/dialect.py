@@ -280,7 +280,7 @@ class Dialect(ABC):
     no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
-        """Return the part of a CONNECTED session id that names the broker process, or `None`."""
+        """Return the part of a CONNECTED session id that names the broker process; `None`: no part does."""
         del session
         return None
 
@@ -684,7 +684,7 @@ class Dialect(ABC):
         """Return the kind of the body, and the decoded body."""
 
     def lasting(self, identifier: str) -> str | None:
-        """Return the part of an id that redelivery doesn't change, or `None`."""
+        """Return the part of a message id that redelivery doesn't change; `None`: no part."""
         return identifier
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
@@ -741,10 +741,12 @@ def check_name(destination: Destination) -> None:
 
 
 def check_broker_options(dialect: Dialect, destination: Destination) -> None:
-    """Refuse options that the broker ignores, or that would change a header of this client.
+    """Refuse options that this dialect doesn't know, and values that it doesn't allow.
+
+    The broker would ignore them, or they would change a header of this client.
 
     Raises:
-        ConfigurationError: Lists every such option.
+        ConfigurationError: Lists every such option and value.
 
     Source: J91.
     """
@@ -784,7 +786,7 @@ def consumer_headers(dialect: Dialect, destination: Destination) -> dict[str, st
 
 
 def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[str, str]]:
-    """Return the options of a destination that are headers of SEND.
+    """Return the options of a destination that are headers of SEND; none for a topic.
 
     Raises:
         ConfigurationError: The broker doesn't know an option.

@@ -35,7 +35,7 @@ class ReceiptGroup:
 
     @property
     def refused(self) -> str | None:
-        """The receipt id that the broker answered with an error."""
+        """The receipt id that an ERROR named; `None`: no error, or one that names no receipt."""
         return self._refused
 
     def ask(self) -> str:

@@ -866,7 +866,7 @@ class Wire:
 
 
 def _failed(error: Exception) -> ConnectionLostError:
-    """Log an exception of a callback, and return the error to raise in its place."""
+    """Return the error to raise after a callback failed; log all exceptions but `ConnectionLostError`."""
     if isinstance(error, ConnectionLostError):
         return error
     _log.error(
