@@ -273,7 +273,7 @@ class FastPathUnit:
 
 @dataclass(slots=True)
 class Gate:
-    """Permissions of the activation.
+    """Permissions of the activation, changed by the machine and read by its `Units`.
 
     Attributes:
         consuming: Whether consumers are open or being opened.

@@ -32,7 +32,7 @@ class Level(enum.IntEnum):
 
 
 class OptionType(enum.StrEnum):
-    """The form of a value."""
+    """The form in which an option's value is given."""
 
     TEXT = "text"
     INTEGER = "whole number"

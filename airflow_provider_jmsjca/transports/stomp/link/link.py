@@ -70,10 +70,10 @@ Route: TypeAlias = Callable[[Frame], None]
 
 
 class ErrorListener(Protocol):
-    """A unit of work that is notified of errors without a known cause."""
+    """A unit of work that is notified of each ERROR that names no pending receipt."""
 
     def blame(self, error: JmsError) -> None:
-        """Record an error without a known cause."""
+        """Record an ERROR that names no pending receipt; this unit may have caused it."""
 
 
 class Routes:
@@ -499,8 +499,8 @@ class Link:
         """Handle ERROR, and pass it to the requests that it concerns.
 
         Raises:
-            ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors
-                without a known cause.
+            ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors that
+                match no request.
         """
         text = mask_values(error_text(headers, body), self.secrets)
         if self.orphans.hand_back_undelivered(text):
@@ -650,7 +650,7 @@ class Link:
         return f"{self._prefix}{next(self._numbers)}"
 
     def watch(self, unit: ErrorListener) -> None:
-        """Notify a unit of errors without a known cause."""
+        """Notify a unit of each ERROR that names no pending receipt."""
         with self._lock:
             self._units.add(unit)
 

@@ -21,7 +21,7 @@ class ReceiptGroup:
 
     Attributes:
         open: Ids of the pending receipts.
-        blame: Whether errors without a known cause count as errors of this group.
+        blame: Whether an ERROR that names no pending receipt counts as an error of this group.
     """
 
     def __init__(self, replies: Replies, *, blame: bool) -> None:
@@ -110,7 +110,7 @@ class Replies:
         """Return a new group of receipts.
 
         Args:
-            blame: Whether errors without a known cause count as errors of this group.
+            blame: Whether an ERROR that names no pending receipt counts as an error of this group.
         """
         return ReceiptGroup(self, blame=blame)
 
