@@ -60,7 +60,7 @@ _log = safe_logger(__name__)
 
 @dataclass(slots=True)
 class SendResult:
-    """Result of a round: the number of messages sent, and of those that failed permanently."""
+    """Result of a call of `send_due`: the number of messages sent, and of those that failed permanently."""
 
     sent: int = 0
     failed: int = 0
@@ -113,7 +113,7 @@ class LimboSender:
         self._refused_with_marker: dict[int, JmsError] = {}
 
     def send_due(self) -> SendResult:
-        """Send due messages; those of an unavailable connection stay for a later round.
+        """Send due messages; those of an unavailable connection stay for a later call.
 
         Raises:
             TransientStoreError: The store is unavailable. The next call first records the messages that this
@@ -447,8 +447,8 @@ def maintained(
 ) -> Iterator[None]:
     """Maintain a store in a thread until the block ends.
 
-    The end of the block waits at most 3 seconds for a running round. A longer round keeps its leases, so no
-    other process sends its messages.
+    A thread calls `StoreUpkeep.round` periodically. The end of the block waits at most 3 seconds for a call
+    under way. A longer call keeps its leases, so no other process sends its messages.
 
     Args:
         open_store: Opens the store in that thread. Errors are logged and retried.

@@ -75,7 +75,8 @@ def commit_with_fallback(
         received: The message to settle.
         ways: Numbers of the forms, as in `core.copies.dead_letter.send_letter`. A start above 0 means that
             the connection was lost with the earlier forms.
-        fill: Adds the sends for the form of this number to a unit, which settles the message.
+        fill: Adds the sends for the form with this number to the unit of work, which already settles the
+            message.
 
     Returns:
         Why the most faithful form was not used; `None` if it was.
@@ -108,7 +109,7 @@ def commit_with_fallback(
 
 @contextlib.contextmanager
 def rolled_back(unit: UnitOfWork) -> Iterator[None]:
-    """Roll a unit back if the block raises; otherwise its messages would stay in it forever."""
+    """Roll a unit of work back if the block raises; otherwise its messages would stay in it forever."""
     try:
         yield
     except Exception as error:

@@ -5,7 +5,7 @@ Folder `.known/<digest of the activation>` of the spool:
 | file | content |
 |---|---|
 | `open-<random>-<batch id>` | empty; the batch may grow, or the index lacks some of its segments |
-| `lock` | held while a segment is sealed; not in an object store |
+| `lock` | held during `exclusive_sealing`; not in an object store |
 | `ids-000001.arrow` | a SHA-256, then sorted hashes of keys; the highest number is valid |
 
 The index is derived from the batches: a missing or damaged one is rebuilt. A batch is registered durably, by
@@ -203,7 +203,9 @@ class IdIndex:
 
     @contextmanager
     def exclusive_sealing(self) -> Iterator[None]:
-        """Keep the activation's other writers from sealing within the context; no effect in an object store.
+        """Keep other writers of the activation out of this context; no effect in an object store.
+
+        A writer that seals outside of the context isn't kept from it.
 
         Raises:
             SpoolError: Another writer has been sealing for half a minute.

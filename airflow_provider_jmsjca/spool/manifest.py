@@ -156,7 +156,7 @@ def is_given_up(folder: SpoolPath, number: int) -> bool:
 
 
 def remedy(folder: SpoolPath) -> str:
-    """Return the remedy for a damaged segment of a batch."""
+    """Return the end of an error text: how to continue with a batch that has a damaged segment."""
     return (
         "restore the file, or go on without the messages in it: "
         f"`airflow jms spool salvage {shlex.quote(folder.name)}`"

@@ -90,7 +90,7 @@ def messages_from_event(event: Any, *, spool_path: str | Path | None = None) -> 
 
 
 def _payload(event: Any) -> Mapping[str, Any]:
-    """Return the payload of an event, which Airflow has wrapped twice."""
+    """Return the payload of an event: of an object with `extra`, of that `extra`, or the payload itself."""
     extra = event if isinstance(event, Mapping) else getattr(event, "extra", None)
     payload = extra.get("payload", extra) if isinstance(extra, Mapping) else None
     if not isinstance(payload, Mapping):

@@ -1,9 +1,9 @@
 """Parts of a batch, made after its job failed because of its data.
 
 A part is named by its range of rows in the batch, counted from 0 over all segments. Its folder is, for
-example, `splits/0-99` in the batch's folder. A part is a batch like any other, with a manifest, fences and,
-once stored, a `_DONE`; its messages are copies. If the job of a part fails too, the part is split in two
-halves. A half's name shows which part it was split from, because its range is within that part's range.
+example, `splits/0-99` in the batch's folder. A part is a batch like any other, with a manifest, the fences of
+its attempts and, once stored, a `_DONE`; its messages are copies. If the job of a part fails too, the part is
+split in two halves. A half's name shows which part it was split from: its range is within that part's range.
 
 | file | where | content |
 |---|---|---|
@@ -262,7 +262,7 @@ def _fill(manifest: Manifest, rows: RowRange, folder: SpoolPath) -> None:
 
 
 def with_batch_id(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
-    """Return copies of rows for another batch: with that batch's id, and their places in its new segment.
+    """Return copies of rows for another batch, with that batch's id and with their position in it.
 
     Args:
         table: Rows of `layout.MESSAGE_SCHEMA`.

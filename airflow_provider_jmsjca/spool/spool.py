@@ -534,7 +534,7 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
     """Read a sealed file in full, which detects any damage.
 
     Raises:
-        SpoolError: The file is missing or damaged, or belongs to another batch or place.
+        SpoolError: The file is missing or damaged, or belongs to another batch, or has another number.
     """
     keys: list[str] = []
     try:
@@ -606,7 +606,7 @@ class _SegmentFile:
     Args:
         folder: Folder of the batch.
         batch_id: Name of the batch.
-        number: Number of the segment's place.
+        number: Number in the segment's file name.
         metadata: Further metadata of the file.
 
     Attributes:
@@ -659,7 +659,7 @@ class _SegmentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedBatch:
-    """An earlier batch with acknowledged messages that has no manifest and no active writer.
+    """An earlier batch without a manifest and without an active writer; its messages are acknowledged.
 
     Attributes:
         batch_id: The batch's name.

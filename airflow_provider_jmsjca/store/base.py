@@ -1,13 +1,14 @@
 """The interface of the store, its values, and the stored form of names.
 
-Every call is one transaction: durable when it returns, without effect when it raises. `Store.transaction`
-joins several calls. Any thread and any process may call any method.
+Every call but `sweep` is one transaction: durable when it returns, without effect when it raises.
+`Store.transaction` joins several calls. Any thread and any process may call any method.
 
 Callers pass times as arguments, with a time zone. The times of leases, due messages and heartbeats are
 compared between hosts. So callers take them from the database's clock, which all processes share
 (`Limbo.now`, `Owners.now`).
 
-Errors: every call may raise `TransientStoreError`, and no other error. A caller that protects a message with
+Errors: every call may raise `TransientStoreError`. The only other error is `ConfigurationError`, for a value
+that the database can't hold. A caller that protects a message with
 a call must not acknowledge the message before the call has returned.
 """
 

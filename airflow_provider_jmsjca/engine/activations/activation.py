@@ -294,7 +294,7 @@ def _connections(
 def _store_upkeep(
     listener: Listener, connection: ConnectionSettings, store: Store, jms_conn_id: str
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context manager that sends the delayed messages of an activation while it runs.
+    """Return a function; its context manager sends the delayed messages of an activation while that runs.
 
     Args:
         listener: The activation.

@@ -1,4 +1,4 @@
-"""The bounds that end a listener's run, the timing of runs that only fail, and the report of a run."""
+"""The bounds that end a listener's run, among them how long a run may only fail; the report of a run."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ _FAILURES = 10
 
 
 def failures_of_each(settings: DeliverySettings) -> int:
-    """Return the number of failures of each message after which a run may end because of failures.
+    """Return how often each message must have failed before `RunLimits.failure_timeout` may end a run.
 
     The number is 10 more than the delivery count of the last action of the redelivery handling.
     """

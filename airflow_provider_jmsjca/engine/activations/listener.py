@@ -135,11 +135,11 @@ _STATES = (
 class _RunConsuming(threading.Event):
     """An event that is set while one run consumes.
 
-    The event of the listener (`event`) is set while the events of all its runs are set.
+    The event of the listener (`event`) is set while all events in `every` are set.
 
     Args:
         event: The listener's event.
-        every: Events of all runs; the new event is appended to this list.
+        every: Events of the listener's runs; the new event is appended to this list.
     """
 
     _lock = threading.Lock()
@@ -296,7 +296,7 @@ class Listener:
 
     @property
     def server_type(self) -> str:
-        """Product name of the broker; empty until the first connection.
+        """Product name of the broker; empty before a connection, and during a reconnect.
 
         With several members, the names of different products are separated by commas.
         """
@@ -306,7 +306,7 @@ class Listener:
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the broker; empty until the first connection.
+        """Host and port of the broker; empty before a connection, and during a reconnect.
 
         With several members, each text holds the values of all connected members, separated by commas.
         """
@@ -463,7 +463,7 @@ class Listener:
     ) -> None:
         """Start like `start`, with an optional limit; call it only when no stop is under way.
 
-        Runs that haven't stopped simply continue.
+        Connections whose runs haven't stopped continue with these runs.
 
         Args:
             limit: Settle at most this many messages; `None`: no limit.

@@ -79,7 +79,7 @@ _SETTLED_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The part of a report that is constant during a run; most attributes are those of `RunReport`.
+    """The constant part of a run's reports; `store.base.RunReport` describes most attributes.
 
     Attributes:
         probed: The queues whose depth is reported as the backlog; `None`: no backlog is reported.
@@ -96,7 +96,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The current state of a run; the attributes are those of `RunReport`."""
+    """The current state of a run. `store.base.RunReport` has the attributes, with `error` as `last_error`."""
 
     status: RunStatus
     broker: str = ""
@@ -691,7 +691,7 @@ def collecting(
         stop: Called when an operator stops the collector.
 
     Raises:
-        DeliveryStoppedError: An operator has stopped or drained the collector.
+        DeliveryStoppedError: An operator has stopped the collector, or had drained it before it began.
     """
     control = CollectionControl()
     if registrar is None:

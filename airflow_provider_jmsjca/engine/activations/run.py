@@ -142,12 +142,12 @@ class ListenerRun:
 
     @property
     def server_type(self) -> str:
-        """Product name of the broker; empty until the first connection."""
+        """Product name of the broker; empty before a connection, and during a reconnect."""
         return self._dispatcher.link.server_type
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the broker; empty until the first connection."""
+        """Host and port of the broker; empty before a connection, and during a reconnect."""
         host, _, port = self._dispatcher.link.address.rpartition(":")
         return (host, port) if host else (port, "")
 

@@ -1,7 +1,7 @@
 """The batch driver: collects messages of one destination into sealed segments of a batch.
 
 Messages are received, appended, sealed on disk and acknowledged, always in this order. A second thread seals
-a segment and commits its unit; messages that arrive during this time go into the next segment.
+a segment and commits its unit of work; messages that arrive meanwhile go into the next segment.
 
 | source | lifetime of a consumer | reason |
 |---|---|---|
@@ -75,7 +75,7 @@ _BYTES_AHEAD = 8 * 1024 * 1024
 
 
 class CollectionControl:
-    """Lets another thread watch and steer a collection, or several of one activation.
+    """Lets another thread watch and steer a collection, or all collections of one activation together.
 
     Attributes:
         suspended: Set it to receive nothing until it is cleared. The open segment is sealed, and other
@@ -478,7 +478,7 @@ class _Collection:
     # --- Sealing ---------------------------------------------------------------------------------------
 
     def _seal(self) -> None:
-        """Pass the rows to the sealer, a thread that seals them and commits their unit.
+        """Pass the rows to the sealer, a thread that seals them and commits their unit of work.
 
         The call first waits until the sealer has finished the previous segment, and raises its error.
         """

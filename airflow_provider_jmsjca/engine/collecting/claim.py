@@ -74,7 +74,7 @@ class ClaimSpec:
             that later messages arrive in spite of them.
         dead_letter: Destinations of undecodable messages; empty: they stay on the queue.
         redirect: Move undecodable messages without the properties that give the reason.
-        client_id: JMS client id that dead letters name.
+        client_id: JMS client id, written into the properties of dead letters.
     """
 
     subscription: Subscription

@@ -54,9 +54,9 @@ class AsyncConnection:
     """Lends its user a shared connection, and a new one after a loss, with backoff.
 
     All users in the process with the same settings share the connection and the attempts to open it. The
-    error of a failed attempt is logged once, and raised to every user that requests the connection shortly
-    after it. Use an object in one task of one event loop; no method except `open_probe_connection` blocks the
-    loop.
+    error of a failed attempt is raised to every user that requests the connection shortly after it. A
+    transient error is logged once for all of them. Use an object in one task of one event loop; no method
+    except `open_probe_connection` blocks the loop.
 
     After a refusal, the user retries over a connection of its own, because some brokers close the connection
     with each refusal. With a client id, which a broker may accept only once, the connection stays shared.
@@ -125,7 +125,7 @@ class AsyncConnection:
     async def attempt(self) -> Connection:
         """Try once to get a connection, for callers with their own backoff.
 
-        The caller must not hold a connection. A failure is logged before this raises.
+        The caller must not hold a connection. A transient failure is logged, any other is only raised.
 
         Raises:
             JmsError: The attempt failed; see `Transport.connect`.
@@ -419,7 +419,7 @@ def _always(settings: ConnectionSettings) -> FindSettings:
 
 
 def _do_nothing() -> None:
-    """Release nothing."""
+    """Stand in for `Lease.release` if no connection is held."""
 
 
 def _user_list(subjects: Iterable[str], first: str = "") -> str:

@@ -73,7 +73,8 @@ def open_connection(
 
     Raises:
         TransientBrokerError: The deadline passed; the last failure is its cause.
-        AuthenticationError: The broker refuses the credentials, and `retry_permanent_errors` is off.
+        PermanentBrokerError: The broker refuses, and `retry_permanent_errors` is off. For wrong credentials
+            this is an `AuthenticationError`.
         ConfigurationError: The settings can't work, and `retry_permanent_errors` is off.
     """
     policy = RetryPolicy() if policy is None else policy

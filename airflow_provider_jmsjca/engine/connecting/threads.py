@@ -139,7 +139,7 @@ class SerialExecutor:
         self._running = False
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Run a function after those submitted before. Call it in the event loop of `later`."""
+        """Run a function after those submitted before. Call it in the event loop of `call_later`."""
         with self._lock:
             self._waiting.append(function)
             if self._running:

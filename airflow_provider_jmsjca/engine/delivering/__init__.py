@@ -1,6 +1,6 @@
-"""The code that both shells around the delivery machine share.
+"""The code that both drivers of the delivery machine (`core.delivery`) share.
 
-Settings, routing, admission, receivers, settlement, and delivery memory. This folder may import
-`engine.watching` and `engine.moving`. The shells are the subfolders: `threaded` for listeners, `loop` for
+Settings, consumers, receivers, settlement, attempt log, and statistics. This folder may import
+`engine.watching` and `engine.moving`. The drivers are in the subfolders: `threaded` for listeners, `loop` for
 event loops.
 """

@@ -63,9 +63,11 @@ class AttemptLog:
 
     Settlements, undone attempts and exceptions of attempts are written with the next attempt, or when the run
     is idle. A crash before that leaves one count too many or one entry too few in the history, and loses no
-    message. The id of a handled message is written before the message is acknowledged, or after the commit if
-    the unit of work sends messages.
-    The ids of a batch are written together with the attempts at the messages that wait for the next one.
+    message.
+
+    The id of a handled message is written before the message is acknowledged, or after the commit if the unit
+    of work sends messages. The ids of a handled batch are written together with the attempts at the next
+    batch.
 
     Safe to use from several threads at once.
 

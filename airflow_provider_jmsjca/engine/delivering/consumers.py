@@ -70,7 +70,7 @@ class InDoubt:
 
 
 class Consumers:
-    """Opens and closes the consumers; used by the thread of one link only.
+    """Opens and closes the consumers of one `ConsumingLink`; used by one thread at a time.
 
     If the broker refuses one of several destinations, the others continue. The refused one is logged, shown
     in the statistics, and retried after 1, 5, 15, 60, 60 ... seconds.
@@ -109,6 +109,7 @@ class Consumers:
         Raises:
             CapabilityError: The settings leave delays to the broker, and it can't delay.
             ConfigurationError: Messages that are moved or copied could return to their source.
+            LeftInDoubtError: Messages are in doubt, and the spec requires the start to fail then.
             JmsError: Every destination was refused or waits for its next retry, or the connection is lost.
         """
         if self._settings.delivery.non_blocking_redelivery and not self._settings.has_limbo:
@@ -475,7 +476,7 @@ class ConsumingLink(ConsumerConnection):
 
         Args:
             error: The error.
-            logged: Whether the connector has already logged the error.
+            logged: Whether the error is in the log already.
         """
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))

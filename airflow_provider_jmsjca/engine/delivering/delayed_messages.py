@@ -204,7 +204,7 @@ class DelayedMessages:
             outgoing: The message and its delay.
             cause: The message being handled, and its origin, if the entry belongs to the unit of work of this
                 message. `None`: the entry is put in limbo at once, independently of any commit.
-            place: Number of delayed messages that the handler has sent before this one; part of the key.
+            place: Number of delayed messages that the handler sent before this one; part of the entry's key.
             again: Whether the message being handled was delivered before. Then an earlier attempt may have
                 put this entry in limbo already.
         """

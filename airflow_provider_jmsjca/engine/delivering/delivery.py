@@ -288,7 +288,7 @@ class Delivery(PropertyReader):
         rollback_only: Whether the handler wants the delivery rolled back.
         stop_is_new: Whether the handler has requested a stop since the last call of `take_stop`.
         user_rollback_data: Values by key that the handler keeps for the next delivery.
-        call: The attempt's number.
+        call: Number of this call of the handler, in events of the delivery machine.
         unit: The number of the unit of work to which the attempt belongs.
         received: The delivery by the transport; `None` for the end of a batch.
         in_doubt: Whether an earlier attempt may have been committed.
@@ -591,6 +591,7 @@ class Delivery(PropertyReader):
             CapabilityError: The broker can't carry the message, or can't delay it and there is no limbo.
             ConnectionLostError: The connection is lost; the broker will redeliver this message.
             PermanentBrokerError: The broker refuses the message.
+            TransientStoreError: The store can't be used, and the message was to be put in limbo at once.
         """
         unsaid = delay is None and deliver_at is None
         held_back = None if unsaid else chosen_delay(delay, deliver_at, datetime.now(UTC))

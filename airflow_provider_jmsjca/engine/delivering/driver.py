@@ -1,6 +1,6 @@
 """Drives the delivery machine: events in, decisions out, messages settled.
 
-The code that both shells share. A shell decides where work runs: `threaded.dispatcher` in a pool of threads,
+The base of both drivers. A subclass decides where work runs: `threaded.dispatcher` in a pool of threads,
 `loop.driver` in an event loop with a serial executor.
 """
 
@@ -110,7 +110,9 @@ class Flag(Protocol):
 
 
 class Driver(ABC):
-    """Drives the delivery machine of one run and carries out its decisions; base of both shells.
+    """Drives the delivery machine of one run and carries out its decisions.
+
+    Base of `Dispatcher` and `LoopDriver`.
 
     Args:
         settings: Settings of the listener.
@@ -130,8 +132,8 @@ class Driver(ABC):
         units: Units of work begun at the broker, until they are committed or rolled back.
         sending: Units of work to which a handler has added messages.
         settler: Carries out settlements.
-        receiver: Passes messages to the machine; each shell makes its own.
-        link: The current connection, or the attempt to open it; each shell makes its own.
+        receiver: Passes messages to the machine; each subclass makes its own.
+        link: The current connection, or the attempt to open it; each subclass makes its own.
         last_activity: When a message last arrived or was settled, on the clock.
         stop_reason: Why the run stopped; empty until it has stopped.
         fault: The refusal that stops the run; `None` if nothing or another reason stops it.

@@ -120,7 +120,8 @@ class ReceiveBuffer:
         ready: Whether the broker has confirmed the consumers.
         noticed: Whether a thread will look at the arrivals.
         arrivals: Received messages that aren't taken yet, in order.
-        origins: The destinations of messages from the in-progress queue, by delivery number.
+        origins: By delivery number, the source of each message that came through the in-progress queue or
+            the queue of parked messages.
         consumers: The machine's numbers of consumers that settle in order, by consumer. A consumer gets its
             number with its first message.
         held: Messages passed to the machine, by delivery number; the message is `None` if nothing of it can
@@ -190,7 +191,7 @@ class ReceiveBuffer:
         self.open = False
 
     def origin(self, number: int) -> Destination:
-        """Return the destination that a message was sent to, as the activation names it."""
+        """Return the source of a message, as the activation names it, even if it came by another queue."""
         return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
 
 
@@ -271,7 +272,7 @@ class DeliveryReader:
     def plain(self, received: Received) -> JmsMessage | None:
         """Return a message if the machine needs only its id and group; `None` for any other.
 
-        Used with one destination, no in-progress queue and no `subscribes` function.
+        The result takes neither the in-progress queue nor the `subscribes` function into account.
         """
         if received.generation != received.consumer.generation:  # `Received.is_stale`, without a call
             return None
@@ -362,7 +363,7 @@ def _poison(
 class Receiver:
     """Passes received messages to the machine.
 
-    Call every method under the dispatcher's lock. At most `MOST_BYTES` of large messages plus one message are
+    Call every method under the driver's lock. At most `MOST_BYTES` of large messages plus one message are
     in flight, and more only if `wanted` allows it. Further messages wait in the transport.
 
     Args:
@@ -662,7 +663,7 @@ class Receiver:
         return received.consumer if received.consumer.settles_in_order else None
 
     def comes_again(self, received: Received) -> bool:
-        """Return whether the broker creates the ids and has delivered this same message before."""
+        """Return whether the broker creates the ids and redelivers a message that was settled or handled."""
         memory = self.memory
         return memory.stable and memory.is_repetition(self.identity(received), None, redelivered=False)
 

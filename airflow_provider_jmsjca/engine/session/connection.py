@@ -140,8 +140,9 @@ class JmsConnection:
             acknowledge_mode: Mode of a session that isn't transacted; ignored if `transacted` is true.
             prefetch: Maximum number of messages that the broker sends ahead for this session and destination.
                 It also limits unsettled messages: a transaction of 500 messages needs a prefetch of 500.
-                `None` means 1 for a queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500
-                bytes as a message: set a higher value for larger messages.
+                `None`: the option `prefetch` of the connection, else 1 for a queue in AUTO mode, 100 for
+                any other queue, 1000 for a topic. Artemis counts 1,500 bytes as a message: set a higher
+                value for larger messages.
 
         Raises:
             ConfigurationError: The connection is closed. Or it has a session, and with the option `strict` it

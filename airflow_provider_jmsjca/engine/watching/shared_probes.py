@@ -35,8 +35,8 @@ class _Probe:
 class SharedProbes:
     """The probes of all watches over one connection, in one event loop.
 
-    At most ten queues are probed in a second. So the more watches there are, the less often each queue is
-    probed.
+    Of the probes that wait first (`after`), at most ten are made in a second. So the more watches there are,
+    the less often each queue is probed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ages of batches at which upkeep acts. Options use them without importing the code that reads batches."""
+"""Default ages at which upkeep reports or prunes a batch; importing them loads no code that reads batches."""
 
 from __future__ import annotations
 

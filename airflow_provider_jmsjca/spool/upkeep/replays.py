@@ -1,8 +1,8 @@
 """Replays: batches with copies of earlier batches' messages, to process these again.
 
-A replay is a batch like any other, with a manifest, fences and, once stored, a `_DONE`. Because its messages
-are copies, removing the earlier batches doesn't affect it. Streams skip replays, because they have read the
-messages before.
+A replay is a batch like any other, with a manifest, the fences of its attempts and, once stored, a `_DONE`.
+Because its messages are copies, removing the earlier batches doesn't affect it. Streams skip replays, because
+they have read the messages before.
 
 | file | content |
 |---|---|

@@ -1,8 +1,8 @@
 """Makes a batch with a damaged segment usable again, without the messages in that segment.
 
-A damaged segment is kept as, for example, `damaged-000003.parquet`, which is never read. A fence replaces it.
-A finished batch gets a new manifest of the remaining segments. The time at which it was finished is taken
-over from the end of the batch, so its position in streams doesn't change.
+A damaged segment is kept as, for example, `damaged-000003.parquet`, which is never read. A fence, a file
+without rows (`spool.spool`), replaces it. A finished batch gets a new manifest of the remaining segments. The
+time at which it was finished is taken over from the end of the batch, so its position in streams stays.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def salvage(spool: SpoolPath, batch_id: str) -> tuple[SkippedSegment, ...]:
 
     Guarantee: no message of a sound segment is lost, and the files of damaged segments are kept. After a kill
     at any point, another call continues. An unfinished batch stays unfinished, and its task continues it. A
-    finished batch is submitted, streamed and recognised as before, without the messages given up. If the
-    broker redelivers one of these, it is stored once more.
+    finished batch is submitted and streamed as before, without the messages given up. Redeliveries of its
+    other messages are still dropped; a redelivered message of a damaged segment is stored once more.
 
     Args:
         spool: The folder of all batches.

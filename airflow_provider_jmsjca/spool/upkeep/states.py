@@ -284,8 +284,8 @@ def prune(
 ) -> PruneResult:
     """Remove the messages of batches that are not needed any more; keep their reports of a few kilobytes.
 
-    Guarantee: a batch is kept if it isn't done, if some of its rejects haven't been sent, if a document in it
-    can't be read, or if its ids are within the deduplication window of its activation. After a kill at any
+    Guarantee: only batches in the states `done` and `empty`, with `collected` also `collected`, lose messages
+    or ids. None does whose ids are within the deduplication window of its activation. After a kill at any
     point, another call continues.
 
     If a task is cleared later, the report shows that its batch is done. Without the report, the task collects

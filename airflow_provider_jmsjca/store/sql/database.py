@@ -403,6 +403,6 @@ def _migrate(connection: Connection) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the database driver's error text as one line, without statement and link from SQLAlchemy."""
+    """Return the database driver's error text as one line, without SQLAlchemy's statement and URL."""
     said = getattr(error, "orig", None) or error
     return f"{type(said).__name__}: {' '.join(str(said).split())}"

@@ -1,4 +1,4 @@
-"""The shell for an event loop, without a thread or a connection of its own."""
+"""The driver for an event loop, without a thread or a connection of its own."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _log = safe_logger(__name__)
 
 
 class LoopDriver(Driver):
-    """Drives the machine in an event loop, and hands out deliveries in that loop.
+    """Drives the delivery machine in an event loop, and hands out deliveries in that loop.
 
     Decisions that involve the broker run in a serial executor, one after the other. A slow move delays the
     acknowledgements after it.

@@ -38,7 +38,7 @@ class StreamDelivery:
     Attributes:
         message: The decoded message.
         destination: The destination from which it was received, as the activation names it.
-        seen: Number of earlier deliveries with the redelivered flag: 0 the first time.
+        seen: Redelivery count of the message: 0 on the first delivery.
         in_doubt: Whether an earlier settlement of the message has an unknown outcome.
         failure: The exception that ended the previous attempt; `None` without one.
 
@@ -96,7 +96,7 @@ class StreamDelivery:
     def disregard(self) -> None:
         """Don't count this attempt if the stream is closed before the attempt is ended.
 
-        The message was not handed to anybody. An outcome after the close is remembered all the same.
+        Call it for a message that nobody was given. An outcome after the close is remembered all the same.
         """
         self._handed_out.disregard(self._ticket.decision.call)
 
@@ -115,7 +115,8 @@ class OutstandingDeliveries:
         clock: Returns seconds; the machine's clock.
         feed: Passes events to the machine.
         wake: Called when a delivery can be handed out.
-        raised: Called after a failed attempt with the receive buffer, the message's number and its id.
+        raised: Called after a failed attempt with the receive buffer, the message's number and id, and the
+            failure.
     """
 
     def __init__(

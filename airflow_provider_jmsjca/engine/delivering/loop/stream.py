@@ -71,8 +71,8 @@ class DeliveryStream:
             Read-only.
 
     Raises:
-        ConfigurationError: The settings need a listener: stored attempts, batches,
-            hold-until-ack, an in-progress queue, deletion of the durable subscription.
+        ConfigurationError: The settings need a listener: batches, hold-until-ack, an in-progress queue, or
+            deletion of the durable subscription. Or attempts are to be recorded, and there is no store.
 
     Source: J81-J84, J128-J148, J167.
     """

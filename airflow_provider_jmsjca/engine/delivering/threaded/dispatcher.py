@@ -1,4 +1,4 @@
-"""The shell with threads: any thread feeds events, and a pool carries out decisions."""
+"""The driver with threads: any thread feeds events, and a pool carries out decisions."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class ThreadLink(ConsumingLink):
 
 
 class Rollbacks:
-    """Units to roll back, one after the other, before any thread continues with the same messages.
+    """Units of work to roll back, one after the other, before any thread continues with the same messages.
 
     Args:
         name: The listener's name, for the log.
@@ -651,7 +651,7 @@ class Dispatcher(Driver):
 
 
 def can_use_fast_path(settings: ListenerSettings) -> bool:
-    """Return whether a listener settles a message with an acknowledgement only, without waiting for it."""
+    """Return whether one acknowledgement settles a plain message, without a wait for the broker's answer."""
     return (
         allows_fast_path(settings.delivery)
         and not settings.confirm_acknowledgements
@@ -663,8 +663,9 @@ def can_use_fast_path(settings: ListenerSettings) -> bool:
 class FastPath:
     """The fast path of a message, from the connection through the handler to its settlement.
 
-    For a message that is a unit of work by itself, it does the work of dispatcher, caller and settler.
-    These take over as soon as a decision is necessary. Each message in flight has a thread of its own.
+    For a message that is a unit of work by itself, it does the work of `Dispatcher`, `HandlerCaller` and
+    `Settler`. These take over as soon as a decision is necessary. Each message in flight has a thread of its
+    own.
 
     Args:
         dispatcher: Source of the messages, and of the machine.

@@ -75,7 +75,8 @@ class Workers:
 
     Args:
         settings: Sizes and names.
-        admit: Takes one message from a receive buffer; returns the next work, `None` if it took no message.
+        admit: Takes a message from a receive buffer, or handles several on the fast path. Returns the next
+            work; `None`: there is nothing left to take.
         perform: Does a piece of work; returns the next work.
         reconnect_after_fault: Called after an internal fault; continues over another connection.
 
@@ -112,7 +113,7 @@ class Workers:
         self.size = 0
 
     def start(self) -> None:
-        """Start the initial threads; at least two for a listener with batches, which each occupy a thread."""
+        """Start the initial threads; at least two with batches, because each batch occupies a thread."""
         for _ in range(max(self._initial, 2 if self._batches else 1)):
             self._add()
 

@@ -1,4 +1,4 @@
-"""Adds indexes for pages of limbo, so that they are fast even if most messages share a value."""
+"""Adds indexes for pages of limbo, which stay fast if most messages have the same state or activation."""
 
 from __future__ import annotations
 
