@@ -78,10 +78,8 @@ def _reading(segment: SpoolPath) -> Iterator[layout.SegmentReader]:
 def read_identities(segment: SpoolPath) -> Iterator[Identity]:
     """Yield the identities of the messages in a segment; messages without id are left out.
 
-    Segments of every earlier version have the columns that are read.
-
     Raises:
-        SpoolError: The segment can't be read.
+        SpoolError: The segment can't be read, or its columns aren't those of this version.
     """
     try:
         with _reading(segment) as file:

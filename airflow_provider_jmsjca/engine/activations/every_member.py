@@ -5,7 +5,7 @@
 | a member is lost | its listener reconnects with the usual pauses; the others continue |
 | a member refuses permanently (credentials, missing queue) | it is logged and retried; the others continue |
 | all members refuse permanently | the activation stops with that fault |
-| a handler still has a message of a lost member | it keeps its concurrency permit; the message is redelivered |
+| a handler has a message of a lost member | it keeps its concurrency permit; the message is redelivered |
 | a handler stops the activation | every member stops, within one deadline |
 """
 

@@ -108,9 +108,9 @@ class ClaimResult:
 def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: ClaimSpec) -> ClaimResult:
     """Claim messages into a batch, and finish the batch.
 
-    Guarantee: a message is acknowledged only after its segment is sealed. All claimed messages are
-    acknowledged in one unit of work. If an earlier attempt died, its batch takes no new messages: redelivered
-    messages at the front of the queue are settled, and the batch is finished.
+    Guarantee: also if this raises, a message is acknowledged only after its segment is sealed. All claimed
+    messages are acknowledged in one unit of work. If an earlier attempt died, its batch takes no new
+    messages: redelivered messages at the front of the queue are settled, and the batch is finished.
 
     Args:
         connection: The connection; the caller closes it.
@@ -123,8 +123,8 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
         InDoubtError: The connection was lost during the acknowledgement; the batch contains the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
         CapabilityError: The selector can't work on this broker.
-        BatchInUseError: Another attempt is using the batch; no message was acknowledged.
-        SpoolError: The batch can't be written or read; no message was acknowledged.
+        BatchInUseError: Another attempt is using the batch.
+        SpoolError: The batch can't be written or read.
     """
     with ExitStack() as stack:
         return _Claim(connection, spec, lambda: stack.enter_context(open_batch())).run()

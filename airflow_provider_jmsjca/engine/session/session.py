@@ -52,7 +52,7 @@ class AcknowledgeMode(enum.StrEnum):
     """When a session settles received messages. Source: JMS 2.0 section 6.2.10.
 
     Attributes:
-        AUTO: When `receive` returns; the broker has confirmed the settlement by then.
+        AUTO: When `receive` returns; the broker has confirmed the settlement by then, or a warning is logged.
         CLIENT: When `acknowledge` is called, for all messages that the session has received.
         DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
             may be redelivered after a crash.

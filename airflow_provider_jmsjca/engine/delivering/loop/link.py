@@ -24,7 +24,7 @@ class LoopLink(ConsumingLink):
     """One attempt to borrow a connection, and the consumers on it.
 
     Blocking calls run in the serial executor, after commits and moves submitted before. So consumers are
-    closed after these, and no message is settled twice. Call every method in the event loop.
+    closed after these, and no message is settled twice. Call every method except `post` in the event loop.
 
     Args:
         settings: Contains the subscriptions.
