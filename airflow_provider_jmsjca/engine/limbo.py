@@ -313,13 +313,13 @@ class LimboSender:
         return found
 
     def _send_until_refused(self, name: str, left: deque[_Group], done: SendResult) -> bool:
-        """Send groups of messages in order, and remove each sent group from the list.
+        """Send groups of messages in order, and remove each sent group from `left`.
 
         A refused group is replaced by its halves. A refused group of one message is removed, and the attempt
         at this message counts as failed.
 
         Returns:
-            Whether the broker refused a group; later groups stay in the list then.
+            Whether the broker refused a group; later groups stay in `left` then.
 
         Raises:
             JmsError: The connection is unavailable.

@@ -39,7 +39,7 @@ from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
 from airflow_provider_jmsjca.spool.manifest import path_to_uri, uri_to_path
 
 FOLDER: Final = ".events"
-"""Name of the folder in the spool. Because of the dot it isn't taken for a batch."""
+"""Folder of the spool that holds messages of events. Because of the dot it isn't taken for a batch."""
 _SHARDS: Final = 2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_UNFINISHED = timedelta(days=1)

@@ -360,7 +360,7 @@ class LimboSelection:
 
 
 EVERYTHING: Final = LimboSelection()
-"""All messages in limbo."""
+"""Selects all messages in limbo."""
 
 
 class Limbo(Protocol):

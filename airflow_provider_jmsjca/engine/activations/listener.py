@@ -336,7 +336,7 @@ class Listener:
     def fault(self) -> JmsError | None:
         """The fault that stopped the listener; `None` if no fault stopped it.
 
-        With a shared subscription, a fault of its topic side takes precedence over one of the queue side.
+        With a shared subscription, a fault of the connection that moves its messages takes precedence.
         """
         mover = () if self._mover is None else (self._mover,)
         return next((each.fault for each in (*mover, *self._consumers) if each.fault is not None), None)

@@ -497,7 +497,7 @@ def _report(registration: Registration, now: datetime, depth: QueueDepth | None)
 
 
 class _Listening:
-    """A run of a listener."""
+    """Reports a run of a listener, and carries out the requests for it."""
 
     def __init__(self, activation: Listener) -> None:
         self._activation = activation
@@ -626,7 +626,7 @@ class Supervision:
 
 
 class _Collecting:
-    """A run of a collector."""
+    """Reports a run of a collector, and carries out the requests for it."""
 
     def __init__(self, identity: Identity, control: CollectionControl, stop: Callable[[], object]) -> None:
         self._identity = identity

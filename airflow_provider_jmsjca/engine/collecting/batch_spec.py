@@ -73,7 +73,7 @@ class BatchSpec:
 
 
 class EndReason(enum.StrEnum):
-    """Why a collection ended."""
+    """Why a collection or a run of a listener ended."""
 
     COUNT = "count"
     BYTES = "bytes"

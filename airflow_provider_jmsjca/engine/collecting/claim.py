@@ -49,7 +49,7 @@ LOOKED_PAST = 1_000
 
 
 class Choice(enum.Enum):
-    """Decision about a received message."""
+    """Decision about a received message: claim it, or leave it on the queue."""
 
     CLAIM = "claim"
     LEAVE = "leave"

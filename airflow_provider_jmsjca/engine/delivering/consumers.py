@@ -435,7 +435,7 @@ def watches(
 
 
 class ConsumingLink(ConsumerConnection):
-    """Base of the links of threads and of event loops: a connection, and the consumers on it.
+    """A connection, and the consumers on it; base of `ThreadLink` and `LoopLink`.
 
     Args:
         settings: Contains the subscriptions.

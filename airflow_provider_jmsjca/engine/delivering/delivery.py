@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 
 
 class Result(enum.StrEnum):
-    """Possible results of a request. Source: I46."""
+    """Result of a request, as its answer states it. Source: I46."""
 
     SUCCESS = "SUCCESS"
     VALCHANGE = "VALCHANGE"

@@ -269,7 +269,7 @@ class Driver(ABC):
         self.flush_log()
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
-        """Handle an event of a link; events of earlier links are ignored."""
+        """Handle an event of the current connection; events of earlier connections are ignored."""
         with self.lock:
             told = link.is_lost
             # If a broker closes the connection with a refusal, the close may be reported first.
@@ -415,7 +415,7 @@ def _refusal(unit: int, error: Exception) -> UnitFailed | UnitLost | UnitInDoubt
 
 
 class Settler:
-    """Settles messages, and reports the outcomes to the machine.
+    """Settles messages, and reports the outcomes to the delivery machine.
 
     Args:
         driver: The driver whose messages are settled.

@@ -1,4 +1,4 @@
-"""Receives messages: settles repeated ones again, and passes the others to the machine."""
+"""Receives messages: settles repeated ones again, and passes the others to the delivery machine."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def _poison(
 
 
 class Receiver:
-    """Passes received messages to the machine.
+    """Passes received messages to the delivery machine.
 
     Call every method under the driver's lock. At most `MOST_BYTES` of large messages plus one message are
     in flight, and more only if `wanted` allows it. Further messages wait in the transport.
@@ -495,8 +495,8 @@ class Receiver:
         Args:
             buffer: The receive buffer of the message.
             number: Delivery number of the message.
-            settled: Whether to remember the message as settled. `False`: the message was parked or staged,
-                so a copy of it will arrive and must not be taken for a repetition.
+            settled: Whether to remember the message as settled. `False`: a copy was parked, or is in the
+                in-progress queue. The copy will arrive, and must not be taken for a repetition.
             handled: Whether a handler has completed the message.
         """
         origin = buffer.origin(number) if self._several else None

@@ -278,7 +278,7 @@ class ListenerContext:
     jms_conn_id: str = ""
 
     def over(self, connection: ConnectionSettings) -> ListenerContext:
-        """Return a copy with the values of a connection."""
+        """Return a copy with client id, user name and URL of a connection."""
         return replace(
             self, client_id=connection.client_id, principal=connection.username, url=connection.url
         )

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 CARE_AFTER: Final = timedelta(hours=1)
-"""A batch of `NEEDS_CARE` that changed within this time may still have a running job or a pending retry."""
+"""A batch in a state of `NEEDS_CARE` that changed within this time may have a running job or a retry."""
 
 PRUNE_AFTER: Final = timedelta(days=7)
-"""Age from which batches are pruned by default: by the command, by the maintenance task, and in findings."""
+"""Age from which batches are pruned by default: by the command, the maintenance task, and findings of the doctor."""

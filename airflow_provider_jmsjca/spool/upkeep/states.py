@@ -297,8 +297,9 @@ def prune(
         collected: Also prune batches that no job was submitted for. Their readers must have finished.
         forget: Also remove the reports of pruned batches unchanged for this long; `None` keeps them.
         horizon: Deduplication window, within which ids are needed; `None` means the default.
-        care_after: Only affects the reason given for batches of `NEEDS_CARE`. If the batch has changed within
-            this time, its job may be running or its retry pending; otherwise it needs intervention.
+        care_after: Only affects the reason given for batches in a state of `NEEDS_CARE`. If such a batch has
+            changed within this time, its job may be running or its retry pending; otherwise it needs
+            intervention.
         dry_run: Change nothing, and return the batches that would be pruned.
         now: Current time in seconds since the epoch; `None` reads the clock.
 

@@ -194,7 +194,7 @@ class LoopDriver(Driver):
         """Do nothing: `handle` has already done the work."""
 
     def report(self, link: ConsumerConnection, event: Event) -> None:
-        """Handle an event of a link; withdraw deliveries that can no longer be settled."""
+        """Handle an event of a connection; withdraw deliveries that can no longer be settled."""
         super().report(link, event)
         if not isinstance(event, ConnectionOpened):
             self.handed_out.withdraw()

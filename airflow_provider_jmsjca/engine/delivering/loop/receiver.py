@@ -1,4 +1,4 @@
-"""Passes received messages to the machine, in an event loop."""
+"""Passes received messages to the delivery machine, in an event loop."""
 
 from __future__ import annotations
 

@@ -284,15 +284,15 @@ class Rollbacks:
 class Dispatcher(Driver):
     """Drives one run of a listener with threads, from its start to its stop.
 
-    Decisions about the connection go to the link, all others to the thread pool. No method blocks, so any
-    thread may feed events, even the connection's reader. A single in-flight message that needs no decision
-    takes the fast path.
+    Decisions about the connection go to its `ThreadLink`, all others to the thread pool. No method blocks, so
+    any thread may feed events, even the connection's reader. A single in-flight message that needs no
+    decision takes the fast path.
 
     Args:
         settings: Settings of the listener.
         connect: Opens one connection, or raises `JmsError`.
         handler: Called with each message.
-        tracker: Delivery counts and notes, also of earlier runs.
+        tracker: Delivery counts, last exceptions and rollback data of messages, also of earlier runs.
         clock: Returns seconds, monotonic.
         chance: Returns a random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
@@ -307,7 +307,7 @@ class Dispatcher(Driver):
         workers: The threads.
         rollbacks: Pending rollbacks; they finish before any other work on the same messages.
         stopped: Set when the activation has stopped.
-        alarm: Time of the next tick of the machine.
+        alarm: Time on the clock at which the machine gets the next `Tick`.
     """
 
     link: ThreadLink
@@ -588,7 +588,7 @@ class Dispatcher(Driver):
         return self.handle((ReconnectAsked(reason=reason),))
 
     def _link_is_up(self, link: ConsumerConnection) -> None:
-        """Do nothing: the link itself watches the backlog."""
+        """Do nothing: each `ThreadLink` watches the backlog itself."""
 
     def _shut(self) -> None:
         super()._shut()
@@ -626,7 +626,7 @@ class Dispatcher(Driver):
     # -- time ---------------------------------------------------------------------------------------------
 
     def arm_by(self, deadline: float) -> None:
-        """Bring the next tick of the machine forward to this deadline; called under the lock."""
+        """Bring the next `Tick` of the machine forward to this deadline; called under the lock."""
         self.alarm = deadline
         self._alarm_set.set()
 

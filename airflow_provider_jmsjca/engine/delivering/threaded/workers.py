@@ -66,7 +66,7 @@ _POSTED: Final = PostedWork.POSTED
 
 
 class Workers:
-    """Threads that take arrived messages and do the work that the machine decides on.
+    """Threads that take arrived messages and do the work that the delivery machine decides on.
 
     Any thread does any work, with one exception: all handler calls of a batch happen in the same thread,
     which waits for them at its own mailbox. Threads are added while all are busy, up to the limit. Threads
