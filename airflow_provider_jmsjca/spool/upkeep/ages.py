@@ -9,4 +9,4 @@ CARE_AFTER: Final = timedelta(hours=1)
 """A batch in a state of `NEEDS_CARE` that changed within this time may have a running job or a retry."""
 
 PRUNE_AFTER: Final = timedelta(days=7)
-"""Age from which batches are pruned by default: by the command, the maintenance task, and findings of the doctor."""
+"""Default age from which batches are pruned, and from which the doctor finds that they can be."""
