@@ -495,7 +495,7 @@ def _maintain(
 
 
 def private_name(connection: ConnectionSettings) -> str:
-    """Return the name in limbo of a connection that Airflow doesn't store.
+    """Return the name under which limbo keeps the messages of a connection that isn't in Airflow.
 
     Processes that connect to the same broker as the same user share the name.
     """

@@ -67,7 +67,7 @@ def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Des
 def commit_with_fallback(
     received: Received, ways: range, fill: Callable[[UnitOfWork, int], None]
 ) -> JmsError | None:
-    """Commit a unit of work with the first form of a copy that the broker accepts.
+    """Commit a unit of work with the most complete form of a copy that the broker accepts.
 
     Some brokers refuse a message only at the commit.
 

@@ -1,4 +1,4 @@
-"""Distinguishes redelivered messages from new messages with the id of a stored message."""
+"""Decides whether a received message with the id of a stored one is a redelivery of it, or is new."""
 
 from __future__ import annotations
 

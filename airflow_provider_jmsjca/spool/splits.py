@@ -116,7 +116,7 @@ class DataFailure:
 
 
 def all_rows(manifest: Manifest) -> RowRange:
-    """Return the rows of a whole batch."""
+    """Return the range of all rows of a batch."""
     return RowRange(0, manifest.rows - 1)
 
 

@@ -387,7 +387,7 @@ class AttemptLog:
         self.flush()
 
     def give_back(self) -> None:
-        """Undo the attempts that were counted ahead, because their messages return to the broker."""
+        """Note that attempts counted ahead are to be undone, because their messages return to the broker."""
         with self._lock:
             self._generation += 1
             self._unused += self._ahead

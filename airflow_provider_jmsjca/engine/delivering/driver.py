@@ -752,7 +752,7 @@ class Settler:
                 assert_never(decision)
 
     def _home(self, buffer: ReceiveBuffer, number: int, message: JmsMessage) -> Destination:
-        """Return the destination to which a message returns.
+        """Return the destination to which a message returns when it is due or revived.
 
         Raises:
             ConfigurationError: The source is a wildcard for several destinations, and the message doesn't say

@@ -608,7 +608,7 @@ class Routing:
             doesn't retry.
         dead_letter: Destinations of permanently failed messages; the error destination is one of them.
         archive: Receives a copy of each handled message.
-        source_queue: Receives each handled message, with container-managed events.
+        source_queue: Receives a copy of each handled message, if events are container-managed.
         reply_to: Destination for replies to messages that a handler sends.
         unsubscribed: Receives messages without a subscriber.
         subscribes: Returns whether a message has a subscriber.

@@ -27,7 +27,9 @@ _CLOSE_SECONDS = 0.4
 
 
 class _FirstMessage:
-    """The first message over one consumer. Callbacks run on the connection's thread.
+    """Waits for the first message of a consumer, until the connection is lost or its settings change.
+
+    `on_received` and `on_lost` may be called in any thread, `on_stale` in the event loop.
 
     Attributes:
         found: The message; `None` if the connection was lost or its settings changed before one arrived.

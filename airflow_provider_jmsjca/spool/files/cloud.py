@@ -197,11 +197,11 @@ class Cloud:
                 return True  # it exists, but obstore refuses the name
 
     def entries(self, key: str) -> list[FoundFile]:
-        """Return the objects directly in a folder, and its subfolders."""
+        """Return the objects and subfolders directly in a folder."""
         return self._listed(key, recursive=False)
 
     def walk(self, key: str) -> list[FoundFile]:
-        """Return the objects in a folder and its subfolders."""
+        """Return all objects below a folder, without entries for subfolders."""
         return self._listed(key, recursive=True)
 
     def _listed(self, key: str, *, recursive: bool) -> list[FoundFile]:
@@ -300,7 +300,7 @@ class Cloud:
 
 
 def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
-    """Return the objects directly in a folder, and its subfolders."""
+    """Return the objects and subfolders directly in a folder."""
     import obstore  # noqa: PLC0415 - an extra
 
     found = obstore.list_with_delimiter(store, prefix=key or None)
@@ -309,7 +309,7 @@ def _in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
 
 
 def _all_in_folder(store: ObjectStore, key: str) -> list[FoundFile]:
-    """Return the objects in a folder and its subfolders."""
+    """Return all objects below a folder, without entries for subfolders."""
     import obstore  # noqa: PLC0415 - an extra
 
     return [_found_file(each) for chunk in obstore.list(store, prefix=key or None) for each in chunk]

@@ -43,7 +43,7 @@ class SkippedSegment:
         file: The segment's file name.
         rows: Number of messages it held; `None` if unknown.
         fault: The segment's fault.
-        kept: Path of the damaged file now.
+        kept: Path to which the damaged file was moved.
     """
 
     file: str

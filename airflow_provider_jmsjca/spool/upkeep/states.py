@@ -248,7 +248,7 @@ def _finished(found: BatchState) -> BatchState:
 
 
 def verify(batch: BatchState) -> str | None:
-    """Read all files of a batch and return the first fault; `None` if the files are sound."""
+    """Read all files of a batch and return the first fault; `None` if all are sound, or it was pruned."""
     if batch.fault is not None or batch.state is State.PRUNED:
         return batch.fault
     try:

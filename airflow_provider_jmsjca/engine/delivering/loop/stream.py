@@ -44,7 +44,7 @@ _COMMIT_SECONDS = 0.25
 
 
 class DeliveryStream:
-    """An endless asynchronous iterator over deliveries, under the rules of a listener.
+    """An endless asynchronous iterator over deliveries, with the redelivery handling of a listener.
 
     At most `concurrency` deliveries are in flight at once; they may end in any order. Messages of a group
     (JMSXGroupID) are delivered one by one, in order. The stream reconnects by itself.

@@ -470,7 +470,7 @@ class Dispatcher(Driver):
         self.workers.arrived(buffer)
 
     def wake(self) -> None:
-        """Check soon whether messages that wait for permits can continue; safe under any lock."""
+        """Check soon whether the concurrency limit lets waiting messages continue; safe under any lock."""
         self._woken = True
         self._alarm_set.set()
 

@@ -69,9 +69,9 @@ class Workers:
     """Threads that take arrived messages and do the work that the delivery machine decides on.
 
     Any thread does any work, except that one thread makes all handler calls of a batch, and waits for them at
-    its own mailbox. Threads are added while all are busy, up to the limit. Threads
-    that are idle for a long time end, down to the initial number. All threads run in the context
-    (`contextvars`) of their creator, and with the listener's context name, because they log about deliveries.
+    its own mailbox. Threads are added while all are busy, up to the limit. Threads that are idle for a long
+    time end, down to the initial number. All threads run in the context (`contextvars`) of their creator, and
+    with the listener's context name, because they log about deliveries.
 
     Args:
         settings: Sizes and names.
