@@ -38,7 +38,7 @@ def escaped_json(document: str) -> str:
 def shell_arguments(*words: str) -> str:
     """Return words quoted for a shell, as the last arguments of a command.
 
-    The command takes no word for an option: if a word begins with a dash, `--` precedes all of them.
+    If a word begins with a dash, `--` precedes all words. So the command reads none of them as an option.
     """
     return shlex.join([*(["--"] if any(each.startswith("-") for each in words) else []), *words])
 

@@ -55,9 +55,13 @@ def explain_command(args: argparse.Namespace) -> None:
 def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of another product's configuration files as YAML.
 
-    Comments list the files' settings of the connector, its connection factories and destinations. Notes on
-    standard error name settings without effect, other facts and steps to consider, ignored parts of the
-    files, and further activations.
+    Comments in the YAML list the files' other settings: of the resource adapter, of connection factories, and
+    of destinations. Notes on standard error name:
+
+    - settings without effect in this package,
+    - steps of the migration that are left to the user,
+    - parts of the files that were not read,
+    - further activations, if `--name` selects one.
     """
     descriptor = _descriptor(*map(Path, args.files))
     # Printed at the end, so that a failing command writes nothing to a file to which it is redirected.

@@ -69,10 +69,10 @@ _FIRST = 1000
 def list_command(args: argparse.Namespace) -> None:
     """Print the dead letters of a queue, grouped by reason and original destination.
 
-    With `--rejects`, also print the rejected rows of Spark batches that are still in the spool. Without a
-    queue and `--rejects`, print the rejected rows, and the dead letters of all queues of the broker whose
-    names are those of dead-letter queues. If a part can't be listed, standard error gets the reason; exit
-    with code 1 if no part can be listed.
+    With `--rejects`, also print the rejected rows of Spark batches that are still in the spool. With neither
+    a queue nor `--rejects`, print these rows and the dead letters of all dead-letter queues of the broker.
+    Such queues are recognised by their names. If one of the two can't be listed, standard error gets the
+    reason. If neither can be listed, exit with code 1.
     """
     if args.all and args.limit is not None:
         raise ConfigurationError("--all and --limit exclude each other")

@@ -42,8 +42,8 @@ def jms_connection(
     the broker has refused a request on it. Such a connection is closed when its last user closes it. Above
     `connection_cache_size` connections, those without a user are closed, the longest idle ones first.
 
-    `no_connection_factory_cache` opens a connection for this user alone. So does `bypass_ra`; `ignore_tx`,
-    `strict`, `prefetch` and `pool_max_size` then have no effect.
+    `no_connection_factory_cache` and `bypass_ra` open a connection for this user alone. With `bypass_ra`,
+    `ignore_tx`, `strict`, `prefetch` and `pool_max_size` have no effect.
 
     Args:
         settings: The connection settings.

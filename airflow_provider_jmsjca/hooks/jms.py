@@ -163,11 +163,11 @@ class JmsHook(BaseHook):
         return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
-        """Return the unmerged layers of this Airflow connection and of the connections that it refers to.
+        """Return the unmerged options of this Airflow connection and of the connections that it refers to.
 
         Returns:
-            The layer of this connection. And the layers of this connection and those that `lookup://` URLs
-            refer to, one after the other, by their ids.
+            The options of this connection, and a mapping by connection id. The mapping has this connection,
+            the one that its `lookup://` URL names, the one that the latter's URL names, and so on.
 
         Raises:
             ConfigurationError: The connection is not defined, or its extra field is no JSON object.

@@ -88,8 +88,8 @@ class MetricsSender:
     """Sends the metrics of a process, in a thread that ends when the last watch is left.
 
     Args:
-        emit: Returns Airflow's statistics, to which metrics are sent; called in each round, because a fork
-            changes them.
+        emit: Returns Airflow's statistics, to which metrics are sent. Called again for each sending, because
+            a fork changes them.
         every: How often metrics are measured and sent.
         queues_every: How often brokers are queried for the backlog of queues.
         open_connection: Opens a connection to a broker.

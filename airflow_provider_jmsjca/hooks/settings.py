@@ -89,7 +89,7 @@ def resolve_connection(
 
 
 def connection_layer(connection: AirflowConnection) -> Layer:
-    """Return the options of an Airflow connection as the layer of the connection factory.
+    """Return the options of an Airflow connection, as one configuration level before merging.
 
     Raises:
         ConfigurationError: The extra field isn't a JSON object, or the port is out of range.

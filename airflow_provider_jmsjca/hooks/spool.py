@@ -212,7 +212,7 @@ def task_key(context: Context) -> TaskKey:
 
 
 def known_ids_key(jms_conn_id: str, queue: Destination) -> str:
-    """Return the key of a queue; batches with the same key share the ids of messages they know.
+    """Return the key of a queue under which its batches share the ids of the messages that they have stored.
 
     Batches that compete for the messages of a queue need the same key, to recognise redelivered messages.
     """

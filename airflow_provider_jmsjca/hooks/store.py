@@ -102,8 +102,8 @@ def shared_store() -> SqlStore:
     """Return the store that all callers in this process share; call `release_shared_store` after use.
 
     The first caller opens the store, and the others wait until it is open. So a thousand triggers share one
-    pool of database connections. In the store, all callers are one owner, which lives until the last of them
-    leaves.
+    pool of database connections. The store regards all callers as one process, which lives until the last of
+    them calls `release_shared_store`.
 
     Raises:
         ConfigurationError: `[jmsjca] store_url` or `[core] fernet_key` can't be used.

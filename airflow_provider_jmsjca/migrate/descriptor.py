@@ -124,7 +124,7 @@ class Descriptor:
         activations: Fields of each activation, by the bean's name, which is empty for a nameless bean.
         unknown: Names of the configuration properties of each activation that match no option.
         notes: Migration notes for each activation, one sentence each.
-        connector: Fields of the connector.
+        connector: Fields of the resource adapter, from `ra.xml`.
         connection_factories: Fields of each connection factory, by its interface or JNDI name.
         destinations: Destinations of JMS modules, as `queue://name`, by JNDI name.
         dropped: Paths of elements whose content was not read; the content itself is not shown. After some
@@ -419,7 +419,7 @@ class _Read:
                 self.links[link.value("message-destination-name")] = link.value(tag)
 
     def _connector_says(self, key: str) -> bool:
-        """Return whether the connector or its Options set this option, which then applies to every bean."""
+        """Return whether the resource adapter sets this option for every bean, perhaps in its `Options`."""
         return any(key in f"{name}={text}".lower() for name, text in self.connector.items())
 
     def _redelivery(
@@ -519,7 +519,7 @@ def _weblogic_beans(root: Element, beans: Collection[str]) -> Iterator[Element]:
     """Yield the message-driven beans of a `weblogic-ejb-jar.xml`, or of a fragment of one.
 
     Args:
-        root: The text.
+        root: Root element of the text.
         beans: Names of the message-driven beans in all texts. A bean without a `message-driven-descriptor` is
             recognised by its name.
     """
@@ -566,7 +566,7 @@ def _glassfish_beans(
     """Yield the message-driven beans of a `sun-ejb-jar.xml` or `glassfish-ejb-jar.xml`.
 
     Args:
-        root: The text.
+        root: Root element of the text.
         beans: Names of the message-driven beans in all texts. A bean that is not listed counts if it has an
             element that only message-driven beans have. The `jndi-name` of other beans is their own name.
     """

@@ -190,11 +190,11 @@ class JmsModules:
         """Return the redelivery handling of a destination, and notes; `None` for an unknown destination.
 
         WebLogic's limit counts redeliveries: with a limit of five, a message is redelivered five times and
-        then removed, so five becomes `6:move(...)`. A foreign server's name is resolved to the destination on
-        the other server, if the module of that destination was read.
+        then removed, so five becomes `6:move(...)`. A local name of a foreign server's destination stands for
+        that destination, if the module with that destination was read.
 
         Args:
-            jndi_name: Name of the destination.
+            jndi_name: JNDI name of the destination.
             factory: JNDI name of the connection factory; its delay applies if the destination has none.
         """
         found = self._find(jndi_name)

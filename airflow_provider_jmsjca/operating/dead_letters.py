@@ -151,7 +151,7 @@ def list_dead_letters(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQueue:
-    """A queue with the name of a dead-letter queue that holds messages.
+    """A queue that holds messages and whose name is that of a dead-letter queue.
 
     Attributes:
         name: Name of the queue.
@@ -353,10 +353,10 @@ class ReplayResult:
     Attributes:
         sent: Number of letters sent back, by destination; with `dry_run` those that would be sent.
         left: Number of letters left on the queue, by reason.
-        complete: Whether all selected letters on the queue were examined. The replay and its dry run end when
-            500 letters are left at the front of the queue. After 200, ActiveMQ Classic delivers no later
-            letters. A dry run without browsing examines the first 10,000 letters. On ActiveMQ Classic a dry
-            run examines only the letters that the broker shows (`maxBrowsePageSize`).
+        complete: Whether all selected letters on the queue were examined. A replay or its dry run ends when
+            500 examined letters stay on the queue. ActiveMQ Classic delivers no further letters when 200
+            stay. On a broker without browsing, a dry run examines the first 10,000 letters. On ActiveMQ
+            Classic a dry run examines only the letters that the broker shows (`maxBrowsePageSize`).
         missing: Requested ids that none of the examined letters has. Unless `complete`, letters with these
             ids may still be on the queue.
     """
@@ -375,7 +375,7 @@ def replay_dead_letters(
     stopped: threading.Event | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> ReplayResult:
-    """Send dead letters back, in units of at most 50.
+    """Send dead letters back, in units of work of at most 50 letters.
 
     A replayed message loses the properties that its move added. Three properties are added:
     `JMSJCA_ReplayRun`, `JMSJCA_ReplayOf` with the id of the letter, and `JMSJCA_ReplayCount`.

@@ -195,7 +195,7 @@ class Finding:
         fix: One command or action that fixes it, or shows more.
         conn_id: The Airflow connection to the broker that wrote texts of the finding; empty if no broker did.
         evidence: Facts that may show that this finding follows from another one; `None`: it never does.
-        names: The cause that this finding reports, and others may follow from; `None`: none does.
+        names: The cause that this finding reports and that explains other findings; `None`: it explains none.
         consequences: Findings with the same cause, in the order of the examination; see `by_cause`.
     """
 

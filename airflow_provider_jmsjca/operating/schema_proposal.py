@@ -104,7 +104,7 @@ class _Seen:
     """The values of one field in all messages.
 
     Attributes:
-        numbers: Indexes of the messages with a value of each family of types.
+        numbers: Indexes of messages by the family of their value's type: a number, a string, an object ...
         types: Types of the values.
         fields: Fields of those values that are objects.
         items: Items of those values that are arrays; `None` if no value is an array.
@@ -141,7 +141,7 @@ class _Seen:
                 self.items.add(each, number, level + 1)
 
     def judge(self, path: str, faults: dict[int, str]) -> None:
-        """Choose the family of types, and add the messages that disagree to `faults`."""
+        """Choose the family of most values' types, and add messages with other values to `faults`."""
         every = set[int]().union(*self.numbers.values())
         common = max(self.numbers, key=lambda each: len(self.numbers[each]), default=None)
         if common is None:
@@ -220,7 +220,7 @@ class _Seen:
 
 
 def _parted(column: str) -> tuple[str, str]:
-    """Return the quoted name and the type of a column."""
+    """Split a column in DDL into its quoted name and its type."""
     end = re.match(r"`(?:[^`]|``)*`", column)
     assert end is not None  # noqa: S101 - the name is quoted
     return end[0], column[end.end() + 1 :]

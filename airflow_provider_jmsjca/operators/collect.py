@@ -342,7 +342,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             raise ConfigurationError(f"if_empty is {self.if_empty!r}; expected 'skip' or 'succeed'") from None
 
     def _activation(self, destination: Destination, context: Context) -> str:
-        """Return the name under which batches share their known ids.
+        """Return the name under which batches share the ids of the messages that they have stored.
 
         Batches get the same name if the broker may deliver the same message to either of them.
         """

@@ -391,7 +391,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
 
     @staticmethod
     def _end_if_failing(activation: Listener, state: RunState, now: float, failure_timeout: float) -> None:
-        """Raise `AirflowException` if parked messages only failed for too long, also before deferrals.
+        """Raise `AirflowException` if the same messages failed for too long, time before deferrals included.
 
         A run of the activation can't detect this itself, because it sees only the failures since the last
         deferral.

@@ -588,7 +588,7 @@ def _count_rows(source: str, done: Done) -> None:
 
 
 def _discard(_key: str, _value: object) -> None:
-    """Discard an XCom while no task is running."""
+    """Do nothing; this replaces the function that sets an XCom if no task is running."""
 
 
 def _summary(done: Done, reasons: Mapping[str, int]) -> str:

@@ -124,7 +124,14 @@ def change_view(visit: Visit) -> Response:
 
 
 def _belongs(status: ActivationStatus, dag_id: str, task_id: str, assets: Sequence[str]) -> bool:
-    """Return whether a run of the activation belongs to a task of the DAG, or to an asset that starts it."""
+    """Return whether a run of the activation belongs to a task of a DAG, or to an asset that starts the DAG.
+
+    Args:
+        status: The activation with its runs.
+        dag_id: Id of the DAG.
+        task_id: Id of the task; empty: any task of the DAG.
+        assets: Names of the assets in the DAG's schedule.
+    """
     own = re.compile(rf"{re.escape(dag_id)}\.{re.escape(task_id) or '.+'}(\[\d+\])?(, run .*)?", re.DOTALL)
     names = {f"asset {each!r}" for each in assets}
     owners = [run.report.owner for run in status.runs]

@@ -50,7 +50,7 @@ def list_view(visit: Visit) -> Response:
 
 
 def dead_letter_queues(visit: Visit) -> Response:
-    """Show the queues of a connection that have the name of a dead-letter queue."""
+    """Show those queues of a connection whose names are those of dead-letter queues."""
     return _listed(visit, "dead-letters", "Dead letters", is_dead_letter_queue)
 
 

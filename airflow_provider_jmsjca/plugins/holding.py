@@ -67,7 +67,8 @@ class EventStored:
     transactions anyway.
 
     Guarantee: this happens in the transaction that stores the event, so a crash leaves all of it or nothing.
-    A redelivered message whose event was stored belongs to the event's run; any other makes a new event.
+    If a message is redelivered after its event was stored, it belongs to the event's run. If the event was
+    not stored, the message makes a new event.
     """
 
     @hookimpl

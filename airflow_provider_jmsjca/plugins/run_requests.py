@@ -39,7 +39,7 @@ _MOST_IN_A_RUN = 1000
 def lock_asset(session: Session, asset_id: int, *, wait: bool = True) -> bool:
     """Lock the requests of an asset until the transaction ends.
 
-    Only PostgreSQL has such a lock. SQLite has one writer at a time anyway.
+    Only PostgreSQL has such a lock; other databases lock nothing. SQLite has one writer at a time anyway.
 
     Args:
         session: Session of the transaction.
@@ -47,7 +47,7 @@ def lock_asset(session: Session, asset_id: int, *, wait: bool = True) -> bool:
         wait: Whether to wait for a transaction that has the lock.
 
     Returns:
-        Whether the lock was acquired.
+        `False` if another transaction has the lock, and `wait` is `False`.
     """
     from sqlalchemy import func, select  # noqa: PLC0415 - the scheduler's side of Airflow
 
@@ -91,7 +91,9 @@ def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
 
 
 def request_next(session: Session, run: DagRun) -> None:
-    """Request the next run of a DAG, if events of the assets of this run wait for a run.
+    """Request the next run of a DAG, if an event of an asset of this run waits for a run.
+
+    Except on SQLite, only assets count of which this run has an event with held messages.
 
     Guarantee: if an event is stored at the same time, this call or the transaction of the event requests the
     run.

@@ -79,8 +79,8 @@ class StatePublisher:
     """Sends the messages of one process, in a daemon thread that ends when it has been idle.
 
     Args:
-        open_sender: Returns a function that sends, and a function that closes the connections. The thread
-            calls all three. `None`: messages are sent over Airflow connections.
+        open_sender: Returns a function that sends, and a function that closes the connections. The daemon
+            thread calls it and both functions. `None`: messages are sent over Airflow connections.
         pause: Seconds between two attempts after a failure.
     """
 

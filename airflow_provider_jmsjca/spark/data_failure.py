@@ -91,9 +91,9 @@ def _of_spark(error: BaseException) -> tuple[str, str] | None:
 
 
 def _of_java(error: Py4JJavaError) -> tuple[str, str] | None:
-    """Return class and text of the first exception in a chain of causes whose SQLSTATE blames the data.
+    """Return class and text of the outermost exception, among an error and its causes, that blames the data.
 
-    Such exceptions come from Delta or a JDBC driver, for example.
+    Its SQLSTATE shows this. Such exceptions come from Delta or a JDBC driver, for example.
     """
     found = error.java_exception
     while found is not None:

@@ -1,9 +1,10 @@
 """Columns for rescued fields: `Batch.write(evolve="add")`.
 
-A value moves from the column of rescued fields into its own column if that loses nothing. Other values stay
-in the column of rescued fields. If the table already has a column for the field, that column's type is used.
-So a field has the same type in all batches. A new column is added only if all values of the field in this
-batch fit one type.
+Rescued fields are fields of the bodies that the schema doesn't name; `Batch.json(rescue=...)` keeps them. A
+value moves from the column of rescued fields into its own column if that loses nothing. Other values stay in
+the column of rescued fields. If the table already has a column for the field, that column's type is used. So
+a field has the same type in all batches. A new column is added only if all values of the field in this batch
+fit one type.
 """
 
 from __future__ import annotations

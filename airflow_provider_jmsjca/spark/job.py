@@ -25,7 +25,7 @@ dead-letter destination.
 | exit code | meaning |
 |---|---|
 | 0 | the batch is done, by this attempt or an earlier one |
-| 65 | a file of the batch is missing, damaged or foreign |
+| 65 | a file of the batch is missing, damaged or of another batch |
 | 75 | a newer attempt has taken over |
 | 78 | the configuration is invalid |
 | any other | the script failed |
@@ -133,7 +133,7 @@ class Batch:
             shows_progress: Write Spark's progress to standard error.
 
         Raises:
-            SpoolError: A file is missing, damaged or foreign; the text names it.
+            SpoolError: A file is missing, damaged or of another batch; the text names it.
             FencedError: The attempt is not the newest.
         """
         self._check(manifest, fence)
@@ -155,11 +155,11 @@ class Batch:
         self._rejects_in_table = 0
 
     def _check(self, manifest: Manifest, fence: int) -> None:
-        """Refuse to process a batch that is split or damaged, or that a newer attempt has taken over.
+        """Refuse to process a batch that is damaged, was split by a bisection, or has a newer attempt.
 
         Raises:
             FencedError: A newer attempt has begun.
-            SpoolError: The batch is split, or a segment is missing or damaged.
+            SpoolError: The batch was split, or a segment is missing or damaged.
         """
         check_fence(manifest.folder, fence)
         if parts(manifest.folder):
@@ -175,7 +175,7 @@ class Batch:
 
         If the batch can't or need not be processed, this writes one line to standard error and ends the
         process (`SystemExit`). The exit code is 0 if the batch is done already, and 65 if a file is missing,
-        damaged or foreign. It is 75 if a newer attempt has begun.
+        damaged or of another batch. It is 75 if a newer attempt has begun.
 
         Args:
             arguments: Arguments without the script's name; `None` means those of the command line.
@@ -414,7 +414,9 @@ class Batch:
         return self._read(sort)
 
     def _read(self, sort: Callable[..., DataFrame]) -> Mapped:
-        """Read the messages; in a small batch first without reasons, which is faster if all messages fit.
+        """Read the messages and find the reasons for rejects.
+
+        A small batch is first read without reasons, which is faster if all messages fit.
 
         Args:
             sort: Function that calls `sort_json` or `sort_tried` for these messages; takes `finds_reasons`
@@ -651,7 +653,7 @@ class Batch:
         Args:
             df: The rows.
             known: The table's columns with their types.
-            attempt: The attempt.
+            attempt: The attempt at the table, which records the new columns for the report.
             table: The table's name.
             noted: Columns, with their types, that the previous try of this write intended to add.
         """

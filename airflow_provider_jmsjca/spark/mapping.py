@@ -135,7 +135,9 @@ def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
 
 
 def failed_columns(sorted_messages: DataFrame) -> frozenset[int] | None:
-    """Return the numbers of the expressions that failed for a message; `None` if all messages fit.
+    """Return the numbers of the expressions that failed for at least one message; `None` if all messages fit.
+
+    The set is empty if messages don't fit for other reasons only.
 
     Args:
         sorted_messages: The result of `sort_json` or `sort_tried` with `finds_reasons=False`. The driver must
@@ -207,12 +209,12 @@ def sort_tried(
 
 
 def _doubt(fits: str, attempts: Iterable[str]) -> str:
-    """Return an expression for the numbers of the expressions that failed, see `failed_columns`.
+    """Return SQL for a text with the numbers of a message's failed expressions, as `failed_columns` reads it.
 
-    The expression is NULL for a message that fits.
+    The text is NULL for a message that fits.
 
     Args:
-        fits: An expression that is true for a message that fits, except for failed expressions.
+        fits: Condition in SQL that is true for a message that fits, apart from failed expressions.
         attempts: Names of the expressions.
     """
     numbers = (
@@ -554,7 +556,10 @@ def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequ
 
 
 def _misread_bytes(wanted: DataType, written: DataType, path: str) -> Iterator[str]:
-    """Yield a fault for each field of bytes that would be read as another type, or the other way round."""
+    """Yield a fault for each field for which only one of the two schemas has bytes.
+
+    `VARIANT` can be read from bytes, and so is never a fault.
+    """
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType  # noqa: PLC0415 - pyspark
 
     match wanted, written:
@@ -617,7 +622,7 @@ def _unknown(kind: DataType, path: str) -> list[str]:
 
 
 def _shape(fields: StructType, body_format: BodyFormat) -> Shape:
-    """Return the shape of a body.
+    """Return the shape of a body: its fields, each with the kind of JSON value to which it is converted.
 
     Raises:
         ConfigurationError: Bodies of this format have no values of a type.

@@ -49,7 +49,7 @@ class Preview(Batch):
 
     Raises:
         ConfigurationError: Both a batch and messages are given, or neither, or the limit is below 1.
-        SpoolError: A file of the batch is missing, damaged or foreign.
+        SpoolError: A file of the batch is missing, damaged or of another batch.
     """
 
     def __init__(

@@ -296,7 +296,7 @@ def _segment_of(part: SpoolPath) -> tuple[int, str]:
 
 
 def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
-    """Move a file of an executor to its name in the batch's folder."""
+    """Move a file that an executor has written to its final name in the batch's folder, and describe it."""
     rows, digest = 0, hashlib.sha256()
     with open_file(part) as file:
         for line in file:
@@ -310,9 +310,9 @@ def _seal(part: SpoolPath, path: SpoolPath) -> RejectsFile:
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     """Yield the rejected messages of a batch that is done, in the order of their receipt.
 
-    This only reads files, so it can be repeated until every message has been dead-lettered. Messages of a
-    segment that was given up (`salvage`) are left out after a warning; `RejectedMessage.number` of the other
-    messages doesn't change.
+    This only reads files, so it can be repeated until every message has been dead-lettered. If a segment was
+    given up (`airflow jms spool salvage`), its messages are left out after a warning. The
+    `RejectedMessage.number` of the other messages doesn't change.
 
     Raises:
         SpoolError: The batch isn't done, or a file is missing or damaged.
@@ -336,7 +336,7 @@ def rejected_message(manifest: Manifest, segment: int, position: int) -> Rejecte
     """Return a rejected message of a batch that is done.
 
     Returns:
-        `None` if the row was not rejected, or if its segment was given up (`salvage`).
+        `None` if the row was not rejected, or if its segment was given up (`airflow jms spool salvage`).
 
     Raises:
         SpoolError: The batch isn't done, or a file is missing or damaged.
@@ -373,7 +373,7 @@ def _by_segment(manifest: Manifest) -> Iterator[tuple[int, dict[int, Reject], in
 def rejected_positions(manifest: Manifest) -> dict[int, list[int]]:
     """Return the sorted positions of the rejected messages of a batch that is done, by segment number.
 
-    Messages of a segment that was given up (`salvage`) are left out.
+    Messages of a segment that was given up (`airflow jms spool salvage`) are left out.
 
     Raises:
         SpoolError: The batch isn't done, or a file is missing or damaged.

@@ -113,9 +113,10 @@ class ReplacedBatches:
                 yield name
 
     def _shares(self, name: str) -> set[_Share]:
-        """Return the shares of batches of which a batch consists.
+        """Return the shares that together are the messages of a batch.
 
-        A replay of whole batches consists of the shares of those batches.
+        A received batch is one share, and a replay of rejects has one share for each of its batches. A replay
+        of whole batches has the shares of those batches.
         """
         replay: Replay | None = self._replays.get(name)
         if replay is None:
@@ -144,7 +145,7 @@ class ReplacedBatches:
         )
 
     def _is_rejected_by(self, share: _Share, name: str) -> bool:
-        """Return whether a batch rejected these messages, so that it has no rows of them."""
+        """Return whether a batch rejected all messages of a share, so that it has no rows of them."""
         if not share.rejects:
             return False
         return share.batch_id == name or (

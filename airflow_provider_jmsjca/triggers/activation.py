@@ -229,7 +229,7 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the producer, in Airflow's ack mode."""
+        """Return the producer of the shared stream; Airflow tells it which events are stored ("ack mode")."""
         # Constructed from all arguments, so that omitted ones have their defaults.
         _, arguments = (made := cls(**kwargs)).serialize()
         key = made.shared_stream_key()
@@ -359,10 +359,10 @@ class JmsActivationTrigger(BaseEventTrigger):
         return ActivationOptions.parse(self._arguments).holds
 
     async def _stored_holds(self, delivery: StreamDelivery, received: float) -> list[Hold]:
-        """Return the holds of a message if its event is already stored, else an empty list.
+        """Return a message's waits for DAG runs (`Hold`) if its event is stored already, else an empty list.
 
         Airflow answers one query at a time, and each takes as long as storing an event. So one read of the
-        list of records serves all messages that were received before it.
+        list of held messages serves all messages that were received before it.
 
         Args:
             delivery: The message.
@@ -419,7 +419,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
 
     def _with_receipt(self, event: dict[str, Any], outstanding: OutstandingEvent) -> dict[str, Any]:
-        """Return the event with the key, stream and number of its receipt.
+        """Return the event with the key, stream and number of its receipt (`receipts.Receipt`).
 
         If no asset is watched, there is no receipt, and the event is returned unchanged.
         """
@@ -438,7 +438,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         return f"jms-stored.{hashlib.sha256(arguments.encode()).hexdigest()[:16]}"
 
     def _stores(self) -> dict[str, AssetStore]:
-        """Return the stores of the assets that watch with this trigger, by their names."""
+        """Return Airflow's state stores of the assets that watch with this trigger, by the asset's name."""
         # Airflow has no public list of the assets that watch a trigger.
         stores = self.asset_state_store
         if stores is None:
@@ -475,7 +475,7 @@ class JmsActivationTrigger(BaseEventTrigger):
 
 
 class _Follower(NamedTuple):
-    """A trigger that gets the events of a stream: its name in the log, and the stores of its assets."""
+    """A trigger that gets the events of a stream: its name in the log, and the state stores of its assets."""
 
     name: str
     stores: Mapping[str, AssetStore]

@@ -108,13 +108,13 @@ class EffectiveOptions:
 
     @property
     def batch_seconds(self) -> float:
-        """Seconds from the first message of a batch to its end."""
+        """Seconds after its first message at which a batch ends; infinite without a `batch_timeout`."""
         timeout = self.spec.batch_timeout
         return math.inf if timeout is None else timeout.total_seconds()
 
     @property
     def batch_idle_seconds(self) -> float:
-        """Seconds from the last message of a batch to its end."""
+        """Seconds without a further message after which a batch ends; infinite if the batch `lingers`."""
         return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
 
     def check(self) -> None:

@@ -259,7 +259,7 @@ class Holder:
         self._next_list_read = soon if first else min(self._next_list_read, soon)
 
     async def _read_outcome_list(self) -> dict[tuple[str, str], Any]:
-        """Return the listed outcomes, and mark the messages that wait for them as due."""
+        """Return the outcomes in the list, and let `_run` settle the messages that they decide at once."""
         self._list_reads += 1
         self._next_list_read = self._clock() + _LIST_PAUSES.wait(self._list_reads, 0).total_seconds()
         outcomes: dict[tuple[str, str], Any] = {}

@@ -151,7 +151,7 @@ class JmsListenTrigger(JmsReadyTrigger):
     async def _watch(
         self, name: str, text: str, member: str | None, refused: dict[str, str | None]
     ) -> dict[str, Any]:
-        """Return the event of one queue.
+        """Wait for a message on one queue, and return the event; an error event if all queues are refused.
 
         Args:
             name: Name of this watch.

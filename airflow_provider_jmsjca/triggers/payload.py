@@ -102,7 +102,7 @@ def held_event(event: Mapping[str, Any], token: str, count: int, keys: Sequence[
     """Return the payload of an event with messages held until its DAG runs end.
 
     Args:
-        event: The payload without the hold.
+        event: The payload, to which `hold` is added.
         token: Identifies the event.
         count: Number of messages in the event.
         keys: Keys of the records of those messages that have an id.
@@ -275,7 +275,7 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
 
 
 def with_held_keys(listed: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the list of records of held messages, with more keys.
+    """Return the list of the keys of held messages' records, with more keys.
 
     Args:
         listed: The list so far; `None` if there is none.

@@ -134,8 +134,8 @@ class _Producer(SharedStreamProducer):
         parse: Returns the options; raises `ConfigurationError`.
         retry: Whether to reopen the source after a fault; otherwise the fault is raised.
         recipients: Returns the assets or the task that receive the events, for the log.
-        stores: Returns the stores of the assets that receive the events, by name. Faults are written there
-            too.
+        stores: Returns Airflow's state stores of the assets that receive the events, by name. Faults are
+            written there too.
         backoff: Pauses between attempts.
     """
 
@@ -216,7 +216,10 @@ class _Producer(SharedStreamProducer):
         start_uncancelled(self.aclose())
 
     async def _failed(self, error: JmsError) -> int:
-        """Log a fault and write it to the assets' stores, if due; return the number of failed attempts."""
+        """Count a failed attempt, and return the number of failed attempts.
+
+        If the fault is due for the log, log it and write it to the state stores of the assets.
+        """
         now = datetime.now(UTC)
         fault = self._fault = self._fault or _Fault(since=now, text_since=now)
         if fault.failed(error, time.monotonic()):
@@ -244,7 +247,7 @@ class _Producer(SharedStreamProducer):
     async def _report_recovery(self, after: float = 0) -> None:
         """Wait `after` seconds, then report that the fault is over; return at once if there was no fault.
 
-        The report is a line in the log. The fault is also deleted from the stores of the assets.
+        The report is a line in the log. The fault is also deleted from the state stores of the assets.
         """
         fault = self._fault
         if fault is None:
@@ -264,7 +267,7 @@ class _Producer(SharedStreamProducer):
             mended.cancel()
 
     async def _note(self, value: dict[str, Any] | None) -> None:
-        """Write a fault to the stores of the assets that get the events, or delete the stored fault.
+        """Write a fault to the state stores of the assets that get the events, or delete the stored fault.
 
         Args:
             value: The fault as JSON; `None`: delete the stored fault.
@@ -277,7 +280,7 @@ class _Producer(SharedStreamProducer):
             log.debug("%s can't be written: %s", FAULT_KEY, error)
 
     async def _begin(self) -> tuple[ActivationOptions, EffectiveOptions, AsyncConnection]:
-        """Return the options, the effective options, and the source of connections."""
+        """Register the stream; return its options, its effective options, and the connection to use."""
         options = self._parse()
         self._source = f" from {options.title} over connection {options.jms_conn_id!r}"
         effective, settings = await options.settings()
@@ -423,7 +426,7 @@ class OutstandingEvent:
         receipts: Receipts of the event, one for each trigger that watches assets; empty if messages are held.
         stream: Identifies the producer that numbers the events. Its numbers go on after it has reopened the
             source.
-        source: The messages come from this stream of deliveries; the producer may have opened another one.
+        source: The stream of deliveries of these messages. The producer may have opened another one since.
         number: Number of the event in the stream, from 1.
         yielded: Whether a trigger has created the event, so that Airflow may have it.
     """
@@ -621,8 +624,8 @@ class MessageProducer(_Producer):
     def _withdraw(self, event: OutstandingEvent, fault: SpoolError) -> None:
         """End the event's stream because the spool can't be written; its messages are delivered again later.
 
-        This delivery doesn't count as an attempt, because the messages didn't cause the fault. A stream that
-        was opened after it goes on.
+        This delivery doesn't count as an attempt, because the messages didn't cause the fault. If the
+        producer has opened another stream since, that one goes on.
         """
         if event.source is self._stream:
             self._spool_fault = fault
@@ -708,9 +711,9 @@ class MessageProducer(_Producer):
             await self._close()
 
     def _detach_stream(self) -> DeliveryStream | None:
-        """Take the stream, which the caller closes, and keep its counts.
+        """Remove the stream from the producer, which keeps its counts; the caller closes the stream.
 
-        Messages whose event no trigger has created were handed to nobody, so their attempts won't count.
+        Attempts at messages don't count if no trigger has created their event.
         """
         for event in self._outstanding:
             if not event.yielded:

@@ -2,8 +2,8 @@
 
 Airflow's confirmation isn't enough. If the asset is no longer watched, because the DAG was paused or its file
 was edited a moment ago, Airflow drops an event and confirms it. So the transaction that stores an event also
-writes a receipt to the asset's store. Receipts are read before messages are acknowledged, once for all events
-of a round.
+writes a receipt to the asset's store. A message is acknowledged after its receipt was read. Each read serves
+all events that wait for receipts then.
 """
 
 from __future__ import annotations
