@@ -59,7 +59,7 @@ def import_command(args: argparse.Namespace) -> None:
     of destinations. Notes on standard error name:
 
     - settings without effect in this package,
-    - steps of the migration that are left to the user,
+    - differences in behaviour, and steps that are left to the user,
     - parts of the files that were not read,
     - further activations, if `--name` selects one.
     """

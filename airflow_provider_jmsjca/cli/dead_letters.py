@@ -303,7 +303,7 @@ def edit_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
-    """Permanently delete the dead letters of a queue, after a confirmation."""
+    """Permanently delete the dead letters of a queue, after a confirmation unless `--yes` is given."""
     queue = queue_name(args.queue)
     selection = MessageSelection(selector=args.selector)
     with administration_of(args.conn_id) as administration:

@@ -56,7 +56,7 @@ def release_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def purge_command(args: argparse.Namespace) -> None:
-    """Permanently delete messages from limbo."""
+    """Permanently delete messages from limbo, except messages that are being sent."""
     _change(args, "purged", LimboChange.PURGE)
 
 

@@ -43,7 +43,7 @@ _WITHOUT_EFFECT = {
 
 
 def read_connector(given: Mapping[str, str]) -> tuple[str, dict[str, str], list[str]]:
-    """Return name, options and notes of the activation that corresponds to a connector.
+    """Return name, options and notes of the activation that corresponds to a WBIA connector.
 
     Args:
         given: Properties of the connector. Unknown properties are ignored.
@@ -85,7 +85,7 @@ def is_connector_property(name: str) -> bool:
 
 
 def properties_of(root: Element) -> dict[str, str]:
-    """Return the properties in a connector's configuration file; empty for any other file.
+    """Return the properties in the configuration file of a WBIA connector; empty for any other file.
 
     A property is an element with a name and a value, which are attributes or elements. All properties are
     marked as read.

@@ -102,7 +102,7 @@ def map_json(
 
 
 def split(sorted_messages: DataFrame, *, has_rejects: bool = True) -> Mapped:
-    """Split sorted messages into rows and rejects.
+    """Split the result of `sort_json` or `sort_tried` into the rows of messages that fit, and rejects.
 
     Args:
         sorted_messages: The result of `sort_json` or `sort_tried`.
@@ -558,7 +558,7 @@ def avro_fields(schema: StructType | str | None, writer_schema: str, allow: Sequ
 def _misread_bytes(wanted: DataType, written: DataType, path: str) -> Iterator[str]:
     """Yield a fault for each field for which only one of the two schemas has bytes.
 
-    `VARIANT` can be read from bytes, and so is never a fault.
+    If one of the two has `VARIANT`, that is no fault.
     """
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType  # noqa: PLC0415 - pyspark
 

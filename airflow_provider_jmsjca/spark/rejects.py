@@ -394,7 +394,7 @@ def reject_reasons(manifest: Manifest, *, limit: int = 10) -> dict[str, int]:
     """Return how many messages of a batch were rejected for each reason, the most frequent reason first.
 
     Values of messages are left out of the reasons, so that reasons of one kind are counted together.
-    Passwords are masked, because logs and XComs show the reasons, and a reason may come from foreign code.
+    Passwords are masked, because logs and XComs show the reasons, and a reason may be a user's own text.
     For a pruned batch the result is empty.
 
     Args:

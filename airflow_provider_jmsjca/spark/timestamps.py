@@ -38,7 +38,7 @@ _ZONE_LETTERS: Final = re.compile("[VzOXx]")
 
 @dataclass(frozen=True, slots=True)
 class TimestampForms:
-    """Further forms in which a `TIMESTAMP` may be written, besides the form in `WRITTEN`.
+    """Further forms in which a `TIMESTAMP` may be written, besides the ISO 8601 form in `WRITTEN`.
 
     The form in `WRITTEN` is tried first, then the others in their order. The first that fits is used.
 

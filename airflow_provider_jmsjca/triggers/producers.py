@@ -353,7 +353,7 @@ class _Producer(SharedStreamProducer):
         )
 
     def _counters(self) -> dict[str, float]:
-        """Return the message counters of the stream; called from any thread."""
+        """Return the counts of messages and outages as metrics, by name; called from any thread."""
         return {}
 
     def _sample(self) -> Sample:
@@ -371,7 +371,7 @@ class _Producer(SharedStreamProducer):
         raise NotImplementedError
 
     def _counted(self) -> Sample:
-        """Return the counts of messages; callable from any thread."""
+        """Return the counts of messages as a sample for the registry; called from any thread."""
         return Sample(status=RunStatus.UP)
 
     def _interrupt(self) -> None:

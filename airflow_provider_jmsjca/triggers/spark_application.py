@@ -20,8 +20,9 @@ _THREADS = ThreadPool(4)
 class JmsSparkApplicationTrigger(BaseTrigger):
     """Fires once, when a Spark application has ended, successfully or not. It changes nothing.
 
-    The event is `{"event": "ended", "application": ..., "how": ...}`, or `{"event": "error", "error": ...}`
-    if the cluster can't be queried at all. While the cluster is unreachable, the trigger retries.
+    The event is `{"event": "ended", "application": ..., "how": ...}` with the name of the application and a
+    text about its end. If the cluster can't be queried at all, it is `{"event": "error", "error": ...}`.
+    While the cluster is unreachable, the trigger retries.
 
     Args:
         application: Result of `SparkApplication.as_dict`, which contains no secret.

@@ -155,10 +155,10 @@ def _watched(session: Session) -> tuple[list[WatchedDestination], set[str]]:
 
 
 def _without_run(session: Session, asset: str, dag_id: str) -> int:
-    """Return the number of an asset's events for which a DAG has no run, and none is queued.
+    """Return how many events of an asset are in no run of a DAG; 0 if Airflow has queued a run for them.
 
     Such events were stored while the DAG was paused. Airflow adds them to the DAG run that the next event
-    starts.
+    starts. Events of the last minute don't count.
     """
     from airflow.models.asset import (  # noqa: PLC0415 - as above
         AssetDagRunQueue,
