@@ -234,7 +234,10 @@ def _unreported_parts(
 
 
 def _waiting(run: ActivationRun) -> str:
-    """Return the number of messages that wait for a run that does not consume; empty if none is known."""
+    """Return as text how many messages wait for a run; empty if it consumes, or if none is known to wait.
+
+    For a lost run this includes the messages that its dead process returned to the broker.
+    """
     report = run.report
     if report.status not in _NOT_CONSUMING:
         return ""

@@ -145,7 +145,7 @@ def examine_paused_dags(
     Args:
         watched: The watched destinations of a connection.
         count: Returns the number of messages on a destination; `None` if it is not known.
-        runs: Runs at the broker, for what is known of a destination without a count.
+        runs: Runs at the broker. For a destination without a count, they have the time of its last message.
     """
     for each in watched:
         if not any(map(_is_paused, each.dags)):

@@ -37,7 +37,7 @@ def examine_letters(
         conn_id: The Airflow connection.
         administration: Administration of its broker.
         known: Names of dead-letter queues that are not recognised by their names.
-        senders: Runs at this broker, for what is known of letters that are not browsed.
+        senders: Runs at this broker. They show who moved letters, and the error for letters not browsed.
         browse: Browse even if that has a side effect on this broker.
 
     Raises:

@@ -23,7 +23,10 @@ _FULL: Final = 64 * _MIB
 
 
 def examine_spool(spool: SpoolPath) -> Iterator[Finding]:
-    """Yield findings about batches whose messages are only in the spool, and that no job is processing."""
+    """Yield a finding for each state in which batches need care, if they haven't changed for `CARE_AFTER`.
+
+    The messages of such batches may be only in the spool, and no job seems to process them.
+    """
     try:
         found = [each for each in batches(spool) if each.state in NEEDS_CARE]
     except SpoolError as error:

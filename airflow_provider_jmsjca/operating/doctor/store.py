@@ -141,7 +141,7 @@ def _activations(store: Store) -> Iterator[Finding]:
 
 
 def _lost(runs: Sequence[ActivationRun]) -> Finding:
-    """Return one finding about all runs with the status `LOST` of a process: a triggerer may have many."""
+    """Return one finding for the lost runs of one dead process; a triggerer may have had many runs."""
     ordered = sorted(runs, key=lambda run: run.seen_at, reverse=True)
     last, report = ordered[0], ordered[0].report
     names = [each.report.title or each.report.activation for each in ordered[:_MOST_NAMED]]

@@ -169,7 +169,7 @@ class SpoolingReceiver:
 
     @property
     def activation(self) -> str:
-        """Name of the activation, whose batches share their known message ids."""
+        """Name of the activation. Its batches share the ids of the messages that they have stored."""
         return f"{self._broker.url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
 
     def register(self) -> Registration | None:

@@ -292,7 +292,9 @@ _IS_OBJECT, _HAS_REQUIRED, _OTHER_TESTS = range(3)
 
 
 class _Record:
-    """The rules for an object and for the objects directly inside it, in the order of the fields.
+    """The rules for an object and its members at any depth, in the order of the fields.
+
+    An array or a map is one member: its items have no rules here.
 
     Spark's plan has one test for each type, and the rules are an array in one literal; the rule with an index
     applies to the value with the same index. With an expression for each field instead, the plan would grow

@@ -144,7 +144,8 @@ class _Bisection:
 
         Args:
             rows: Rows of the part.
-            fails: Whether the script has failed on the whole part in this attempt.
+            fails: Whether the whole part is known to fail: the script failed on it in this attempt, or it
+                must fail (see `inferred` of `_settle`).
         """
         left, right = rows.halves()
         if not was_split(self._manifest, rows):

@@ -98,8 +98,8 @@ class TableWrite:
         options: Options of Spark's writer, or with `jdbc` of its connection.
         cluster_by: Columns by which a new table is clustered.
         properties: Table properties of a new table.
-        replaces: With `append`, whether the rows of a later attempt replace those of an earlier one. Only
-            `delta` needs it: otherwise the first commit of a batch stands.
+        replaces: With `append` to `delta`, whether the rows of a later attempt replace those of an earlier
+            one. If `False`, the first commit of a batch stands. The other formats always replace.
         keys: With `upsert`, the columns that identify a row.
         order_by: With `upsert`, the column by which the newer of two rows with the same keys is found.
             `None`: by the order of batches, and within a batch by the order in which the messages were

@@ -88,10 +88,10 @@ class DeltaSink:
     needs one more pass over the rows. With `overwrite`, only `CHECK` is tested before the write.
 
     Guarantee: the table has all rows of a batch once or none of them, even if a process dies at any point. If
-    two attempts commit at the same time, Delta refuses one. The first commit of a batch stands, even that of
-    an attempt that has just been superseded. A later attempt writes nothing and takes over the rejects of the
-    attempt that committed, which are recorded in the commit's `userMetadata`. An upsert is one `MERGE` with
-    the same guarantee.
+    two attempts commit at the same time, Delta refuses one. Unless `write.replaces`, the first commit of a
+    batch stands, even that of an attempt that has just been superseded. A later attempt writes nothing and
+    takes over the rejects of the attempt that committed, which are recorded in the commit's `userMetadata`.
+    An upsert is one `MERGE` with the same guarantee.
     """
 
     modes: Final = ("append", "overwrite", UPSERT)
