@@ -1,9 +1,9 @@
 """Acknowledges messages when Airflow's state store of the watched asset shows that their events were stored.
 
-Airflow's confirmation isn't enough. If the asset is no longer watched, because the DAG was paused or its file
-was edited a moment ago, Airflow drops an event and confirms it. So the transaction that stores an event also
-writes a receipt to the asset's store. A message is acknowledged after its receipt was read. Each read serves
-all events that wait for receipts then.
+Airflow's confirmation isn't enough: if the asset isn't watched any more, Airflow drops an event but confirms
+it. This happens if the DAG was paused or its file was edited a moment ago. So the transaction that stores an
+event also writes a receipt to the asset's store. A message is acknowledged after its receipt was read. Each
+read serves all events that wait for receipts then.
 """
 
 from __future__ import annotations
