@@ -127,7 +127,8 @@ def _widths(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 def _lines(row: Mapping[str, str], width: int) -> str:
     """Return a row as lines of the form `column text`, wrapped to the width.
 
-    For a row of a table of names and values (`_NAMES`), the line is `name (other texts) value`.
+    A row whose first column has a title in `_NAMES` is a name, a value and further texts. It becomes one line
+    `name (further texts) value`, for example `property retries (int) 3`.
     """
     pairs = list(row.items())
     if pairs[0][0] in _NAMES:

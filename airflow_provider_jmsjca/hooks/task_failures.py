@@ -48,7 +48,7 @@ def context_entry(context: Context, name: str) -> Any:
 
 
 class Task(Protocol):
-    """The part of an operator that is read here."""
+    """An Airflow operator, of which this module reads only the `execution_timeout`."""
 
     execution_timeout: timedelta | None
 

@@ -381,14 +381,19 @@ class _Read:
         destination: str,
         said: Collection[str],
     ) -> None:
-        """Add the redelivery handling, and notes on options that the bean leaves to its server.
+        """Add a redelivery handling and migration notes for a bean that doesn't set them itself.
+
+        Without settings in the descriptors, the application server's defaults for redelivery and concurrency
+        applied.
 
         Args:
             name: Name of the bean.
-            fields: Fields of the activation; the redelivery handling is added to them.
-            given: Spelling and text of each option of the activation, by the option's name.
+            fields: Texts of the activation, by their spelling in the descriptors. A redelivery handling is
+                added to them.
+            given: The same texts by option: the option's name, and its spelling and text. Keys within a text
+                are not included.
             destination: JNDI name of the bean's destination.
-            said: Names of all options that the bean sets, as fields or as keys.
+            said: Names of the options in `given`, and of those that the bean sets by keys.
         """
         notes = self.notes[name]
         server = "WebLogic" if name in self.weblogic else "GlassFish" if name in self.glassfish else ""

@@ -144,12 +144,14 @@ class RunState:
         return self.failing_since, self.failures_before
 
     def has_only_failures(self, now: float, *, failure_timeout: float, failures: int) -> bool:
-        """Return whether the same messages failed for too long, the time before deferrals included.
+        """Return whether the same messages, and no others, have failed for `failure_timeout` seconds.
+
+        The time and the failures before deferrals are included.
 
         Args:
             now: The current time.
             failure_timeout: Seconds for which the messages may fail.
-            failures: Number of failures below which the method returns `False`.
+            failures: Minimum number of failures in this time; with fewer, the method returns `False`.
         """
         since, many = self.failing_since, _failures(self.counts) - self.failures_before
         return since is not None and now - since >= failure_timeout and many >= failures

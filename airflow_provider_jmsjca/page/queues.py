@@ -50,7 +50,7 @@ def list_view(visit: Visit) -> Response:
 
 
 def dead_letter_queues(visit: Visit) -> Response:
-    """Show those queues of a connection whose names are those of dead-letter queues."""
+    """Show the queues of a connection that are named like dead-letter queues, such as `orders.dlq`."""
     return _listed(visit, "dead-letters", "Dead letters", is_dead_letter_queue)
 
 

@@ -60,10 +60,10 @@ def lock_asset(session: Session, asset_id: int, *, wait: bool = True) -> bool:
 
 
 def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
-    """Update the requests for runs after an event of an asset was stored.
+    """Update the requested DAG runs after an event of an asset was stored.
 
     Sets the time up to which requested runs get events. If the messages of the event are held, it also
-    requests a further run of each DAG that has a queued run.
+    requests a further run of each DAG whose requested run is queued already. A queued run gets no more events.
 
     Args:
         session: Session of the transaction that stores the event; it has the lock.

@@ -352,7 +352,8 @@ class Batch:
 
         Args:
             messages: Messages with the columns of the message schema.
-            schema: Fields of the body, see `mapping.sort_json`. Their types must have no parts.
+            schema: Fields of the body, see `mapping.sort_json`. `STRUCT`, `ARRAY`, `MAP` and `VARIANT` are
+                refused.
             delimiter: The character between values.
             quote: The character around values; within them it is doubled. Empty: values have no quotes.
             header: The first line names the values. Values whose names the schema lacks are ignored. Without

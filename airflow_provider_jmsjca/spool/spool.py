@@ -99,7 +99,8 @@ class SpoolBatch:
 
     Attributes:
         manifest: The manifest of the finished batch; `None` while it is being written.
-        segments: The sealed segments in order, without fences.
+        segments: The sealed segments with messages, in order. Files without rows, which shut out other writers
+            or end the batch, are left out.
         rows: Number of messages in the sealed segments.
     """
 

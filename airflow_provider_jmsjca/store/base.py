@@ -211,13 +211,16 @@ class Attempts(Protocol):
         """Mark open last attempts at the selected messages as ended; return their number."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
-        """Delete attempts that exceed a maximum number of messages or a maximum age.
+        """Delete the attempts at old messages.
+
+        For each activation, the attempts at the latest `keep` messages are kept. Those at other messages are
+        deleted, and those whose last attempt is older than `max_age`.
 
         Args:
             now: The current time.
-            keep: Number of messages to keep for each activation, the latest. Messages as old as the oldest of
+            keep: Number of messages with attempts to keep for each activation. Messages as old as the oldest of
                 them are kept too.
-            max_age: Maximum age of the last attempt.
+            max_age: Maximum age of the last attempt at a message.
 
         Returns:
             The number of messages whose attempts were deleted.
@@ -460,7 +463,7 @@ class Limbo(Protocol):
         """
 
     def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
-        """Return messages by number; unknown numbers are left out.
+        """Return the messages with these numbers in limbo, by number; unknown numbers are left out.
 
         For content that can't be decrypted or isn't a message, the value is an error.
         """

@@ -82,11 +82,11 @@ class JmsActivationTrigger(BaseEventTrigger):
     them have to succeed.
 
     Probing a queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
-    `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
-    Artemis delivers one message and takes it back without counting or marking it. RabbitMQ marks that one
-    message as redelivered, and quorum queues count a delivery. There each probe of the same message doubles
-    the interval, up to an hour. So probes alone reach a queue's delivery limit late: 20 probes take half a
-    day.
+    `persistJMSRedelivered` this marks the first two messages as redelivered. It adds one to their delivery
+    counts, however often they are browsed. Artemis delivers one message and takes it back without counting or
+    marking it. RabbitMQ marks that one message as redelivered, and quorum queues count a delivery. There each
+    probe of the same message doubles the interval, up to an hour. So probes alone reach a queue's delivery
+    limit late: 20 probes take half a day.
 
     Triggers with the same arguments share one subscription, and each of them gets every event. Triggers with
     different arguments on one queue compete for its messages, as JMS consumers do.
@@ -95,9 +95,9 @@ class JmsActivationTrigger(BaseEventTrigger):
     two seconds. They are logged and retried with growing pauses, up to a minute. Invalid arguments also cause
     a `UserWarning` when the DAG is parsed.
 
-    Where this installation has a store, the trigger is listed by `airflow jms activations list`. While an
-    operator has it suspended, drained or stopped, it has no subscription and makes no events. It stays
-    registered in Airflow, and subscribes again when it is resumed.
+    Where this installation has a store, the trigger is listed by `airflow jms activations list`. An
+    administrator can suspend, drain or stop it there. It then has no subscription and makes no events, but
+    stays registered in Airflow. It subscribes again when it is resumed.
 
     Use the trigger only in an `AssetWatcher`, and not to defer a task of your own. The trigger can't check
     whether its event reached that task. If the task is cleared or times out at that moment, the message is
@@ -135,7 +135,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         hold_timeout: With `hold_until_ack=True`: seconds after which an unacknowledged message counts as
             failed. The time is counted from the start of the message's DAG run or, without a DAG run, from
             the storing of the event. It starts again when the trigger restarts. While the message has no DAG
-            run, it also starts again when another DAG run with held messages starts.
+            run, the time also starts again with each other DAG run for held messages. So messages that wait
+            for their turn don't fail.
         dead_letter_destination: Destination of refused messages. By default they go to the target of the
             redelivery handling's move. Without such a target they stay unsettled on the broker, with an error
             in the log.

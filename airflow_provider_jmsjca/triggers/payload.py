@@ -275,13 +275,15 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
 
 
 def with_held_keys(listed: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the list of the keys of held messages' records, with more keys.
+    """Add the keys of new records to the list of held messages; return the new list.
+
+    Keys whose records were deleted are dropped when the list has twice as many keys as after the last drop, at
+    least 256.
 
     Args:
-        listed: The list so far; `None` if there is none.
-        keys: Keys of the new records.
-        is_kept: Returns whether the record of a key still exists. When the list has doubled in length, keys
-            without a record are dropped from it.
+        listed: The list so far, from the asset's store; `None` if there is none.
+        keys: Keys of the new records, one for each message.
+        is_kept: Returns whether the record of a key still exists.
     """
     held = _held_keys(listed) or {}
     held |= dict.fromkeys(keys)
@@ -338,10 +340,11 @@ def is_still_held(extra: object, stored: Callable[[str], object]) -> bool:
 
 
 def tokens_of(record: Mapping[str, Any]) -> list[Any]:
-    """Return the tokens of the events in a record, the last one first.
+    """Return the tokens in the record of a held message, the latest first; a token identifies an event.
 
-    There are several if a triggerer was considered dead while it was alive. It and its successor may each
-    have created an event for the message, and only one of them waits.
+    There are several if Airflow considered a triggerer dead while it was alive. It and its successor may then
+    each have created an event for the message. Only one of the two still has the message, and waits for the DAG
+    runs of its own event.
     """
     also = record.get("also")
     return [record.get("token"), *(also if isinstance(also, list) else [])]

@@ -375,7 +375,7 @@ class _Producer(SharedStreamProducer):
         return Sample(status=RunStatus.UP)
 
     def _interrupt(self) -> None:
-        """End the stream because a state was requested."""
+        """End the stream, because suspending, draining or stopping was requested."""
         raise NotImplementedError
 
     async def _wait_until_stored(self) -> None:

@@ -82,10 +82,13 @@ class ConfirmedDeliveries:
 
 
 class Acknowledger:
-    """Acknowledges messages of confirmed events once their receipts exist. Belongs to one event loop.
+    """Acknowledges messages once Airflow has stored their events. Belongs to one event loop.
+
+    Airflow confirms that it took an event from the trigger, even if it then drops the event. The receipt is an
+    entry of the asset's store. Airflow's process writes it in the transaction that stores the event.
 
     Guarantee: a message is not acknowledged if its event was dropped. It stays unsettled until the trigger
-    ends. If the trigger hasn't ended after half a minute, the message is rolled back.
+    ends, or is rolled back half a minute after Airflow's confirmation.
 
     Args:
         clock: Returns seconds, monotonic.
@@ -99,7 +102,12 @@ class Acknowledger:
         self._reported = ""
 
     def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
-        """Commit deliveries when the receipts of their event exist; roll them back after half a minute."""
+        """Commit deliveries of a confirmed event when its receipts exist; roll them back after half a minute.
+
+        Args:
+            deliveries: The deliveries of the event.
+            receipts: Receipts of the event; all of them must exist.
+        """
         self._waiting.append(ConfirmedDeliveries(deliveries, receipts, self._clock()))
         self._changed.set()
         if self._task is None:

@@ -20,15 +20,16 @@ _LOOK_SECONDS: Final = 0.1
 class StreamControl:
     """One stream of events in the registry, for use in its event loop. No method blocks the loop.
 
-    A trigger can't end by itself, because Airflow would start it again. So whichever state is requested, the
-    stream closes its subscription, makes no events, and stays registered until it is resumed.
+    A trigger can't end by itself, because Airflow would start it again. So a request to suspend, drain or stop
+    has one effect: the stream closes its subscription, and makes no events until it is resumed. It stays
+    registered.
 
     Args:
         registrar: Registrar of the store in which the stream is registered.
         identity: Identity of the stream in the registry.
-        sample: Returns the state of the stream, from any thread; its status applies while nothing is
-            requested.
-        interrupt: Called in the loop when a state is requested.
+        sample: Returns the state of the stream for the registry: its status, counts and last error. Called
+            from any thread.
+        interrupt: Called in the loop when suspending, draining or stopping is requested.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class StreamControl:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """State that is requested for the stream; `None`: without a request, the stream makes events."""
+        """Request to suspend, drain or stop the stream; `None`: no request, and the stream makes events."""
         return self._registration.order
 
     def sample(self) -> Sample:
@@ -58,7 +59,7 @@ class StreamControl:
 
     @property
     def status(self) -> RunStatus | None:
-        """Status of the stream while an operator's request keeps it from making events, else `None`.
+        """Status of the stream while a request to suspend, drain or stop applies, else `None`.
 
         `DRAINING` until the stream is closed, then `SUSPENDED`.
         """

@@ -226,7 +226,9 @@ class DeliveryMachine:
     def begin_directly(
         self, delivery: int, message_id: str, group: str | None, now: float
     ) -> FastPathUnit | None:
-        """Begin a unit of work on the fast path, for a message that is neither redelivered nor parked.
+        """Begin a unit of work on the fast path, for a message on its first delivery.
+
+        The caller must not pass messages with the redelivered flag, or copies that return after a delay.
 
         Args:
             delivery: As in `MessageArrived`.
@@ -236,8 +238,9 @@ class DeliveryMachine:
 
         Returns:
             The unit whose message the driver must deliver now, as for `Deliver`. `None` if delivery is
-            interrupted, all units are in use, or the message has notes or may have to wait. The driver then
-            sends `MessageArrived`.
+            interrupted, all units are in use, or the message may have to wait. Also `None` if an earlier
+            delivery of the message is remembered (`DeliveryCounts.remembered`). The driver then sends
+            `MessageArrived`.
         """
         if not self._clear:
             return None

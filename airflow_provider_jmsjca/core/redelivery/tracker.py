@@ -1,4 +1,4 @@
-"""Remembers the redelivery counts of messages, and notes about them."""
+"""Remembers the redelivery count, last exception and rollback data of messages between their deliveries."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class RecentMessages(OrderedDict[str, _Value]):
 
 
 class RedeliveryTracker:
-    """Counts of deliveries and notes by message id, in memory, for one activation.
+    """States of messages (`MessageState`) by message id, in memory, for one activation.
 
-    Holds counts and notes of at most `limit` messages. For as many messages, it also holds whether the
-    broker's next redelivered flag may indicate a failure. Nothing survives the process. `DeliveryCounts`
-    counts. Not thread-safe: the caller serializes access.
+    Holds the states of at most `limit` messages. For as many messages, it also holds whether the broker's
+    next redelivered flag may indicate a failure. Nothing survives the process. The counting itself is done by
+    `DeliveryCounts`. Not thread-safe: the caller serializes access.
 
     Attributes:
-        states: Counts and notes.
+        states: Redelivery count, last exception, rollback data and redelivery handling of each message.
         flags: Whether the next redelivered flag of a message may indicate a failure. Contains messages with
             an attempt, and messages with a delivery that was undone.
         subscriptions: Number of subscriptions so far. For messages that `flags` doesn't contain, the

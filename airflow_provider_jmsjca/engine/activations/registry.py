@@ -160,7 +160,10 @@ class Registration:
         self.sampled: RunReport | None = None
 
     def admit(self) -> None:
-        """Wait until the requests for the activation are read, at most 5 seconds; then the run may connect.
+        """Wait until the store has answered whether the activation may run; then the run may connect.
+
+        If the store doesn't answer within 5 seconds of the registration, the run connects anyway. A stored
+        request to stop or suspend it applies once the store answers.
 
         Raises:
             DeliveryStoppedError: The activation is stopped or drained.
@@ -587,7 +590,10 @@ class Supervision:
         return None if self._registration is None else self._registration.order
 
     def admit(self) -> None:
-        """Return once the listener may connect; see `Registration.admit`. Suspend it if requested."""
+        """Return once the listener may connect; see `Registration.admit`.
+
+        If suspension was requested, the listener is suspended before it connects.
+        """
         if self._registration is not None and self._listening is not None:
             self._registration.admit()
             self._listening.suspend_if_requested()

@@ -72,7 +72,8 @@ class AsyncConnection:
         unshared: Start with a connection that is not shared, because the broker refused a request before.
 
     Attributes:
-        unshared: Whether the next connection is not shared.
+        unshared: Whether the next connection is not shared with other users, see `noting_refusals`. Ignored
+            if the settings have a client id.
     """
 
     def __init__(
@@ -156,9 +157,10 @@ class AsyncConnection:
 
     @contextlib.contextmanager
     def noting_refusals(self) -> Iterator[None]:
-        """Note in `unshared` whether the broker refuses a request in the `with` block.
+        """Use a connection of its own next time if the broker refuses a request in the `with` block.
 
-        An error other than a refusal leaves `unshared` unchanged.
+        Some brokers close the connection with a refusal, which would interrupt its other users. The block
+        sets `unshared`: `True` after a refusal, `False` without an error. Other errors don't change it.
         """
         try:
             yield

@@ -274,10 +274,13 @@ class _Gate:
 
 
 def consumers_of(settings: ListenerSettings, source: int, connection: Connection) -> tuple[Subscription, int]:
-    """Return the subscription to a destination, and how many consumers to open with it on a connection.
+    """Return how to consume a destination on a connection: the subscription, and the number of consumers.
+
+    The subscription is that of the settings. If each unit of work has its own consumer, it is adapted to what
+    the connection's broker can do.
 
     Args:
-        settings: Contains the subscriptions.
+        settings: Contains the subscriptions and the number of consumers.
         source: Index of the destination in `ListenerSettings.subscriptions`.
         connection: The connection.
     """

@@ -1,4 +1,7 @@
-"""Receives messages: settles repeated ones again, and passes the others to the delivery machine."""
+"""Receives messages, and passes them to the delivery machine.
+
+A message that the broker redelivers although it was settled is only settled once more.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ class ReceiveBuffer:
         link: The connection over which the messages were received.
         open: Whether the messages can still be settled.
         ready: Whether the broker has confirmed the consumers.
-        noticed: Whether a thread will look at the arrivals.
+        noticed: Whether a thread or the event loop has been asked to take the arrivals, and hasn't begun yet.
         arrivals: Received messages that aren't taken yet, in order.
         origins: By delivery number, the source of each message that came through the in-progress queue or
             the queue of parked messages.

@@ -47,7 +47,11 @@ def undecodable_reason() -> str:
 
 
 def _read_as(kind: DataType) -> str:
-    """Return the type as which from_json must read a field to avoid rounding, overflow and guessing."""
+    """Return the Spark type with which `from_json` reads the values of a field of type `kind`.
+
+    It differs from `kind` where `from_json` would change a value: by rounding, by overflow, or by guessing the
+    format of a text. The value is then converted to `kind` by other expressions.
+    """
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 
     match kind:

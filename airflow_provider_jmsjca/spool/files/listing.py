@@ -169,7 +169,11 @@ class ListingRelay:
 
     @property
     def client_options(self) -> dict[str, str]:
-        """Options that make obstore's client bypass a proxy of the environment on the way to the relay."""
+        """Options with which obstore's client reaches the relay without a proxy.
+
+        They name the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, and exclude the relay's host from it. Empty if
+        the environment names no proxy.
+        """
         proxies = urllib.request.getproxies()
         if proxy := proxies.get("https") or proxies.get("http"):
             return {"proxy_url": proxy, "proxy_excludes": f"{_HOST},{proxies.get('no', '')}"}

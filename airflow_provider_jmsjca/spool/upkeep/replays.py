@@ -253,7 +253,11 @@ def make_replay(
 
 
 def _manifests(spool: SpoolPath, selection: Selection) -> list[Manifest]:
-    """Return the manifests of the selected batches by the time they were finished."""
+    """Return the manifests of the selected batches, in the order in which the batches were finished.
+
+    Raises:
+        SpoolError: A batch can't be replayed; the error names all such batches.
+    """
     chosen, unusable = [], []
     for state in batches(spool, selection.batches):
         if not selection.batches and not _is_within(state, selection):

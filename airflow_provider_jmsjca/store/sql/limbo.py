@@ -201,7 +201,7 @@ class SqlLimbo:
                 connection.execute(update(LIMBO).where(_leased(owner, some)).values(**values))
 
     def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
-        """Return messages by number; see `base.Limbo.contents`."""
+        """Return the messages with these numbers; see `base.Limbo.contents`."""
         found: list[Row[Any]] = []
         with self._database.read() as connection:
             for some in chunks(numbers):

@@ -144,9 +144,10 @@ class FrameMemory:
         self._file: _File | None = None
 
     def hold(self, frame: Frame) -> Frame:
-        """Return the frame to keep instead of a large received frame: a counted one, or one on disk.
+        """Return a replacement for a large received frame: one in memory or, over the limit, one on disk.
 
-        The frame stays in memory if the limit allows that, or if memory holds no other large frame.
+        The replacement is in memory if its size fits into the limit, or if no other large frame is in memory.
+        It counts against the limit as long as it is referenced.
 
         Raises:
             ConnectionLostError: The memory limit is reached, and the frame can't be written to disk.

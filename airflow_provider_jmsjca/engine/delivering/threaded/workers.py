@@ -128,7 +128,11 @@ class Workers:
             self.wake(weakref.ref(buffer))
 
     def wake(self, item: weakref.ref[ReceiveBuffer] | PostedWork) -> None:
-        """Have a thread do posted work, or take messages from a receive buffer with `noticed` set."""
+        """Queue posted work, or a receive buffer with new messages, for the next free thread.
+
+        The caller has set the buffer's `noticed`, so that the buffer is queued only once until a thread takes
+        its messages.
+        """
         with self._lock:
             self._spare -= 1
             is_wanted = self._spare < 0 and not self._closed

@@ -561,10 +561,11 @@ class Wire:
         Args:
             data: The frames.
             count: Number of messages that the frames settle.
-            latest: If the previous append had the same object, these frames replace its frames.
+            latest: For a cumulative ACK, the consumer that sends it. If the previous append had the same
+                consumer, these frames replace its frames, because the later ACK includes the earlier one.
 
         Returns:
-            Number of messages that such frames in the buffer settle.
+            Number of messages that all unsent frames of this method settle.
 
         Raises:
             ConnectionLostError: The connection is lost or closed.
