@@ -14,7 +14,7 @@
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
     │   ├── AuthenticationError                correct the credentials
-    │   └── DeliveryStoppedError               an operator must resume the activation first
+    │   └── DeliveryStoppedError               a user must resume the activation first
     ├── PoisonMessageError                     dead-letter this message, continue with the next
     ├── TransientStoreError                    try again later; nothing was stored, so acknowledge nothing
     └── SpoolError                             look at the file it names; nothing was acknowledged

@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.store.base import MessageAttempts
 
 @one_line_errors
 def list_command(args: argparse.Namespace) -> None:
-    """Print the messages with counted attempts, those with most attempts first."""
+    """Print the messages with stored attempts, those with most attempts first."""
     with contextlib.closing(installed_store()) as store:
         found = list_attempts(
             store, args.activation, at_least=args.at_least, limit=args.limit + 1, after=args.after

@@ -131,10 +131,10 @@ class FailedDeadLetterSends:
 
     @contextlib.contextmanager
     def counted(self, key: str) -> Iterator[range]:
-        """Yield the numbers of the forms that remain for a message, and record the outcome of the block.
+        """Yield the numbers of the versions of a message to send in the block; later ones have fewer parts.
 
-        The range is empty if all forms were tried. A lost connection in the block is counted. A block that
-        ends without an error resets the count.
+        From the second connection lost in such a block on, the range starts with a less complete version. It
+        is empty if all versions were tried. After a block without an error, it starts with the complete one.
 
         Args:
             key: Identifies the message.

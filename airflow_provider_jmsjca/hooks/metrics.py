@@ -74,7 +74,7 @@ class Watch:
         measure: Returns the current values.
         probe: Queues whose backlog is sent, too; `None`: no queues.
         sent: The values that were last sent.
-        last: The final values; `None` until the watch is left.
+        last: The final values; `None` before `MetricsSender.leave`.
     """
 
     def __init__(self, measure: Measure, probe: ProbedQueues | None) -> None:
@@ -85,7 +85,7 @@ class Watch:
 
 
 class MetricsSender:
-    """Sends the metrics of a process, in a thread that ends when the last watch is left.
+    """Sends the metrics of a process, in a thread that ends with the last `Watch`.
 
     Args:
         emit: Returns Airflow's statistics, to which metrics are sent. Called again for each sending, because
@@ -217,7 +217,7 @@ class MetricsSender:
 
 
 def _ended(found: Measured) -> Measured:
-    """Return the last values to send for a watch that is left, with gauges at 0.
+    """Return the last values to send for a watch that has ended, with gauges at 0.
 
     Otherwise a metrics system would go on showing the last value of each gauge.
     """

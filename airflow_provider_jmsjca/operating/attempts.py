@@ -44,7 +44,7 @@ class UnsettledMessage:
 def list_attempts(
     store: Store, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
 ) -> list[MessageAttempts]:
-    """Return the messages with counted attempts, those with most attempts first.
+    """Return the messages with stored attempts, those with most attempts first.
 
     Args:
         store: The store that counts the attempts.

@@ -31,7 +31,7 @@ _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 
 
 class FindingKind(enum.StrEnum):
-    """Whether a finding needs an operator."""
+    """Whether somebody has to act on a finding."""
 
     PROBLEM = "problem"
     """Messages are not processed, or soon will not be."""
@@ -188,7 +188,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        kind: Whether it needs an operator.
+        kind: Whether somebody has to act on it.
         part: The part of the installation to which the symptom belongs.
         symptom: The effect, with the name of the queue, asset, batch or connection.
         cause: The cause, often the text of an error.

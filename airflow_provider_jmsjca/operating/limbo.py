@@ -60,7 +60,7 @@ def limbo_selection(
     jms_conn_id: str | None = None,
     destination: str | None = None,
 ) -> LimboSelection:
-    """Return a selection from values that an operator typed; each argument that is `None` selects all.
+    """Return a selection from values that a user typed; each argument that is `None` selects all.
 
     Args:
         store: The store with the messages.

@@ -63,7 +63,7 @@ def update_requests(session: Session, asset_id: int, *, held: bool) -> None:
     """Update the requested DAG runs after an event of an asset was stored.
 
     Sets the time up to which requested runs get events. If the messages of the event are held, it also
-    requests a further run of each DAG whose requested run is queued already. A queued run gets no more events.
+    requests a further run of each DAG that has a queued run, because a queued run gets no more events.
 
     Args:
         session: Session of the transaction that stores the event; it has the lock.

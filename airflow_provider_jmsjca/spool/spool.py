@@ -99,8 +99,8 @@ class SpoolBatch:
 
     Attributes:
         manifest: The manifest of the finished batch; `None` while it is being written.
-        segments: The sealed segments with messages, in order. Files without rows, which shut out other writers
-            or end the batch, are left out.
+        segments: The sealed segments with messages, in order. Sealed files without rows, which shut out other
+            writers or end the batch, are left out.
         rows: Number of messages in the sealed segments.
     """
 

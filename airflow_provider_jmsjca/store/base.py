@@ -192,7 +192,7 @@ class Attempts(Protocol):
         """
 
     def activations(self) -> frozenset[str]:
-        """Return the activations with counted attempts."""
+        """Return the names of the activations with stored attempts."""
 
     def open_at(self) -> frozenset[str]:
         """Return the processes (`MessageAttempts.where`) with attempts of unknown outcome."""
@@ -218,8 +218,8 @@ class Attempts(Protocol):
 
         Args:
             now: The current time.
-            keep: Number of messages with attempts to keep for each activation. Messages as old as the oldest of
-                them are kept too.
+            keep: Number of messages with attempts to keep for each activation. Messages as old as the oldest
+                of them are kept too.
             max_age: Maximum age of the last attempt at a message.
 
         Returns:
@@ -298,7 +298,7 @@ class LimboEntry:
             message with the same key.
         most_tries: Maximum number of attempts to send the message; after that its state is `FAILED`.
         failure: Reason of a permanent failure. The message is stored with the state `FAILED`, and is sent
-            only after an operator revived it.
+            only after a user revived it.
         once: Remember the key until `Limbo.settled`, even after the message was sent. If `again` is set, and
             a message with the same key was sent or is being sent, this entry is not stored. Requires a key.
     """
@@ -487,7 +487,7 @@ class Limbo(Protocol):
 
 
 class WantedState(StrEnum):
-    """A state requested for an activation; it applies until an operator resumes the activation."""
+    """A state requested for an activation; it applies until a user resumes the activation."""
 
     SUSPENDED = "suspended"
     """Runs continue to exist, but deliver no messages until they are resumed."""

@@ -95,8 +95,8 @@ class JmsActivationTrigger(BaseEventTrigger):
     two seconds. They are logged and retried with growing pauses, up to a minute. Invalid arguments also cause
     a `UserWarning` when the DAG is parsed.
 
-    Where this installation has a store, the trigger is listed by `airflow jms activations list`. An
-    administrator can suspend, drain or stop it there. It then has no subscription and makes no events, but
+    Where this installation has a store, the trigger is listed by `airflow jms activations list`. A user
+    can suspend, drain or stop it. It then has no subscription and makes no events, but
     stays registered in Airflow. It subscribes again when it is resumed.
 
     Use the trigger only in an `AssetWatcher`, and not to defer a task of your own. The trigger can't check

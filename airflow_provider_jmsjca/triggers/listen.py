@@ -33,7 +33,7 @@ class JmsListenTrigger(JmsReadyTrigger):
       its member. `message_id` is `None` if the message has no id or can't be decoded. `deliveries` is the
       number of the message's deliveries, including the probe; 0 if probes don't count as deliveries.
     - At the deadline: `{"event": "deadline"}`.
-    - An operator stops or drains the activation: `{"event": "requested"}`. While it is suspended, messages
+    - A user stops or drains the activation: `{"event": "requested"}`. While it is suspended, messages
       and refusals fire no event.
     - All queues are refused, and `retry_permanent_errors` is not set: an event with `error`.
 

@@ -277,8 +277,8 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
 def with_held_keys(listed: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
     """Add the keys of new records to the list of held messages; return the new list.
 
-    Keys whose records were deleted are dropped when the list has twice as many keys as after the last drop, at
-    least 256.
+    When the list has twice as many keys as after the last clean-up, and at least 256, it is cleaned up: keys
+    whose records were deleted are dropped.
 
     Args:
         listed: The list so far, from the asset's store; `None` if there is none.
@@ -343,8 +343,8 @@ def tokens_of(record: Mapping[str, Any]) -> list[Any]:
     """Return the tokens in the record of a held message, the latest first; a token identifies an event.
 
     There are several if Airflow considered a triggerer dead while it was alive. It and its successor may then
-    each have created an event for the message. Only one of the two still has the message, and waits for the DAG
-    runs of its own event.
+    each have created an event for the message. Only one of the two still has the message, and waits for the
+    DAG runs of its own event.
     """
     also = record.get("also")
     return [record.get("token"), *(also if isinstance(also, list) else [])]

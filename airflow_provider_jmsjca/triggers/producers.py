@@ -165,7 +165,7 @@ class _Producer(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events without end, each with the token with which Airflow confirms the event.
 
-        While an operator has the activation suspended, drained or stopped, the producer has no subscription
+        While a user has the activation suspended, drained or stopped, the producer has no subscription
         and yields nothing.
 
         Guarantee: if the stream ends and `aclose` isn't called, the producer closes itself after 30 seconds.

@@ -84,8 +84,9 @@ class ConfirmedDeliveries:
 class Acknowledger:
     """Acknowledges messages once Airflow has stored their events. Belongs to one event loop.
 
-    Airflow confirms that it took an event from the trigger, even if it then drops the event. The receipt is an
-    entry of the asset's store. Airflow's process writes it in the transaction that stores the event.
+    Airflow confirms that it took an event from the trigger, even if it then drops the event. So a message is
+    acknowledged only after its receipt was read from the asset's store. The receipt is written in the
+    transaction that stores the event.
 
     Guarantee: a message is not acknowledged if its event was dropped. It stays unsettled until the trigger
     ends, or is rolled back half a minute after Airflow's confirmation.

@@ -20,9 +20,9 @@ _LOOK_SECONDS: Final = 0.1
 class StreamControl:
     """One stream of events in the registry, for use in its event loop. No method blocks the loop.
 
-    A trigger can't end by itself, because Airflow would start it again. So a request to suspend, drain or stop
-    has one effect: the stream closes its subscription, and makes no events until it is resumed. It stays
-    registered.
+    A trigger can't end by itself, because Airflow would start it again. So requests to suspend, drain or stop
+    have the same effect: the stream closes its subscription, and makes no events until it is resumed. It
+    stays registered.
 
     Args:
         registrar: Registrar of the store in which the stream is registered.

@@ -19,7 +19,7 @@ PARKED_EXPIRATION = "_JMSJCA_ParkedJMSExpiration"
 def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
     """Return the copy that the broker delivers later.
 
-    The copy does not expire while it is parked, just as an in-flight message does not expire.
+    The copy does not expire before it is due, just as an in-flight message does not expire.
 
     Args:
         message: The message as received.
@@ -45,10 +45,10 @@ def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
 
 
 def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
-    """Return a received message with its original id and expiry, and the count with which it was parked.
+    """Return the original of a received copy, with its id and expiry, and the count that the copy carries.
 
     Returns:
-        The restored message and its count; the unchanged message and `None` if it was never parked.
+        The restored message and its count. The unchanged message and `None` if it isn't a `parked_copy`.
 
     Raises:
         PoisonMessageError: The count or the expiry is not a number.

@@ -52,7 +52,8 @@ class ConcurrencyLimit:
         Args:
             share: The machine's permits.
             unit: Whether the machine requests another unit of work.
-            message: Whether the requested message is not counted yet; `False`: `Permits.waiting` includes it.
+            message: Whether the request adds a message to those in progress; `False`: it takes one of those
+                in `Permits.waiting`, which are in progress already.
         """
         if self._limit is not None:
             # Waiting messages count, but more of them may have come than there are permits.
@@ -111,7 +112,8 @@ class Permits:
 
         Args:
             unit: Whether a unit of work begins.
-            message: Whether the message is not counted yet; `False`: `waiting` includes it.
+            message: Whether this adds a message to those in progress; `False`: it is one of those in
+                `waiting`.
         """
         with self.room.lock:
             self.refused = not self.room.allows(self, unit=unit, message=message)

@@ -40,7 +40,8 @@ class DeliveryCounts:
     """Turns arrivals into in-flight messages, and counts each delivery once.
 
     Args:
-        tracker: Stores counts and notes.
+        tracker: Stores the counts of messages, and the notes about them: last exception, rollback data and
+            redelivery handling.
         take_back: Called with the id and the source of a message to remove its stored attempt.
         counts_repeats: As in `DeliverySettings`.
 
@@ -84,11 +85,14 @@ class DeliveryCounts:
         return InFlightMessage(event, f"{key}\0{source}" if source else key, condition)
 
     def knows(self, message_id: str) -> bool:
-        """Return whether a message has a delivery count, notes, or a settlement in doubt."""
+        """Return whether a message has a count, data of earlier deliveries, or a settlement in doubt."""
         return message_id in self._tracker.states or message_id in self.in_doubt
 
     def _evaluate(self, message: InFlightMessage) -> bool:
-        """Decide whether this delivery counts as a redelivery, from the broker's flag and the notes.
+        """Decide whether this delivery counts as a redelivery.
+
+        It does if the broker's redelivered flag indicates an earlier failure, or if the tracker has data of
+        an earlier delivery.
 
         This happens when a unit takes the message, not on arrival. Until then, the outcome of a delivery over
         an earlier connection may become known.
@@ -135,10 +139,10 @@ class DeliveryCounts:
             self._tracker.at_least(message.key, message.seen)
 
     def took_too_long(self, messages: Iterable[InFlightMessage], failure: Failure) -> None:
-        """Store the timeout of a unit in the notes about its messages.
+        """Store the timeout of a unit as the last exception of its messages.
 
-        It may turn out later that a handler was not called. Guarantee: if its message had no notes before the
-        timeout, `given_back` removes the notes, so that the timeout does not count as an attempt.
+        It may turn out later that a handler was not called. Guarantee: if the tracker had no data of its
+        message before, `given_back` removes the exception. So the timeout does not count as an attempt.
         """
         for message in messages:
             message.first_noted = message.key not in self._tracker.states
@@ -179,7 +183,7 @@ class DeliveryCounts:
             self.not_attempted(message)
 
     def parked(self, message: InFlightMessage) -> None:
-        """Record that the broker may have a parked copy instead of the message.
+        """Record that the broker may have a delayed copy (`Park`) instead of the message.
 
         A redelivered flag on the copy does not refer to earlier attempts at the message.
         """

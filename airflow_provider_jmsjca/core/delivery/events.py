@@ -93,7 +93,8 @@ class MessageArrived:
         redelivered: The broker's redelivered flag: an earlier delivery may have failed. A delivery
             count of the broker would not help: it includes deliveries to processes that ended before handling
             the message.
-        parked: The count with which the message was parked (`Park`); `None` if it was not parked.
+        parked: For a copy that returns after a delay (`Park`), its redelivery count when it was sent; `None`
+            for any other message.
         in_progress: Whether the message came from the in-progress queue.
         left: Whether an earlier run put the message into the in-progress queue, so that its outcome is in
             doubt.

@@ -251,7 +251,7 @@ def after_failure(  # noqa: C901 - one case for each row of the table
     | limbo | the message can't be decoded | leave it unsettled |
     | | otherwise | retry a moment later |
     | the in-progress queue | | retry a moment later |
-    | a parked copy | | hold the message until the delay is over |
+    | a delayed copy (`Park`) | | hold the message until the delay is over |
     | a deletion | | deliver the message after the last delay of its redelivery handling |
 
     Where the table says "deliver", a message that can't be delivered is left unsettled instead.
@@ -315,7 +315,7 @@ def unless_exhausted(
     Args:
         move: The move.
         message: The message to move.
-        state: The notes about the message.
+        state: Count, last exception and other notes about the message.
         settings: Settings of the delivery.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
         moves: Outcomes of the earlier moves of the message.

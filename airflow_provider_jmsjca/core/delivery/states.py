@@ -65,8 +65,8 @@ class Phase(enum.Enum):
         TAKING: The machine decides on the next message.
         RECORDING: The next message waits until its attempt is stored. Ended by `AttemptRecorded`.
         WAITING: The next message is delayed. Ended by timer SLICE.
-        SETTLING: The next message is moved, deleted or parked in a separate unit. Ended by the outcome of
-            that unit.
+        SETTLING: The next message is moved, deleted or replaced by a delayed copy, in a separate unit. Ended
+            by the outcome of that unit.
         HANDLING: A handler runs. Ended by `HandlerReturned`, `HandlerRaised` or `HandlerNotCalled`.
         COLLECTING: The batch can take more messages. Ended by the next message, or timer IDLE or FLUSH.
         ENDING: A handler runs with EndOfBatch. Ended by `HandlerReturned` or `HandlerRaised`.
@@ -179,7 +179,7 @@ class InFlightMessage:
         moves_failed: Number of failed moves, if moves are retried.
         first: Whether this delivery by the broker counts as a redelivery; later attempts don't change that.
         served: Whether the delay of this delivery is over.
-        first_noted: Whether the tracker had no notes about the message before its unit timed out.
+        first_noted: Whether the tracker had no data of the message before its unit timed out.
     """
 
     arrival: MessageArrived

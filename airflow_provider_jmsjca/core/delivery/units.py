@@ -155,7 +155,8 @@ class Units:
 
     At most `concurrency` units exist at once. A unit takes messages one after the other. With
     `record_attempts`, it first waits until the message's attempt is stored. Then it follows the redelivery
-    handling for the message's count. The message is delivered, or a separate unit moves, deletes or parks it.
+    handling for the message's count. The message is delivered, or a separate unit moves it, deletes it, or
+    replaces it by a delayed copy.
     A rolled-back message goes to the front of the pending queue and is taken again. Events about calls and
     units that have ended are ignored.
 
@@ -655,7 +656,7 @@ class Units:
     # -- how a unit goes on and ends -----------------------------------------------------------------------
 
     def _go_on(self, unit: Unit) -> None:
-        """Continue a unit after a message was handled or left it."""
+        """Continue a unit after one of its messages was handled or taken out of the unit."""
         if not unit.members:
             self._end(unit)
         elif not self._batches or unit.phase is Phase.ENDING:

@@ -93,7 +93,7 @@ class RedeliveryTracker:
         failure: Failure | None = None,
         handling: RedeliveryHandling | None = None,
     ) -> None:
-        """Store notes about a message.
+        """Store data for the next delivery of a message.
 
         Args:
             message_id: The message.

@@ -530,7 +530,7 @@ class _Listening:
         )
 
     def suspend_if_requested(self) -> None:
-        """Suspend the activation if an operator has requested that, perhaps before the activation started."""
+        """Suspend the activation if a user has requested that, perhaps before the activation started."""
         # A suspension of an activation that doesn't run would outlast the request.
         if self._suspended and self._activation.running and not self._activation.suspended:
             self._activation.suspend()
@@ -694,10 +694,10 @@ def collecting(
     Args:
         registrar: Registrar of the store; `None`: the collector isn't registered.
         identity: The collector.
-        stop: Called when an operator stops the collector.
+        stop: Called when a user stops the collector.
 
     Raises:
-        DeliveryStoppedError: An operator has stopped the collector, or had drained it before it began.
+        DeliveryStoppedError: A user has stopped the collector, or had drained it before it began.
     """
     control = CollectionControl()
     if registrar is None:

@@ -133,7 +133,7 @@ class AttemptLog:
     # -- whether messages may be delivered at all -----------------------------------------------------------
 
     def refuse_if_stopped(self) -> None:
-        """Raise if the activation was stopped or drained, by a handler or an operator, and not resumed since.
+        """Raise if the activation was stopped or drained, by a handler or a user, and not resumed since.
 
         Raises:
             DeliveryStoppedError: The delivery is stopped; the text says why, and how to resume it.
@@ -387,7 +387,10 @@ class AttemptLog:
         self.flush()
 
     def give_back(self) -> None:
-        """Note that attempts counted ahead are to be undone, because their messages return to the broker."""
+        """Let the next write undo the attempts that `begin` stored ahead of their deliveries.
+
+        Their messages return to the broker undelivered.
+        """
         with self._lock:
             self._generation += 1
             self._unused += self._ahead

@@ -26,7 +26,7 @@ _log = safe_logger("airflow_provider_jmsjca.listener")
 
 
 def parked(message: JmsMessage, origin: Destination, home: Destination, seen: int) -> JmsMessage:
-    """Return a copy of a message to park; the copy returns to the listener when it is due.
+    """Return the copy of a message to put in limbo; the copy returns to the listener when it is due.
 
     Args:
         message: The message as its handler gets it.
@@ -83,8 +83,8 @@ class DelayedMessages:
             message: The message as its handler gets it.
             origin: The destination from which it was received, as named by the activation.
             home: The destination to which it returns. This is the origin, or the destination named in the
-                message if the origin is a wildcard. For a durable subscription it is the queue of its parked
-                messages.
+                message if the origin is a wildcard. For a durable subscription it is the queue through which
+                its delayed messages return.
             seen: Delivery count of the message; it returns with this count.
             pause: The delay.
             again: The message was delivered before, and may already be in limbo.

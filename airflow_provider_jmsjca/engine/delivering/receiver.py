@@ -123,8 +123,8 @@ class ReceiveBuffer:
         ready: Whether the broker has confirmed the consumers.
         noticed: Whether a thread or the event loop has been asked to take the arrivals, and hasn't begun yet.
         arrivals: Received messages that aren't taken yet, in order.
-        origins: By delivery number, the source of each message that came through the in-progress queue or
-            the queue of parked messages.
+        origins: By delivery number, the source of each message that came through the in-progress queue, or
+            the queue through which delayed messages return.
         consumers: The machine's numbers of consumers that settle in order, by consumer. A consumer gets its
             number with its first message.
         held: Messages passed to the machine, by delivery number; the message is `None` if nothing of it can
@@ -213,7 +213,7 @@ class DeliveryReader:
         settings: Settings of the listener.
 
     Attributes:
-        takes_left: Whether messages that an earlier run left in progress are delivered again.
+        takes_left: Whether messages that an earlier run left in the in-progress queue are delivered again.
     """
 
     def __init__(self, settings: ListenerSettings) -> None:
@@ -245,8 +245,8 @@ class DeliveryReader:
 
         Returns:
             The event, the message and a destination. An undecodable message is replaced by its salvaged form,
-            or by `None`. The destination is the original source of a message that is in progress or was
-            parked elsewhere, otherwise `None`.
+            or by `None`. The destination is the original source of a message that came through the
+            in-progress queue, or through the queue of delayed messages; otherwise `None`.
         """
         if self._in_progress is None:
             if self._returns is not None and received.consumer.subscription.destination == self._returns:
@@ -294,9 +294,9 @@ class DeliveryReader:
         return message
 
     def _own(self, message: JmsMessage, *, staged: bool = False) -> tuple[JmsMessage, int | None]:
-        """Return the original of a copied message, and the delivery count with which it was parked.
+        """Return the original of a copied message, and the delivery count that a delayed copy carries.
 
-        The count is `None` if the message was not parked.
+        The count is `None` if the message is not a copy that was sent for later delivery.
         """
         if self._balanced:
             message = published(message)
@@ -498,8 +498,8 @@ class Receiver:
         Args:
             buffer: The receive buffer of the message.
             number: Delivery number of the message.
-            settled: Whether to remember the message as settled. `False`: a copy was parked, or is in the
-                in-progress queue. The copy will arrive, and must not be taken for a repetition.
+            settled: Whether to remember the message as settled. `False`: a copy was sent for later delivery,
+                or to the in-progress queue. The copy will arrive, and must not be taken for a repetition.
             handled: Whether a handler has completed the message.
         """
         origin = buffer.origin(number) if self._several else None

@@ -148,7 +148,7 @@ class ListenerSettings:
         delivery: Rules for the delivery of messages.
         subscription: The first subscription.
         further: Subscriptions to the other destinations of `delivery`, in the order of `delivery.sources`.
-        returns: The queue through which parked messages of a durable subscription return; `None`: parked
+        returns: The queue through which delayed messages of a durable subscription return; `None`: delayed
             messages return to their destination.
         receivers: Number of consumers on each queue: several with concurrency mode `sync`, otherwise one.
         unit_consumers: Consumers of batches on brokers where one acknowledgement settles a batch; `None`:
@@ -487,7 +487,7 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
 
 
 def _returns_queue(topic: Destination, durable_name: str, client_id: str | None) -> Destination:
-    """Return the queue through which parked messages of a durable subscription return.
+    """Return the queue through which delayed messages of a durable subscription return.
 
     All processes that use the subscription use this queue, and no other subscription does. Its name contains
     no character with a special meaning for a broker.

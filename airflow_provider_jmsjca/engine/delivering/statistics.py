@@ -24,7 +24,7 @@ class Counts:
         moved: Messages moved away by the redelivery handling or as poison.
         deleted: Messages deleted by the redelivery handling.
         parked: Delays delegated to limbo or to the broker.
-        failed: Moves, deletions, parkings and commits that the broker refused.
+        failed: Moves, deletions, delayed copies and commits that the broker refused.
         in_doubt: Messages with an unknown settlement outcome, because the connection was lost during it.
         repeated: Messages redelivered after an outage although they were settled: settled once more, and
             not delivered.

@@ -351,13 +351,13 @@ class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end offset of the next micro-batch, and receive messages for it if necessary.
 
-        Messages are received unless the spool has batches that Spark hasn't planned. While an operator has
-        suspended the stream in the store, nothing is received. With `receiveAhead` a thread receives the next
+        Messages are received unless the spool has batches that Spark hasn't planned. While a user has the
+        stream suspended in the store, nothing is received. With `receiveAhead` a thread receives the next
         micro-batch while Spark processes this one. If the Spark driver dies before Spark plans the next
         micro-batch, the received messages are in the spool, and the next start plans them.
 
         Raises:
-            DeliveryStoppedError: An operator has drained or stopped the stream, and Spark has planned all
+            DeliveryStoppedError: A user has drained or stopped the stream, and Spark has planned all
                 batches of the spool.
             JmsError: The broker refuses a request. An unreachable broker is an error only if the query is
                 bounded (`availableNow`); otherwise it is logged.

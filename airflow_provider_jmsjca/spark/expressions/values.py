@@ -49,8 +49,8 @@ def undecodable_reason() -> str:
 def _read_as(kind: DataType) -> str:
     """Return the Spark type with which `from_json` reads the values of a field of type `kind`.
 
-    It differs from `kind` where `from_json` would change a value: by rounding, by overflow, or by guessing the
-    format of a text. The value is then converted to `kind` by other expressions.
+    It differs from `kind` where `from_json` would change a value: by rounding, by overflow, or by guessing
+    the format of a text. Other expressions then convert the value to `kind`.
     """
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
 

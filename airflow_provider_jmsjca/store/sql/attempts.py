@@ -248,7 +248,7 @@ class SqlAttempts:
         self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._process})))
 
     def activations(self) -> frozenset[str]:
-        """Return the activations with counted attempts; see `base.Attempts.activations`."""
+        """Return the names of the activations with stored attempts; see `base.Attempts.activations`."""
         with self._database.read() as connection:
             return frozenset(connection.scalars(select(ATTEMPT.c.activation).distinct()))
 

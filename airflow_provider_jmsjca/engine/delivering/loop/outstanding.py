@@ -96,7 +96,8 @@ class StreamDelivery:
     def disregard(self) -> None:
         """Don't count this attempt if the stream is closed before the attempt is ended.
 
-        Call it for a message that nobody was given. An outcome after the close is remembered all the same.
+        Call it for a message that the user has not received. An outcome after the close is remembered all the
+        same.
         """
         self._handed_out.disregard(self._ticket.decision.call)
 
@@ -191,7 +192,7 @@ class OutstandingDeliveries:
         self._memory.record_outcome(ticket.decision.delivery, ticket.key, ticket.buffer, handled=handled)
 
     def withdraw(self) -> None:
-        """Withdraw deliveries that the user hasn't seen and that can't be settled any more.
+        """Withdraw deliveries that weren't handed out to the user and that can't be settled any more.
 
         The broker redelivers their messages.
         """
@@ -204,7 +205,7 @@ class OutstandingDeliveries:
         self._feed(*(HandlerNotCalled(call=decision.call) for decision in gone))
 
     def rolled_back(self, unit: int) -> bool:
-        """Note the rollback of a unit; return whether the user has seen its message."""
+        """Record the rollback of a unit; return whether its message was handed out to the user."""
         self._rolled_back = unit
         seen = unit not in self._withdrawn
         self._withdrawn.discard(unit)

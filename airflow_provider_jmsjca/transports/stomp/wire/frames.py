@@ -476,7 +476,7 @@ class FrameParser:
         return named is not None and self._is_asked(named)
 
     def _proof_at(self, chunk: bytes, start: int, end: int = sys.maxsize) -> int:
-        """Return the offset of the first proof, or -1."""
+        """Return the offset of the first proof (text that no producer can know), or -1."""
         places = [place for proof in self.proofs if (place := chunk.find(proof, start, end)) >= 0]
         receipt_at = chunk.find(RECEIPT_ID, start, end)
         if receipt_at >= 0:
