@@ -79,7 +79,7 @@ def commit_with_fallback(
             message.
 
     Returns:
-        Why the most faithful form was not used; `None` if it was.
+        Why the first form, the most complete one, was not used; `None` if it was.
 
     Raises:
         PermanentBrokerError: The broker refused all forms (this is the first refusal), or the connection was

@@ -151,7 +151,7 @@ def list_dead_letters(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQueue:
-    """A queue that holds messages and whose name is that of a dead-letter queue.
+    """A queue that holds messages and is named like a dead-letter queue (`is_dead_letter_queue`).
 
     Attributes:
         name: Name of the queue.

@@ -7,7 +7,7 @@ findings below the finding that names the cause. Each rule compares recorded fac
 |---|---|
 | a connection cannot log in | the same error of activations and watchers, at the same broker |
 | no triggerer is alive | event triggers that fell silent with it or later, and deferred tasks |
-| a state of a broker | the same state, seen over another connection with the same addresses |
+| a state of a broker, such as an alarm | the same state, over another connection with the same addresses |
 | the disk of the spool is full | errors that name a file of this spool and this reason |
 
 A finding that no rule explains stays a finding of its own.
@@ -31,7 +31,7 @@ _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 
 
 class FindingKind(enum.StrEnum):
-    """Whether somebody has to act on a finding."""
+    """Kind of a finding: a problem, a part that could not be examined, or neither."""
 
     PROBLEM = "problem"
     """Messages are not processed, or soon will not be."""
@@ -188,7 +188,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        kind: Whether somebody has to act on it.
+        kind: Whether it is a problem, or a part that could not be examined.
         part: The part of the installation to which the symptom belongs.
         symptom: The effect, with the name of the queue, asset, batch or connection.
         cause: The cause, often the text of an error.

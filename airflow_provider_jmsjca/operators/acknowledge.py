@@ -41,7 +41,8 @@ class JmsAcknowledgeOperator(BaseOperator):
             ones. The end of the DAG run settles the others. Templated.
 
     Returns:
-        The number of held events that the outcome is for, including events that had an outcome already.
+        The number of events with held messages to which the outcome applies, including events that had an
+        outcome already.
 
     Raises:
         ConfigurationError: `asset` is not an asset.

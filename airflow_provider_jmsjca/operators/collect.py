@@ -212,7 +212,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
 
         Raises:
             AirflowSkipException: There was no message, and `if_empty` is `"skip"`.
-            AirflowException: The task was told to stop.
+            AirflowException: The task was requested to stop.
         """
         if_empty = self._if_empty()
         faults = [

@@ -31,7 +31,7 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
     """Processes messages of earlier batches again, for example with another schema or into another table.
 
     The messages are copied into a new batch of the spool. A Spark job processes it as any other batch, with
-    fences, rejects, dead letters and bisection. In a table written with `append`, its rows replace the rows
+    rejects, dead letters and bisection. In a table written with `append`, its rows replace the rows
     of these messages from earlier batches, in the same commit.
 
     Rejects are judged again. Those that are rejected again are sent to the dead-letter destination once more,
@@ -40,8 +40,8 @@ class JmsReplayOperator(JmsToSparkSubmitOperator):
 
     Guarantee: the messages are selected once, by the first attempt, and processed exactly once. The replay
     belongs to the task instance: a retry, or the cleared task, continues it, and another run of the DAG is
-    another replay. A job of an older attempt that is still running is fenced off. `jms-spool` streams don't
-    read replays.
+    another replay. A job of an older attempt that is still running can't commit any more. `jms-spool`
+    streams don't read replays.
 
     Args:
         batches: Names of the batches to replay, as `airflow jms spool list` shows them. Templated.

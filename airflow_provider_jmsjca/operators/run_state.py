@@ -38,7 +38,7 @@ class RunState:
         until: End of `run_for`; `None`: never.
         idle_until: End of `idle_for` if no message arrives; `None` until the first run on a worker has ended.
         timeout_at: End of Airflow's `execution_timeout`, counted from the first run.
-        woken_by: The event of the queue with messages; `None`: another reason resumed the task.
+        woken_by: The trigger's event, if a queue had messages; `None`: another reason resumed the task.
         pauses: Pauses of queues, by the name of their watch.
         members_down: The members that were down when the task left the worker; `None`: it has no members.
         failing_since: Start of the period with failures only; `None`: there is no such period.

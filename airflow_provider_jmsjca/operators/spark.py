@@ -98,7 +98,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     Guarantee: nothing is lost; a table written by the job library has each batch once. A retry continues
     at the point that the last attempt reached. It continues to collect, submits the finished batch again, or
-    only sends the remaining dead letters. A job of an older attempt that is still running is fenced off.
+    only sends the remaining dead letters. A job of an older attempt that still runs can't commit any more.
     Rejected messages go to the dead-letter destination with the reason in properties, and don't fail the
     task.
 

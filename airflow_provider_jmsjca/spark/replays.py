@@ -71,7 +71,8 @@ class ReplacedBatches:
     def rows_in(self, table: str) -> tuple[str, ...]:
         """Return the batches whose rows in a table are replaced by those of the replay.
 
-        Another replay of the same messages that isn't done is fenced off, so that it commits nothing later.
+        If another replay of the same messages isn't done, its job is shut out, so that it commits nothing
+        later.
 
         Raises:
             ConfigurationError: The table has rows of some of these messages, in a batch with further

@@ -146,7 +146,7 @@ def given_up(folder: SpoolPath, number: int) -> SpoolPath:
 
 
 def given_up_segments(folder: SpoolPath) -> list[int]:
-    """Return the numbers of the segments of a batch that were given up."""
+    """Return the numbers of the damaged segments of a batch that `salvage` gave up."""
     return [number for number, _ in numbered(folder, _GIVEN_UP)]
 
 

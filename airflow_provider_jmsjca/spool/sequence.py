@@ -5,7 +5,7 @@ Folder `.sequence` of the spool:
 | file | content |
 |---|---|
 | `identity` | 32 random hexadecimal digits that identify the sequence |
-| `batches-000000.json` | the next finished batches, by the time they were finished |
+| `batches-000000.json` | further finished batches, in the order in which they were finished |
 
 Each file is created exclusively by the first reader that sees the batches, and never changes. So a batch has
 the same position for every reader, independent of when the reader saw its manifest.

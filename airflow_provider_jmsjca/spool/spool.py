@@ -518,7 +518,7 @@ class SpoolBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSegment:
-    """A sealed file of a batch: a segment with messages, a fence or the end.
+    """A sealed file of a batch: a segment with messages, a fence against the previous writer, or the end.
 
     Attributes:
         segment: The file as a manifest lists it; a fence and the end have no rows.
@@ -568,7 +568,9 @@ def read_segment(path: SpoolPath, batch_id: str, number: int) -> ReadSegment:
 
 
 def seal_number(folder: SpoolPath, batch_id: str, number: int, ended: str | None = None) -> bool:
-    """Seal a fence or the end of the batch under a number; return `False` if the number is taken.
+    """Seal a file without rows, a fence or the end of the batch; return `False` if its number is taken.
+
+    Both shut out the previous writer of the batch.
 
     Args:
         folder: Folder of the batch.

@@ -121,7 +121,7 @@ class FailureStreak:
     """Measures how long a run has seen only failures of the same messages.
 
     A few failures of each message don't count: the redelivery handling may be about to move or delete it.
-    Parking a message until its redelivery is no progress: the message has only failed.
+    A delay before a redelivery is no progress: the message has only failed.
 
     Args:
         settings: Delivery settings; they say after how many failures a message is moved or deleted.

@@ -36,7 +36,7 @@ def examine_letters(
     Args:
         conn_id: The Airflow connection.
         administration: Administration of its broker.
-        known: Names of dead-letter queues that are not recognised by their names.
+        known: Further dead-letter queues, whose names don't show that they are dead-letter queues.
         senders: Runs at this broker. They show who moved letters, and the error for letters not browsed.
         browse: Browse even if that has a side effect on this broker.
 

@@ -198,7 +198,7 @@ def _ordinary_value(forms: TimestampForms, kind: DataType, found: str, probe: st
 
 
 def fits_type(forms: TimestampForms, kind: DataType, value: str) -> str:
-    """Return an expression that tells whether a VARIANT that isn't NULL fits a type without parts."""
+    """Return an expression that tells whether a VARIANT that isn't NULL fits a simple type."""
     from pyspark.sql.types import DecimalType  # noqa: PLC0415 - only jobs have pyspark
 
     name, text = kind.simpleString(), from_variant(value, "STRING")
@@ -257,7 +257,7 @@ def is_absent(value: str) -> str:
 
 
 def members_ddl(fields: StructType) -> str:
-    """Return the fields as DDL, with the types as which from_json must read them."""
+    """Return the fields as DDL, with the types of `_read_as`."""
     return ", ".join(f"{quoted_name(field.name)}: {_read_as(field.dataType)}" for field in fields.fields)
 
 

@@ -63,7 +63,7 @@ class TableAttempt:
 
     Attributes:
         batch_id: Name of the batch, as stored in the table.
-        folder: The batch's folder, which has its fences.
+        folder: The batch's folder, which has the fence numbers of all attempts.
         fence: Fence number of this attempt.
         rejects: The messages that this attempt rejects; `None` if it can't reject any.
         rejects_rows: Reject the messages of rows that the table refuses, and write the others. Otherwise a

@@ -210,7 +210,7 @@ def synchronize_folder(folder: SpoolPath) -> None:
 def lock(path: SpoolPath) -> ExitStack:
     """Lock out other writers until the returned stack is closed or the process ends, even by a crash.
 
-    An object store has no locks: there the fence alone shuts out the previous writer.
+    An object store has no locks: there only a fence file (`spool.spool`) shuts out the previous writer.
 
     Args:
         path: The lock's file; created if it doesn't exist.

@@ -5,8 +5,8 @@ POSIX has `link(2)` to create a name exclusively. A cloud store has a conditiona
 concurrent writers of a file, only one succeeds. A store that ignores the condition is refused before a
 message is received.
 
-These stores have no locks. The writer that continues a batch shuts out the previous one only by a fence, see
-`spool.spool`. A name that writers compete for is not removed while another writer may rely on it.
+These stores have no locks. The writer that continues a batch shuts out the previous one only by a fence file,
+see `spool.spool`. A name that writers compete for is not removed while another writer may rely on it.
 """
 
 from __future__ import annotations
