@@ -110,7 +110,7 @@ class AuthenticationError(PermanentBrokerError):
 
 
 class DeliveryStoppedError(PermanentBrokerError):
-    """A handler has stopped this activation's delivery, and it was not resumed; nothing was received.
+    """A handler or a user has stopped or drained this activation, and it was not resumed since.
 
     Source: J172.
     """

@@ -44,7 +44,7 @@ SHELL_ENTRIES = frozenset(
 
 
 class AirflowConnection(Protocol):
-    """The part of an Airflow connection that is read here."""
+    """The fields of an Airflow connection that this module reads."""
 
     conn_id: str
     conn_type: str | None

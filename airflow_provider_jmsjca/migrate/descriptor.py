@@ -390,8 +390,8 @@ class _Read:
             name: Name of the bean.
             fields: Texts of the activation, by their spelling in the descriptors. A redelivery handling is
                 added to them.
-            given: The same texts by option: the option's name, and its spelling and text. Keys within a text
-                are not included.
+            given: For each field that sets an option, by the option's name: its spelling and its text. Keys
+                within a text are not included.
             destination: JNDI name of the bean's destination.
             said: Names of the options in `given`, and of those that the bean sets by keys.
         """

@@ -188,7 +188,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        kind: Whether it is a problem, or a part that could not be examined.
+        kind: Problem, part that could not be examined, or neither.
         part: The part of the installation to which the symptom belongs.
         symptom: The effect, with the name of the queue, asset, batch or connection.
         cause: The cause, often the text of an error.

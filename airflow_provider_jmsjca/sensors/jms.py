@@ -584,7 +584,7 @@ class _Found:
 
     Attributes:
         value: The task's result; `None` if it has to wait.
-        left: Number of messages that were seen and refused.
+        left: Number of messages that the probe has examined and left on the queue.
     """
 
     value: dict[str, Any] | None = None

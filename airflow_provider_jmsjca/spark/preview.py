@@ -39,8 +39,8 @@ class Preview(Batch):
     """A `Batch` without effects, of the first messages of a batch or of browsed messages.
 
     Guarantee: nothing is written or acknowledged. A preview is no attempt at the batch: it stops no job that
-    runs at the same time, and the batch isn't done afterwards. Rejects are kept in memory. Rows that a table would
-    refuse are not detected.
+    runs at the same time, and the batch isn't done afterwards. Rejects are kept in memory. Rows that a table
+    would refuse are not detected.
 
     Args:
         manifest: The batch; its files are verified. `None` for browsed messages.

@@ -124,8 +124,8 @@ class AttemptSelection:
         activation: Name of the activation, as stored.
         message: Message id, as stored.
         at_least: Minimum number of attempts.
-        open_at: Select only messages whose last attempt is open and was made by one of these processes
-            (`MessageAttempts.where`).
+        open_at: Select only messages whose last attempt has an unknown outcome and was made by one of these
+            processes (`MessageAttempts.where`).
     """
 
     activation: str | None = None
@@ -188,7 +188,7 @@ class Attempts(Protocol):
             at_least: Minimum number of attempts.
             limit: Maximum number of messages.
             after: Number of messages to skip.
-            open_only: Return only messages with an open last attempt.
+            open_only: Return only messages whose last attempt has an unknown outcome.
         """
 
     def activations(self) -> frozenset[str]:
@@ -208,7 +208,7 @@ class Attempts(Protocol):
         """
 
     def resolve(self, selection: AttemptSelection) -> int:
-        """Mark open last attempts at the selected messages as ended; return their number."""
+        """Mark last attempts of unknown outcome at the selected messages as ended; return their number."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
         """Delete the attempts at old messages.

@@ -129,7 +129,7 @@ class WaitingListener:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """State that is requested for the listener; `None`: without a request, the listener may consume."""
+        """Request to suspend, drain or stop the listener; `None`: no request, and the listener may consume."""
         return self._registration.order
 
     def sample(self) -> Sample:

@@ -1,5 +1,5 @@
 """Copies of messages that the package itself sends.
 
-These are dead letters, parked messages, in-progress messages, and messages moved to a load-balancing queue.
+These are dead letters, delayed messages, in-progress messages, and messages moved to a load-balancing queue.
 Pure values; may import `core.message`, `core.redelivery` and `core.destination`.
 """

@@ -39,7 +39,7 @@ class Verdict(enum.Enum):
         TAKE: Deliver the message.
         WAIT: The message waits: an attempt at it is still running, or an earlier message of its lane waits.
             Messages of one lane, such as one consumer, are delivered in order.
-        SETTLE: The outcome of the message is known; it only needs to be settled.
+        SETTLE: An earlier delivery of the message was settled or handled; this one only needs to be settled.
         DUPLICATE: The message has the id of a handled message, and only needs to be settled.
         STAY: The message can be neither delivered nor moved, and is left unsettled.
     """

@@ -440,7 +440,7 @@ class MemoryConnection:
         return MemoryUnitOfWork(self)
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
-        """Yield the messages of a queue, except those held by consumers."""
+        """Yield the messages of a queue, except in-flight ones."""
         if destination.kind is not DestinationKind.QUEUE:
             raise ConfigurationError(f"only a queue can be browsed, not {destination}")
         matches = _matches(selector)

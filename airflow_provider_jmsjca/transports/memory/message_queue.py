@@ -107,7 +107,7 @@ class MessageQueue:
             self._removed_count = 0
 
     def entries(self, now_ms: int) -> list[QueuedMessage]:
-        """Return the messages in order, including those held by consumers."""
+        """Return the messages in order, including in-flight ones."""
         living = [entry for *_, entry in self._entries if not entry.is_removed]
         for entry in living:
             if entry.ready and entry.expired(now_ms):
