@@ -50,7 +50,7 @@ class StreamControl:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """Request to suspend, drain or stop the stream; `None`: no request, and the stream makes events."""
+        """Request to suspend, drain or stop the stream; `None`: no request, so the stream makes events."""
         return self._registration.order
 
     def sample(self) -> Sample:
@@ -129,7 +129,7 @@ class WaitingListener:
 
     @property
     def order(self) -> ActivationOrder | None:
-        """Request to suspend, drain or stop the listener; `None`: no request, and the listener may consume."""
+        """Request to suspend, drain or stop the listener; `None`: none, so the listener may consume."""
         return self._registration.order
 
     def sample(self) -> Sample:
