@@ -360,7 +360,7 @@ class IdIndex:
     def _extended(
         self, index: _Index, new_segments: Iterable[_Indexed], horizon: DeduplicationWindow
     ) -> _Index:
-        """Return the index with further segments, without segments beyond the horizon."""
+        """Return the index with further segments, without segments outside the deduplication window."""
         candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *new_segments]
         kept: list[_Indexed] = []
         keys: list[int] = []
@@ -428,7 +428,7 @@ class IdIndex:
 
 
 class _Lookup:
-    """Finds the segments that hold a key's hash, among the index's segments within the horizon."""
+    """Finds the segments that hold a key's hash, among the index's segments within a deduplication window."""
 
     def __init__(self, index: _Index, horizon: DeduplicationWindow, now: float) -> None:
         self.index = index

@@ -343,7 +343,7 @@ class Consumer(Protocol):
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle messages without a unit of work.
 
-        Stale deliveries are ignored, because the broker redelivers them.
+        Messages that were handed back (`Received.is_stale`) are ignored, because the broker redelivers them.
 
         Guarantee: does not wait for the broker. The acknowledgements are durable at the broker once
         `Connection.synchronize` has returned.
@@ -381,7 +381,7 @@ class UnitOfWork(Protocol):
     def acknowledge(self, received: Received) -> None:
         """Add a received message to this unit of work, whose commit settles the message.
 
-        A stale delivery is ignored.
+        A delivery that was handed back to the broker (`Received.is_stale`) is ignored.
 
         Where a transaction belongs to a session, the unit commits in the session of the message that opened
         it. Messages of other sessions are settled right after the commit: a crash in between makes the broker

@@ -63,7 +63,7 @@ class AsyncConnection:
 
     Args:
         settings: Broker and credentials, or a function that returns them, called at every attempt and once a
-            minute. When they have changed, the held connection is stale and its user reconnects.
+            minute. When they have changed, the user gives up its connection and gets a new one.
         pool: The pool of connections.
         subject: Returns the user's name for the log: an asset or a task, with its destination and
             connection. `None`: the name of the connection.

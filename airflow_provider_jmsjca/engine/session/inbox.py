@@ -160,7 +160,7 @@ class Inbox:
             consumer.close()
 
     def _has_current(self) -> bool:
-        """Drop stale messages from the front of the buffer; return whether it still has messages."""
+        """Drop messages at the front that have returned to the broker; return whether others are buffered."""
         while self._buffer and self._buffer[0].is_stale:
             self._buffer.popleft()
         return bool(self._buffer)

@@ -84,7 +84,7 @@ class MemoryConsumer:
         return self._connection.unit()
 
     def acknowledge(self, received: Iterable[Received]) -> None:
-        """Settle messages immediately; stale ones are ignored."""
+        """Settle messages immediately; those handed back to the queue before are ignored."""
         with self._connection.guard():
             for item in received:
                 self.settle(item)
@@ -125,7 +125,7 @@ class MemoryConsumer:
     # --- For the connection and its units, under the broker's lock ------------------------------------
 
     def enlist(self, received: Received, unit: object) -> bool:
-        """Add a delivery to a unit of work; return `False` if it is stale.
+        """Add a delivery to a unit of work; return `False` if it was handed back to the queue.
 
         Raises:
             ConfigurationError: The delivery is already part of a unit.
@@ -226,7 +226,7 @@ class MemoryUnitOfWork:
     def acknowledge(self, received: Received) -> None:
         """Add a received message to this unit of work, whose commit settles the message.
 
-        A stale delivery is ignored.
+        A delivery that was handed back to the queue is ignored.
         """
         with self._connection.guard():
             self._refuse_if_done()

@@ -520,7 +520,7 @@ class StompConsumer:
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle messages without a unit of work.
 
-        Stale messages are ignored, because the broker redelivers them.
+        Messages that were handed back (`Received.is_stale`) are ignored, because the broker redelivers them.
         """
         with self._lock:
             tokens, count = self._unsettled.take(received, in_order=self.settles_in_order)

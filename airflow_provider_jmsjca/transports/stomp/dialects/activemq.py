@@ -260,9 +260,10 @@ class ActiveMqDialect(Dialect):
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Decode the body; determine its kind by the marker of this package, else by the headers.
+        """Decode the body; determine its kind by the marker header, else by other headers.
 
-        Without the marker, a body with a content-length is bytes, unless `amq-msg-type` marks it as text.
+        This package sends the marker header (`BODY_KIND`). Without it, a body with a content-length is bytes,
+        unless `amq-msg-type` marks it as text.
 
         Raises:
             PoisonMessageError: The text isn't Unicode. Or the body is missing, and the marker doesn't tell

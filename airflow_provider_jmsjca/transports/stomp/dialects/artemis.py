@@ -166,7 +166,7 @@ class ArtemisDialect(Dialect):
         """Return the encoded body; add a content-length for bytes, but not for text.
 
         The broker treats a body with a content-length as bytes. Text that contains NUL needs a
-        content-length, too; the marker of this package then tells that the body is text.
+        content-length, too; the marker header of this package then tells that the body is text.
         """
         if message.body_kind is BYTES:
             body = bytes_of(message)
@@ -207,10 +207,10 @@ class ArtemisDialect(Dialect):
         return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Decode the body; determine its kind by the marker of this package, else by content-length.
+        """Decode the body; determine its kind by the marker header, else by content-length.
 
-        Without the marker, a body is text if the header content-length is missing or comes last. The broker
-        puts content-length last only for text.
+        This package sends the marker header (`BODY_KIND`). Without it, a body is text if the header
+        content-length is missing or comes last. The broker puts content-length last only for text.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or the broker may have left out the body.

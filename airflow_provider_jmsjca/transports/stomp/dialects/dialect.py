@@ -158,7 +158,7 @@ def bytes_of(message: JmsMessage) -> bytes:
 
 
 def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
-    """Return the kind from the marker header, if this package sent the message."""
+    """Return the kind from the marker header (`BODY_KIND`), if this package sent the message."""
     return _KINDS.get(headers.get(BODY_KIND, ""))
 
 

@@ -57,7 +57,7 @@ class GenericDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Decode the body; determine its kind by the marker of this package, else by the content type."""
+        """Decode the body; determine its kind by this package's marker header, else by the content type."""
         kind = marked_kind(headers)
         if kind is EMPTY:
             return EMPTY, None

@@ -292,7 +292,7 @@ class RabbitMqDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Decode the body; determine its kind by the marker of this package, else by the content type.
+        """Decode the body; determine its kind by this package's marker header, else by the content type.
 
         Raises:
             PoisonMessageError: The text isn't UTF-8, or RabbitMQ's Java client serialized the message.
