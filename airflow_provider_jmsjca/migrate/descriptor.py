@@ -383,8 +383,8 @@ class _Read:
     ) -> None:
         """Add a redelivery handling and migration notes for a bean that doesn't set them itself.
 
-        Without settings in the descriptors, the application server's defaults for redelivery and concurrency
-        applied.
+        If neither the bean nor the resource adapter sets them, redelivery and concurrency depended on the
+        application server and its JMS modules.
 
         Args:
             name: Name of the bean.
