@@ -336,7 +336,15 @@ class _Read:
         self.notes.setdefault(name, []).extend(notes)
 
     def complete(self, name: str, fields: dict[str, str]) -> None:
-        """Add the values that depend on all texts together, and the migration notes."""
+        """Complete an activation after all texts have been read, and add its migration notes.
+
+        Only then are some values known. For example, one text links a bean to a destination that another
+        text defines.
+
+        Args:
+            name: Name of the bean.
+            fields: Texts of the activation, by their spelling in the descriptors. They are changed in place.
+        """
         notes = self.notes.setdefault(name, [])
         if fields.get(_LINK) in self.links:
             fields[_LINK] = self.links[fields[_LINK]]

@@ -136,9 +136,16 @@ class Element:
         return self.text.strip()
 
     def unread(self, above: str = "") -> Iterator[str]:
-        """Yield the path of each element without any part that was read, and of unread parts of the others.
+        """Yield the paths of the unread parts of this element.
 
-        If this package has a replacement for the element, the replacement follows the path.
+        If nothing in the element was read, its own path is the only one. If some of its descendants were
+        read, the paths are those of the other descendants. An element that was read, or has no
+        effect, is skipped.
+
+        If this package has a replacement for an element, the replacement follows the path.
+
+        Args:
+            above: Path of the element's parent.
         """
         if self.read or not self.says_anything():
             return

@@ -116,8 +116,9 @@ class ReplacedBatches:
     def _shares(self, name: str) -> set[_Share]:
         """Return the shares that together are the messages of a batch.
 
-        A received batch is one share, and a replay of rejects has one share for each of its batches. A replay
-        of whole batches has the shares of those batches.
+        A share is all messages of one batch, or only those that the batch rejected. A received batch is one
+        share. A replay of rejects has one share for each batch that it replays: the messages which that batch
+        rejected. A replay of whole batches has the shares of those batches.
         """
         replay: Replay | None = self._replays.get(name)
         if replay is None:

@@ -40,8 +40,9 @@ class DuplicateFilter:
     - The broker hasn't confirmed the acknowledgement of the sealed message's segment, see
       `SpoolBatch.is_settled`.
     - The message carries the time at which it was sent. Two different messages are unlikely to have the
-      same id, the same content and the same time. Then it doesn't matter whether the acknowledgement was
-      confirmed, because RabbitMQ loses confirmed acknowledgements when it is killed.
+      same id, the same content and the same time. So this condition holds even if the acknowledgement was
+      confirmed. It is necessary because RabbitMQ loses confirmed acknowledgements when it is killed, and
+      then redelivers the messages.
 
     If the producer sets the ids, at most one message per connection is taken for the duplicate of a given
     sealed message. A message sealed over the current connection has no duplicate, because the broker

@@ -294,13 +294,15 @@ class LimboEntry:
         due_at: Time from which the message is sent.
         activation: Activation that consumes or sent the message; empty if a task published it.
         key: Identifies the message among those of the activation; empty for a message without identity.
-        again: The message was delivered before and may already be in limbo. This entry replaces the last
-            message with the same key.
+        again: The message was delivered before and may already be in limbo. Without `once`, this entry
+            replaces the last message with the same key, if there is one.
         most_tries: Maximum number of attempts to send the message; after that its state is `FAILED`.
         failure: Reason of a permanent failure. The message is stored with the state `FAILED`, and is sent
             only after a user revived it.
-        once: Remember the key until `Limbo.settled`, even after the message was sent. If `again` is set, and
-            a message with the same key was sent or is being sent, this entry is not stored. Requires a key.
+        once: Remember the key until `Limbo.settled`, even after the message was sent. Requires a key. If
+            `again` is set too, there are three cases. If a message with the same key is in limbo and isn't
+            being sent, this entry replaces it. If such a message was sent or is being sent, this entry is not
+            stored. If the key isn't known, this entry is stored.
     """
 
     jms_conn_id: str

@@ -283,7 +283,12 @@ def _field_fault(name: str, value: Any) -> str | None:
 
 
 def _inside(spec: Any, faults: list[str]) -> dict[str, Any]:
-    """Return the fields in `spec`."""
+    """Return the activation's fields that the argument `spec` sets, by name.
+
+    Args:
+        spec: The argument of the trigger: a mapping of fields, or `None`.
+        faults: Faults are added here; fields with a fault are not returned.
+    """
     why = _unusable(spec)
     if why is not None or not isinstance(spec, Mapping | None):
         why = why or f"is {_shown(spec)}"

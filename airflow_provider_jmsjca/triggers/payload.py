@@ -297,7 +297,14 @@ def with_held_keys(listed: object, keys: Sequence[str], is_kept: Callable[[str],
 
 
 def may_be_held(listed: object, key: str) -> bool:
-    """Return whether a record of this key may exist: it is in the list, or there is no list."""
+    """Return whether an asset's store may have the record of a held message.
+
+    This is so if the list of held messages has the record's key, or if there is no list.
+
+    Args:
+        listed: The list of held messages, from the asset's store; `None` if there is none.
+        key: Key of the record.
+    """
     held = _held_keys(listed)
     return held is None or key in held
 

@@ -281,7 +281,9 @@ def _outages(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _events(spec: ActivationFields) -> Iterator[Fault]:
-    """Check the in-progress queue and container-managed events: queues only, and the options they need.
+    """Check the options of the in-progress queue and of container-managed events.
+
+    Both require queues. Container-managed events also require a source queue, and limit `poll_quantity`.
 
     Source: I9, I15, I16.
     """

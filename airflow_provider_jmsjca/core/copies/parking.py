@@ -45,13 +45,16 @@ def parked_copy(message: JmsMessage, seen: int) -> JmsMessage:
 
 
 def unparked(message: JmsMessage) -> tuple[JmsMessage, int | None]:
-    """Return the original of a received copy, with its id and expiry, and the count that the copy carries.
+    """Return the original of a received copy, and the redelivery count that the copy carries.
+
+    The original has the message id and the expiry from before it was parked.
 
     Returns:
-        The restored message and its count. The unchanged message and `None` if it isn't a `parked_copy`.
+        The original and its redelivery count. If the received message isn't a `parked_copy`: the same
+        message, and `None`.
 
     Raises:
-        PoisonMessageError: The count or the expiry is not a number.
+        PoisonMessageError: The redelivery count or the expiry is not a number.
     """
     if PARKED_COUNT not in message.properties:
         return message, None

@@ -490,7 +490,7 @@ class Settler:
         return todo
 
     def unit_to_join(self, delivery: Delivery) -> UnitOfWork:
-        """Return the broker's part of the unit of work of a delivery; begin it if necessary.
+        """Return the broker's transaction for a delivery's unit of work; begin it if necessary.
 
         Raises:
             ConfigurationError: The unit is being committed, or is over.
@@ -561,7 +561,7 @@ class Settler:
         return message.redelivered or buffer.link.connection.capabilities.stable_message_id
 
     def unit_of(self, buffer: ReceiveBuffer, number: int, received: Received | None) -> UnitOfWork:
-        """Return the broker's part of a unit of work; begin it if necessary.
+        """Return the broker's transaction for a unit of work; begin it if necessary.
 
         Args:
             buffer: The receive buffer of the unit's messages.

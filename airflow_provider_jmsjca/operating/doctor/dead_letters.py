@@ -37,7 +37,9 @@ def examine_letters(
         conn_id: The Airflow connection.
         administration: Administration of its broker.
         known: Further dead-letter queues, whose names don't show that they are dead-letter queues.
-        senders: Runs at this broker. They show who moved letters, and the error for letters not browsed.
+        senders: Activation runs at this broker, some of which moved messages to dead-letter queues. A finding
+            names the latest run that moved its letters. If they aren't browsed, it gives the last error of
+            such a run.
         browse: Browse even if that has a side effect on this broker.
 
     Raises:

@@ -97,7 +97,7 @@ class AvroSchema(SchemaReader):
         return kind if isinstance(kind, StructType) and not self.faults else None
 
     def _chosen(self, declared: list[Any], wanted: str | None) -> str:
-        """Return the full name of the record that a body is: the wanted record, or else the only one.
+        """Return the full name of the record type of the bodies: the wanted one, or else the only one.
 
         Args:
             declared: The schemas at the top level of the file.

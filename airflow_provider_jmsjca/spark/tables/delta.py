@@ -410,9 +410,12 @@ class _DeltaWrite:
     def _own_commit(self) -> tuple[_Record | None, int | None]:
         """Return the record and the number of rows of this attempt's commit, each `None` if not found.
 
-        Only the file of the last commit in the session is read, which costs much less than Delta's history.
-        It is another table's commit if Delta has skipped the write, or a thread has committed to that table.
-        The folder of a table with a name isn't read: a catalog may keep jobs from its files.
+        Only the file of the session's last commit is read, which costs much less than Delta's history. The
+        session's last commit may be another one: Delta has skipped this write, or another thread has
+        committed to some table. Then this attempt's commit isn't found.
+
+        It isn't found for a catalog table either. Its folder isn't read, because a catalog may forbid jobs to
+        read a table's files.
         """
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - only jobs have pyspark
 

@@ -232,7 +232,7 @@ class _LocalTable:
         )
 
     def partitions(self) -> list[str] | None:
-        """Return the partition columns below the batch; `None` if the table has no rows."""
+        """Return the partition columns without the batch column; `None` if the table has no rows."""
         file = self._a_file()
         return None if file is None else _partitions(file.parts)
 
@@ -286,7 +286,7 @@ class _RemoteTable:
         return None
 
     def partitions(self) -> list[str] | None:
-        """Return the partition columns below the batch; `None` if the table has no rows."""
+        """Return the partition columns without the batch column; `None` if the table has no rows."""
         file = self._a_file()
         return None if file is None else _partitions(file)
 

@@ -144,7 +144,11 @@ class WebHdfs:
         raise AssertionError(key)  # the loop returns or raises
 
     def _write(self, key: str, content: bytes | mmap.mmap) -> int:
-        """Write a file under a name that no other writer uses, and return its number."""
+        """Write a file under a name that no other writer uses.
+
+        Returns:
+            The number by which HDFS identifies the file (`fileId`); a rename doesn't change it.
+        """
 
         def attempt(address: str, excluded_node: str) -> None:
             url = self._data_node(

@@ -38,6 +38,9 @@ _VALUE: Final = r"[^\n]*+"
 class TemplateLearner:
     """Learns templates from the messages of one subscription. Thread-safe.
 
+    A `Template` is the common part of similar messages: a pattern of their heads, and an example. A message
+    that matches it is decoded without decoding all of its headers, which takes a fraction of the time.
+
     Args:
         dialect: The dialect that interprets the headers.
 

@@ -515,7 +515,10 @@ class Dispatcher(Driver):
         self.feed(event)
 
     def abandon_received(self) -> None:
-        """Undo the delivery count of arrived messages that were not taken; another run receives them."""
+        """Undo the delivery count of arrived messages that no worker has taken from the receive buffer.
+
+        Another run receives these messages.
+        """
         with self.lock:
             self._start_over(ReceiveBuffer.shut(self.link))
 
@@ -668,7 +671,7 @@ class FastPath:
     own.
 
     Args:
-        dispatcher: Source of the messages, and of the machine.
+        dispatcher: Source of the messages, and of the delivery machine.
         caller: Calls the handler.
     """
 

@@ -91,7 +91,7 @@ class ReceiptGroup:
 
 
 class Replies:
-    """Maps pending receipt ids to their groups.
+    """Maps the id of each pending receipt to its `ReceiptGroup`, the receipts that are awaited together.
 
     Ids are random, so that none can be derived from another: Artemis and RabbitMQ reveal the receipt id of a
     message to its receivers.

@@ -394,7 +394,10 @@ class ReaderDelay:
         self.began, self._ended = self.due, now
 
     def recently(self, now: float) -> float:
-        """Return the length of a current or very recent delay in seconds; 0 if there was none."""
+        """Return the length in seconds of the reader thread's last delay.
+
+        The result is 0 unless the delay still lasts, or ended less than 10 seconds ago.
+        """
         if now - self.due > _LATE_SECONDS:  # the reader is late and has not run yet
             self.end(now)
         return self._ended - self.began if now - self._ended < _RECENTLY_SECONDS else 0.0
